@@ -41,8 +41,8 @@ HWY_INLINE void LoadScales(const char* from, bool wide, VF (&scale)[kLineVectors
 HWY_INLINE void LoadZeros(const int8_t* from, VI (&zero)[kLineVectors]) {
   const hn::Rebind<int8_t, DI> d8;
   for (int i = 0; i < kLineVectors; ++i) {
-    zero[i] = from == nullptr ? hn::Zero(DI())
-                              : hn::PromoteTo(DI(), hn::LoadU(d8, from + i * kLanes));
+    zero[i] =
+        from == nullptr ? hn::Zero(DI()) : hn::PromoteTo(DI(), hn::LoadU(d8, from + i * kLanes));
   }
 }
 

@@ -25,9 +25,9 @@ struct IntegerBlock {
   const char* w_scale;  // [groups][kLine] of bfloat16, or of float32 where wide_scales
   bool wide_scales;
   const int8_t* w_zero;  // [groups][kLine], or none
-  int64_t lines;        // of 64 bytes of W
-  int64_t group_lines;  // of a group
-  const char* ahead;    // what is prefetched with each line, and by how much it moves on
+  int64_t lines;         // of 64 bytes of W
+  int64_t group_lines;   // of a group
+  const char* ahead;     // what is prefetched with each line, and by how much it moves on
   int64_t ahead_step;
   float* sums;  // [rows of the group][kLine]
 };

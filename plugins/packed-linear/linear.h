@@ -67,8 +67,8 @@ struct Problem {
   float* more[kMaxParts - 1] = {};
 
   // Where panels are of another type than float32 they lie at `quantized`, as Quantize made them,
-  // and weight is unused. Integers have scales, one a column for `group` positions of the depth, and
-  // may have zero points, which are taken from them: quantized.h has the layout.
+  // and weight is unused. Integers have scales, one a column for `group` positions of the depth,
+  // and may have zero points, which are taken from them: quantized.h has the layout.
   WeightType type = WeightType::kFloat32;
   const void* quantized = nullptr;     // any alignment
   const void* weight_scale = nullptr;  // bfloat16, or float32 where wide_scales; any alignment

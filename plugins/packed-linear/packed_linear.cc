@@ -267,11 +267,10 @@ class PackedLinear {
     graft::Require(context.InputRank(kWeightZero) == 3, "PackedLinear: weight_zero_point has rank ",
                    context.InputRank(kWeightZero), ", needed is 3");
     for (int32_t i = 0; i < 3; ++i) {
-      graft::Require(
-          Fits(context.InputDim(kWeightZero, i), context.InputDim(kWeightScale, i)),
-          "PackedLinear: weight_zero_point has ", context.InputDim(kWeightZero, i).value(),
-          " elements on axis ", i, ", weight_scale has ",
-          context.InputDim(kWeightScale, i).value());
+      graft::Require(Fits(context.InputDim(kWeightZero, i), context.InputDim(kWeightScale, i)),
+                     "PackedLinear: weight_zero_point has ",
+                     context.InputDim(kWeightZero, i).value(), " elements on axis ", i,
+                     ", weight_scale has ", context.InputDim(kWeightScale, i).value());
     }
   }
 
