@@ -140,7 +140,8 @@ func generated(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 }
 
 // TestQuantisedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of a text:
-// GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise.
+// GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise. All are to be equal, unless
+// GRAFT_TEST_DIFFER says how many of a hundred may differ, of a model that rounds rows as it runs.
 func TestQuantisedFolderOfACaller(t *testing.T) {
 	folder, path := os.Getenv("GRAFT_TEST_FOLDER"), os.Getenv("GRAFT_TEST_TEXT")
 	if folder == "" || path == "" {
@@ -199,7 +200,8 @@ func TestQuantisedFolderOfACaller(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d differ", differ, len(want))
-	if 100*differ > 5*len(want) {
-		t.Errorf("%d of %d prompts differ, at most five of a hundred may", differ, len(want))
+	allowed, _ := strconv.Atoi(os.Getenv("GRAFT_TEST_DIFFER")) // 0 where it is no number
+	if 100*differ > allowed*len(want) {
+		t.Errorf("%d of %d prompts differ, at most %d of a hundred may", differ, len(want), allowed)
 	}
 }
