@@ -376,8 +376,11 @@ func generated(w *page, s *generate.Summary) {
 // weighed prints what weights are stored as.
 func weighed(w *page, r *engine.WeightReport) {
 	from := "quantised now"
-	if r.Stored {
+	switch {
+	case r.Stored:
 		from = "quantised before, and read from the cache"
+	case r.Exported && r.Requested == string(prepare.Float32Weights):
+		from = "and integers where the model holds these"
 	}
 	w.printf("weights: %s, %s\n", r.Requested, from)
 	for _, l := range r.Linear {

@@ -27,9 +27,11 @@ func (m Matrix) Size() (depth, columns int64) {
 	return depth, columns
 }
 
-// layout is a tensor whose bytes are made from weights when they are asked for.
+// layout is a tensor whose bytes are made from weights when they are asked for: of matrices in panels, or the numbers that integers
+// stand for.
 type layout struct {
 	matrices []Matrix
+	integers *Integers
 	span     span
 	text     string // which bytes of which files it is made from, and how
 }
@@ -66,21 +68,29 @@ func (m *Model) Panels(name string, matrices ...Matrix) (*onnx.Tensor, error) {
 		depth, panels = k, panels+abi.Panels(n)
 		fmt.Fprintf(&text, "%s %d %d %t\n", at, k, n, x.Transposed)
 	}
+	return m.laidOut(name, &layout{matrices: matrices, text: text.String()}, []int64{panels, depth, abi.PanelColumns}), nil
+}
+
+// laidOut is a tensor of float32 of a layout, or of another with the same text.
+func (m *Model) laidOut(name string, l *layout, dims []int64) *onnx.Tensor {
 	if m.laid == nil {
 		made := &layouts{model: m, list: map[int64]*layout{}, known: map[string]int{}}
 		m.laid = &source{shown: m.shown(), info: m.src.info, made: made}
 	}
-	at, known := m.laid.made.known[text.String()]
+	at, known := m.laid.made.known[l.text]
 	if !known {
-		l := &layout{matrices: matrices, span: span{m.laid.size, 4 * panels * depth * abi.PanelColumns}, text: text.String()}
+		l.span = span{m.laid.size, 4}
+		for _, d := range dims {
+			l.span.length *= d
+		}
 		m.laid.made.list[l.span.offset] = l
 		m.laid.size += l.span.length
 		at = len(m.refs)
 		m.refs = append(m.refs, reference{src: m.laid, offset: l.span.offset, length: l.span.length, field: fieldRawData})
 		m.laid.made.known[l.text] = at
 	}
-	return &onnx.Tensor{Name: proto.String(name), Dims: []int64{panels, depth, abi.PanelColumns}, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
-		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(at))}}}, nil
+	return &onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(at))}}}
 }
 
 func (m *Model) misused(found, needed string) error {
@@ -97,6 +107,9 @@ func (m *Model) origin(t *onnx.Tensor) (string, error) {
 		b, err := m.data(t, nil) // it is small
 		return fmt.Sprintf("here %x", b), err
 	}
+	if ref.src.made != nil {
+		return "made of " + ref.src.made.list[ref.offset].text, nil
+	}
 	if ref.src.path == "" {
 		return fmt.Sprintf("model %d %d", ref.offset, ref.length), nil
 	}
@@ -108,6 +121,9 @@ func (l *layouts) bytes(offset, n int64) ([]byte, error) {
 	at := l.list[offset]
 	if at == nil || at.span.length != n {
 		return nil, &diagnostic.Error{Kind: ErrMisused, Found: fmt.Sprintf("bytes %d to %d of weights in panels are no weight of its own", offset, offset+n)}
+	}
+	if err := affordable(l.model.shown(), n); err != nil {
+		return nil, err
 	}
 	b := make([]byte, n)
 	return b, l.fill([]*held{{data: b, span: at.span}})
@@ -151,6 +167,13 @@ func (s *scratch) close() {
 
 // lay makes the bytes of one layout. Files are read into the buffer.
 func (l *layouts) lay(h *held, buffer *scratch) error {
+	if q := l.list[h.span.offset].integers; q != nil {
+		r, err := l.model.readIntegers(q)
+		if err == nil {
+			r.dequantize(h.data)
+		}
+		return err
+	}
 	to := h.data
 	for _, x := range l.list[h.span.offset].matrices {
 		depth, columns := x.Size()

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"sync/atomic"
 
 	"github.com/opgraft/graft/host/memory/shared"
+	"github.com/opgraft/graft/host/model/onnx"
 )
 
 // share has weights in memory that all processes have in common which read the same bytes. An error that wraps shared.ErrOwn
@@ -72,20 +74,30 @@ func (s *source) sample(p span) (sample []byte, err error) {
 
 // sample is some bytes of the weights that the layout at an offset is made from, and how it is.
 func (l *layouts) sample(offset int64) (sample []byte, err error) {
+	var tensors []*onnx.Tensor
 	for _, x := range l.list[offset].matrices {
 		depth, columns := x.Size()
 		sample = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(sample, uint64(depth)), uint64(columns))
 		if x.Transposed {
 			sample = append(sample, 1)
 		}
-		ref, refers, err := l.model.reference(x.Tensor)
+		tensors = append(tensors, x.Tensor)
+	}
+	if q := l.list[offset].integers; q != nil {
+		sample = fmt.Appendf(sample, "%d %d %d %d %t %t", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed)
+		if tensors = append(tensors, q.Quantized, q.Scales); q.Zeros != nil {
+			tensors = append(tensors, q.Zeros)
+		}
+	}
+	for _, t := range tensors {
+		ref, refers, err := l.model.reference(t)
 		var b []byte
 		switch {
 		case err != nil:
 		case refers && ref.src.made == nil:
 			b, err = ref.src.sample(span{ref.offset, ref.length})
 		case !refers:
-			b, err = l.model.data(x.Tensor, nil) // it is small
+			b, err = l.model.data(t, nil) // it is small
 		}
 		if err != nil {
 			return nil, err

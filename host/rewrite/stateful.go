@@ -247,18 +247,22 @@ func servable(b *blocks.Block) error {
 }
 
 // selectRows computes scores for the rows that are asked for: the rows are
-// picked before the linear layer to the vocabulary.
+// picked before the linear layer to the vocabulary. Rows that are rounded before it, with
+// one scale for all of them, are picked as integers.
 func (s *stateful) selectRows() error {
 	v := s.logits
 	for v.Producer != nil && v.Producer.Is("Add", "Mul", "Div", "Cast", "Identity", "Reshape", "Tanh") {
 		next := s.operandOf(v.Producer)
+		if next == nil {
+			next = integerSums(v.Producer)
+		}
 		if next == nil {
 			break
 		}
 		v = next
 	}
 	n := v.Producer
-	if n == nil || !n.Is("MatMul", "Gemm") || n.Input(0) == nil {
+	if n == nil || !n.Is("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulNBits") || n.Input(0) == nil {
 		return fmt.Errorf("the scores come from %s, needed is a linear layer to the vocabulary", describe(n))
 	}
 	hidden := n.Input(0)
@@ -271,6 +275,19 @@ func (s *stateful) selectRows() error {
 		return err
 	}
 	n.SetInput(0, pick.Out[0])
+	return nil
+}
+
+// integerSums are the sums of a matmul of integers, made float32, that a node scales; nil for another node.
+func integerSums(n *graph.Node) *graph.Value {
+	if !n.Is("Mul") {
+		return nil
+	}
+	for _, v := range n.In {
+		if v != nil && v.Producer.Is("Cast") && v.Producer.Input(0) != nil && v.Producer.In[0].Producer.Is("MatMulInteger") {
+			return v
+		}
+	}
 	return nil
 }
 

@@ -22,25 +22,57 @@ struct IntegerBlock {
   const float* x_scale;  // [groups][rows of the group]
   const int32_t* x_sum;  // likewise: sums of the integers
   const char* w;
-  const char* w_scale;  // [groups][kLine] of bfloat16
-  int64_t lines;        // of 64 bytes of W
-  int64_t group_lines;  // of a group
-  const char* ahead;    // what is prefetched with each line, and by how much it moves on
+  const char* w_scale;  // [groups][kLine] of bfloat16, or of float32 where wide_scales
+  bool wide_scales;
+  const int8_t* w_zero;  // [groups][kLine], or none
+  int64_t lines;         // of 64 bytes of W
+  int64_t group_lines;   // of a group
+  const char* ahead;     // what is prefetched with each line, and by how much it moves on
   int64_t ahead_step;
   float* sums;  // [rows of the group][kLine]
 };
 
-// Adds the sums of a group, of 32 bits, times both scales.
+// What follows a group of the depth.
+struct GroupEnd {
+  const float* x_scale;
+  const int32_t* x_sum;
+  const char* w_scale;
+  bool wide_scales;
+  const int8_t* w_zero;
+
+  explicit GroupEnd(const IntegerBlock& b)
+      : x_scale(b.x_scale),
+        x_sum(b.x_sum),
+        w_scale(b.w_scale),
+        wide_scales(b.wide_scales),
+        w_zero(b.w_zero) {}
+
+  HWY_INLINE void Next(int64_t rows) {
+    x_scale += rows;
+    x_sum += rows;
+    w_scale += kLine * (wide_scales ? 4 : 2);
+    if (w_zero != nullptr) w_zero += kLine;
+  }
+};
+
+// Adds the sums of a group, of 32 bits, less those of its zero points, times both scales.
 template <int kRows, int kChains>
-HWY_INLINE void AddGroup(const VI (&sum)[kChains][kRows][kLineVectors],
-                         const VF (&scale)[kLineVectors], const float* HWY_RESTRICT x_scale,
+HWY_INLINE void AddGroup(const VI (&sum)[kChains][kRows][kLineVectors], const GroupEnd& end,
                          float* HWY_RESTRICT sums) {
   const DF d;
+  VF scale[kLineVectors];
+  LoadScales(end.w_scale, end.wide_scales, scale);
+  VI zero[kLineVectors];
+  LoadZeros(end.w_zero, zero);
+  const float* HWY_RESTRICT x_scale = end.x_scale;
   for (int r = 0; r < kRows; ++r) {
     const VF factor = hn::Set(d, x_scale[r]);
     for (int i = 0; i < kLineVectors; ++i) {
       VI total = sum[0][r][i];
       if (kChains == 2) total = hn::Add(total, sum[kChains - 1][r][i]);
+      if (end.w_zero != nullptr) {
+        total = hn::Sub(total, hn::Mul(zero[i], hn::Set(DI(), end.x_sum[r])));
+      }
       float* to = sums + r * kLine + i * kLanes;
       const VF both = hn::Mul(scale[i], factor);
       hn::Store(hn::MulAdd(hn::ConvertTo(d, total), both, hn::Load(d, to)), d, to);
@@ -60,15 +92,13 @@ HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
   const DI di;
   const char* HWY_RESTRICT x = b.x;
   const char* HWY_RESTRICT w = b.w;
-  const float* HWY_RESTRICT x_scale = b.x_scale;
-  const int32_t* HWY_RESTRICT x_sum = b.x_sum;
-  const char* w_scale = b.w_scale;
+  GroupEnd end(b);
   const char* ahead = b.ahead;
   const int64_t ahead_step = b.ahead_step;
   for (int64_t done = 0; done < b.lines; done += b.group_lines) {
     VI sum[kChains][kRows][kLineVectors];
     for (int r = 0; r < kRows; ++r) {
-      const VI start = kOffset == 0 ? hn::Zero(di) : hn::Set(di, -kOffset * x_sum[r]);
+      const VI start = kOffset == 0 ? hn::Zero(di) : hn::Set(di, -kOffset * end.x_sum[r]);
       for (int i = 0; i < kLineVectors; ++i) {
         sum[0][r][i] = start;
         if (kChains == 2) sum[kChains - 1][r][i] = hn::Zero(di);
@@ -105,12 +135,8 @@ HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
       take(0);
       take(kHalves ? 0 : kChains - 1);
     }
-    VF scale[kLineVectors];
-    LoadScales(w_scale, scale);
-    AddGroup<kRows, kChains>(sum, scale, x_scale, b.sums);
-    x_scale += kRows;
-    x_sum += kRows;
-    w_scale += kLine * 2;
+    AddGroup<kRows, kChains>(sum, end, b.sums);
+    end.Next(kRows);
   }
 }
 
@@ -136,9 +162,7 @@ HWY_INLINE void AddHalves(const IntegerBlock& b) {
   const auto ones = hn::Set(ds, int16_t{1});
   const char* HWY_RESTRICT x = b.x;
   const char* HWY_RESTRICT w = b.w;
-  const float* HWY_RESTRICT x_scale = b.x_scale;
-  const int32_t* HWY_RESTRICT x_sum = b.x_sum;
-  const char* w_scale = b.w_scale;
+  GroupEnd end(b);
   const char* ahead = b.ahead;
   const int64_t ahead_step = b.ahead_step;
   for (int64_t done = 0; done < b.lines; done += b.group_lines) {
@@ -172,18 +196,14 @@ HWY_INLINE void AddHalves(const IntegerBlock& b) {
       }
       for (int r = 0; r < kRows; ++r) {
         for (int i = 0; i < kLineVectors; ++i) {
-          const VI start = line == 0 ? hn::Set(di, -8 * x_sum[r]) : total[0][r][i];
+          const VI start = line == 0 ? hn::Set(di, -8 * end.x_sum[r]) : total[0][r][i];
           VI none = hn::Zero(di);
           total[0][r][i] = hn::ReorderWidenMulAccumulate(di, sum[r][i], ones, start, none);
         }
       }
     }
-    VF scale[kLineVectors];
-    LoadScales(w_scale, scale);
-    AddGroup<kRows, 1>(total, scale, x_scale, b.sums);
-    x_scale += kRows;
-    x_sum += kRows;
-    w_scale += kLine * 2;
+    AddGroup<kRows, 1>(total, end, b.sums);
+    end.Next(kRows);
   }
 }
 

@@ -111,15 +111,18 @@ class Integers {
     const int64_t line_depth = eight ? 4 : 8, step = kernel_.pairs ? 8 : 4;
     const char* w =
         static_cast<const char*>(problem_.quantized) + panel * padded_ / line_depth * 64;
-    const char* scales =
-        reinterpret_cast<const char*>(problem_.weight_scale) + panel * groups_of_depth_ * kLine * 2;
+    const int64_t first = panel * groups_of_depth_ * kLine, scale_bytes = ScaleBytes(problem_);
+    const char* scales = static_cast<const char*>(problem_.weight_scale) + first * scale_bytes;
+    const int8_t* zeros = problem_.weight_zero == nullptr ? nullptr : problem_.weight_zero + first;
     IntegerBlock b;
+    b.wide_scales = problem_.wide_scales;
     b.group_lines = problem_.group / line_depth;
     for (int64_t k = 0; k < padded_; k += plan_.pack_depth) {
       const int64_t group = k / problem_.group;
       b.lines = std::min(plan_.pack_depth, padded_ - k) / line_depth;
       b.w = w + k / line_depth * 64;
-      b.w_scale = scales + group * kLine * 2;
+      b.w_scale = scales + group * kLine * scale_bytes;
+      b.w_zero = zeros == nullptr ? nullptr : zeros + group * kLine;
       // One group reads ahead of itself; several share out the next stretch.
       const char* next = groups_ == 1 ? b.w + kQuantizedAhead : b.w + b.lines * 64;
       b.ahead_step = DivideUp(64, groups_);

@@ -67,11 +67,14 @@ struct Problem {
   float* more[kMaxParts - 1] = {};
 
   // Where panels are of another type than float32 they lie at `quantized`, as Quantize made them,
-  // and weight is unused. Integers have scales, one a column for `group` positions of the depth.
+  // and weight is unused. Integers have scales, one a column for `group` positions of the depth,
+  // and may have zero points, which are taken from them: quantized.h has the layout.
   WeightType type = WeightType::kFloat32;
-  const void* quantized = nullptr;         // any alignment
-  const uint16_t* weight_scale = nullptr;  // bfloat16, any alignment
-  int64_t group = 32;                      // 32, 64 or 128
+  const void* quantized = nullptr;     // any alignment
+  const void* weight_scale = nullptr;  // bfloat16, or float32 where wide_scales; any alignment
+  bool wide_scales = false;
+  const int8_t* weight_zero = nullptr;  // or none: 0
+  int64_t group = 32;                   // 32, 64 or 128
   // x stays float32 where weights are integers; else its rows are rounded to integers of eight bits
   // (integers-inl.h has the formula).
   bool float_activations = false;

@@ -52,8 +52,10 @@ class PackedLinear {
         .OptionalInput("norm_bias", graft::kFloat32)    // [K]
         .OptionalInput("after_scale", graft::kFloat32)  // [N]: y is normalized
         .OptionalInput("after_bias", graft::kFloat32)   // [N]
-        // Scales of PackPanels, where panels are integers
-        .OptionalInput("weight_scale", graft::kBFloat16)
+        // Scales of PackPanels, where panels are integers, or of whoever made these
+        .OptionalInput("weight_scale", {graft::kBFloat16, graft::kFloat32})
+        // What stands for zero among integers, laid out as their scales are
+        .OptionalInput("weight_zero_point", graft::kInt8)
         .Output("y", graft::kFloat32)           // [..., N / parts]
         .OptionalOutput("y1", graft::kFloat32)  // the second of the parts
         .OptionalOutput("y2", graft::kFloat32)  // the third
@@ -123,6 +125,8 @@ class PackedLinear {
     graft::Require(context.HasInput(kWeightScale) == integers, "PackedLinear: a weight of ",
                    graft::NameOf(context.InputType(kWeight)),
                    integers ? " needs weight_scale" : " takes no weight_scale");
+    graft::Require(integers || !context.HasInput(kWeightZero), "PackedLinear: a weight of ",
+                   graft::NameOf(context.InputType(kWeight)), " takes no weight_zero_point");
     const graft::Dim depth = context.InputDim(
         integers ? kX : kWeight, integers ? -1 : (transposed_ || columns_ > 0 ? 1 : 0));
     graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);
@@ -191,7 +195,12 @@ class PackedLinear {
       problem.quantized = context.inputs[kWeight].raw();
     }
     if (const graft::Tensor scale = context.inputs[kWeightScale]; scale.present()) {
-      problem.weight_scale = static_cast<const uint16_t*>(scale.raw());
+      problem.weight_scale = scale.raw();
+      problem.wide_scales = scale.type() == graft::kFloat32;
+    }
+    if (const graft::Tensor zero = context.inputs[kWeightZero]; zero.present()) {
+      graft::Require(zero.compact(), "PackedLinear: weight_zero_point must be compact");
+      problem.weight_zero = zero.data<int8_t>();
     }
     problem.y = context.outputs[0].data<float>();
     for (int64_t i = 1; i < parts_; ++i) {
@@ -229,7 +238,8 @@ class PackedLinear {
     kNormBias,
     kAfterScale,
     kAfterBias,
-    kWeightScale
+    kWeightScale,
+    kWeightZero
   };
 
   // Sizes of panels of integers and of their scales, for rows of so many numbers.
@@ -253,6 +263,15 @@ class PackedLinear {
                    " columns, weight is ", context.InputDim(kWeight, 0).value(), " of ",
                    linear::kPanelColumns);
     if (depth.known() && groups.known()) GroupOf(depth.value(), groups.value());
+    if (!context.HasInput(kWeightZero)) return;
+    graft::Require(context.InputRank(kWeightZero) == 3, "PackedLinear: weight_zero_point has rank ",
+                   context.InputRank(kWeightZero), ", needed is 3");
+    for (int32_t i = 0; i < 3; ++i) {
+      graft::Require(Fits(context.InputDim(kWeightZero, i), context.InputDim(kWeightScale, i)),
+                     "PackedLinear: weight_zero_point has ",
+                     context.InputDim(kWeightZero, i).value(), " elements on axis ", i,
+                     ", weight_scale has ", context.InputDim(kWeightScale, i).value());
+    }
   }
 
   // Positions of the depth that share a scale.

@@ -291,27 +291,43 @@ void Quantize(WeightType type, const float* weight, int64_t depth, int64_t colum
 
 float ValueOf(WeightType type, const void* panels, const uint16_t* scales, int64_t depth,
               int64_t group, int64_t k, int64_t column) {
-  const auto* bytes = static_cast<const char*>(panels);
+  Problem problem;
+  problem.type = type;
+  problem.depth = depth;
+  problem.quantized = panels;
+  problem.weight_scale = scales;
+  problem.group = group;
+  return ValueOf(problem, k, column);
+}
+
+float ValueOf(const Problem& problem, int64_t k, int64_t column) {
+  const auto* bytes = static_cast<const char*>(problem.quantized);
   const int64_t panel = column / kPanelColumns, i = column % kPanelColumns;
-  const PackedShape shape = ShapeOf(type, depth, column + 1, group);
+  const PackedShape shape = ShapeOf(problem.type, problem.depth, column + 1, problem.group);
   const int64_t from = panel * shape.rows * kPanelColumns;
   uint16_t bits;
-  if (!IsInteger(type)) {
+  if (!IsInteger(problem.type)) {
     std::memcpy(&bits, bytes + (from + k * kPanelColumns + i) * 2, sizeof bits);
     return FromBFloat16(bits);
   }
-  std::memcpy(&bits,
-              reinterpret_cast<const char*>(scales) +
-                  ((panel * shape.groups + k / group) * kPanelColumns + i) * 2,
-              sizeof bits);
+  const int64_t at = (panel * shape.groups + k / problem.group) * kPanelColumns + i;
+  const char* scales = static_cast<const char*>(problem.weight_scale) + at * ScaleBytes(problem);
+  float scale;
+  if (problem.wide_scales) {
+    std::memcpy(&scale, scales, sizeof scale);
+  } else {
+    std::memcpy(&bits, scales, sizeof bits);
+    scale = FromBFloat16(bits);
+  }
   int q;
-  if (type == WeightType::kInt8) {
+  if (problem.type == WeightType::kInt8) {
     q = static_cast<signed char>(bytes[from + k / 4 * 64 + i * 4 + k % 4]);
   } else {
     const auto byte = static_cast<unsigned char>(bytes[from + k / 8 * 64 + i * 4 + k % 4]);
     q = (k % 8 < 4 ? byte & 15 : byte >> 4) - 8;
   }
-  return static_cast<float>(q) * FromBFloat16(bits);
+  if (problem.weight_zero != nullptr) q -= problem.weight_zero[at];
+  return static_cast<float>(q) * scale;
 }
 
 }  // namespace linear

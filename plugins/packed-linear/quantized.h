@@ -12,7 +12,9 @@
 //             where k % 8 < 4. q in -8 .. 7
 //   bfloat16  [P][K][16], as in float32
 //
-// scales are bfloat16 [P][K / group, rounded up][16].
+// scales are bfloat16 [P][K / group, rounded up][16]. Integers that somebody else made may have
+// scales of float32, and zero points, int8 laid out as scales are: a value is then (q - zero) times
+// the scale. q and zero of int8 are -128 .. 127 there, zeros of int4 -8 .. 7.
 #ifndef GRAFT_PLUGINS_PACKED_LINEAR_QUANTIZED_H_
 #define GRAFT_PLUGINS_PACKED_LINEAR_QUANTIZED_H_
 
@@ -55,7 +57,13 @@ constexpr bool IsInteger(WeightType type) {
 void Quantize(WeightType type, const float* weight, int64_t depth, int64_t columns, bool transposed,
               int64_t group, void* panels, uint16_t* scales, const Runner& runner);
 
-// A value of panels, for tests and reference implementations.
+// Bytes of a scale of a problem.
+constexpr int64_t ScaleBytes(const Problem& problem) { return problem.wide_scales ? 4 : 2; }
+
+// A value of a problem's panels, for tests and reference implementations.
+float ValueOf(const Problem& problem, int64_t k, int64_t column);
+
+// A value of panels that Quantize made, likewise.
 float ValueOf(WeightType type, const void* panels, const uint16_t* scales, int64_t depth,
               int64_t group, int64_t k, int64_t column);
 

@@ -82,11 +82,8 @@ func compareBy(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 			if i++; i >= len(cases) {
 				return nil, nil
 			}
-			in := &decode.Input{Index: uint64(i), Tokens: narrow(cases[i].Prompt), Prompt: narrow(cases[i].DecoderPrompt)}
-			if e.FeatureShape != nil {
-				in.Tokens = nil
-				in.Features = &engine.Features{Values: e.Features(cases[i]), Shape: append([]int64{1}, e.FeatureShape...)}
-			}
+			in := inputOf(e, cases[i])
+			in.Index = uint64(i)
 			return in, nil
 		}, func(out decode.Output) error {
 			c := cases[out.Index]
@@ -102,6 +99,16 @@ func compareBy(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 		}
 	}
 	t.Logf("%d of %d cases equal", equal, len(e.Cases))
+}
+
+// inputOf is what a case gives a model.
+func inputOf(e *Expected, c Case) *decode.Input {
+	in := &decode.Input{Tokens: narrow(c.Prompt), Prompt: narrow(c.DecoderPrompt)}
+	if e.FeatureShape != nil {
+		in.Tokens = nil
+		in.Features = &engine.Features{Values: e.Features(c), Shape: append([]int64{1}, e.FeatureShape...)}
+	}
+	return in
 }
 
 // differs says how hypotheses are not what a case expects.

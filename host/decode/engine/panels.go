@@ -34,6 +34,7 @@ const weightOperand = 1
 type panels struct {
 	memory    *memory.Region // those of float32
 	quantized *fold.Result   // those of integers, with their scales
+	given     *memory.Region // integers that the model holds, with their scales and zero points
 	tensors   map[string]*ort.Value
 	all       bool // no weight of a linear layer stays as it lies
 	counts    []LinearWeights
@@ -50,6 +51,7 @@ func (p *panels) close() {
 	}
 	// Nothing can be done about a mapping that stays.
 	_ = p.memory.Close()
+	_ = p.given.Close()
 	if p.quantized != nil {
 		_ = p.quantized.Close()
 	}
@@ -60,7 +62,7 @@ func (p *panels) size() (n int64) {
 	if p == nil {
 		return 0
 	}
-	n = p.memory.Size()
+	n = p.memory.Size() + p.given.Size()
 	if p.quantized != nil {
 		n += p.quantized.Size()
 	}
@@ -85,7 +87,7 @@ func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.P
 func (m *matrix) bytes() int64  { return 4 * m.depth * m.columns }
 
 // pack lays out the weights of every linear layer of a graph: as integers those that
-// Options.Weights says so of, and the others unless together they take more than
+// the model holds so or that Options.Weights says so of, and the others unless together they take more than
 // Options.PanelBytes; then these stay as they lie. The graph's linear layers
 // are changed to read panels, from inputs that the result holds.
 func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
@@ -103,9 +105,12 @@ func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
 			made.close()
 		}
 	}()
-	plain := list
-	if o.Weights.Quantizes() {
-		if plain, err = made.quantize(of, list, o); err != nil {
+	plain, err := made.exported(of, list, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Weights.Quantizes() && len(plain) > 0 {
+		if plain, err = made.quantize(of, plain, o); err != nil {
 			return nil, err
 		}
 	}
@@ -277,6 +282,11 @@ func (m *matrix) kernel(p *plugin.Plugin, attributes []manifest.Attribute) (*plu
 	}
 	k, err := p.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
 	return k, &tensor.Tensor{DType: tensor.Float32, Shape: m.value.Tensor.Dims}, err
+}
+
+// words is an attribute of a node.
+func words(name, v string) *onnx.Attribute {
+	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_STRING.Enum(), S: []byte(v)}
 }
 
 // integer is an attribute of a node.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/diagnostic"
@@ -20,7 +18,6 @@ import (
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -257,8 +254,7 @@ func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) err
 			n.In = append(n.In, nil)
 		}
 		n.SetInput(scale, scales)
-		n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String(activationsAttribute), Type: onnx.Attribute_STRING.Enum(),
-			S: []byte(cmp.Or(o.Weights.Activations, prepare.Int8Activations))})
+		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(cmp.Or(o.Weights.Activations, prepare.Int8Activations))))
 	}
 	return nil
 }

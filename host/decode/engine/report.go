@@ -20,8 +20,10 @@ type WeightReport struct {
 	Linear    []LinearWeights `json:"linear"`    // weights of linear layers, by type
 	// Float32 are all other weights of float32, the most bytes first.
 	Float32 []Float32Weights `json:"float32"`
-	// Stored says that all integers were there already, from an earlier opening.
+	// Stored says that all integers that were asked for were there already, from an earlier opening.
 	Stored bool `json:"stored"`
+	// Exported says that some linear layers multiply with integers that the model itself holds.
+	Exported bool `json:"exported"`
 }
 
 // Quantized says whether any weights are stored as integers.
@@ -70,6 +72,7 @@ func (r *report) session(g *graph.Graph, p *panels) {
 		for _, c := range p.counts {
 			r.linear(c)
 		}
+		r.Exported = r.Exported || p.given != nil
 		if p.quantized != nil {
 			r.integers++
 			r.Stored = p.stored && (r.Stored || r.integers == 1)
@@ -143,7 +146,7 @@ func (r *report) end(path string, asked prepare.Weights, folded *weights) (*Weig
 	if r.Float32 == nil {
 		r.Float32 = []Float32Weights{}
 	}
-	if asked.Quantizes() && r.integers == 0 {
+	if asked.Quantizes() && r.integers == 0 && !r.Exported {
 		found := fmt.Sprintf("found no weights that could be stored as %s", asked)
 		if len(r.Float32) > 0 {
 			found += fmt.Sprintf("; most are %d tensors: %s", r.Float32[0].Tensors, r.Float32[0].Reason)

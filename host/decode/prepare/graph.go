@@ -50,7 +50,12 @@ func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph
 	if edit != nil {
 		edit(g.Graph)
 	}
-	return g, x.Within(ctx, func() error { return rewrite.DropReshapes(g.Graph, g.Shapes) })
+	return g, x.Within(ctx, func() error {
+		if err := rewrite.DropReshapes(g.Graph, g.Shapes); err != nil {
+			return err
+		}
+		return giveBack(g.Model, g.Graph)
+	})
 }
 
 // Single prepares a model alone, as an encoder is. Close closes its file.

@@ -58,11 +58,17 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 		if _, err := takePlaceholder(file, m.merged); err != nil {
 			return nil, modeldir.About(m.Files.First, err)
 		}
+		if err := takeIntegers(file, m.merged); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
 	}
 	if err := takeBranch(file.Proto(), true); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if m.Placeholder, err = takePlaceholder(file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if err := takeIntegers(file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if m.decoder, err = patch.View(ctx, file, file.Proto()); err != nil {
@@ -101,6 +107,10 @@ func openExported(path string) (*model.Model, error) {
 		_ = file.Close() // that the model is refused says more
 		return nil, &diagnostic.Error{Path: path, Found: why, Fix: "use the model as it was exported"}
 	}
+	if err := takeIntegers(file, file.Proto()); err != nil {
+		_ = file.Close() // that error says more
+		return nil, err
+	}
 	return file, nil
 }
 
@@ -116,8 +126,10 @@ func (m *Model) first() (*model.Model, *onnx.Model, error) {
 	if err := takeBranch(file.Proto(), false); err != nil {
 		return nil, nil, err
 	}
-	_, err = takePlaceholder(file, file.Proto())
-	return file, file.Proto(), err
+	if _, err = takePlaceholder(file, file.Proto()); err != nil {
+		return nil, nil, err
+	}
+	return file, file.Proto(), takeIntegers(file, file.Proto())
 }
 
 // fills is what makes keys and values of an encoder's output: its file, and its graph.

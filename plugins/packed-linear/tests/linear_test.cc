@@ -57,6 +57,7 @@ struct Case {
   int threads = 1;
   size_t weight_shift = 0;  // bytes off the alignment of a float
   bool bias = false;
+  bool wide_scales = false, zeros = false;  // of integers that somebody else made
   uint64_t seed = 0;
 };
 
@@ -126,8 +127,10 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   const bool quantized = p.type != WeightType::kFloat32;
   const PackedShape shape = ShapeOf(p.type, p.depth, p.columns, p.group);
   Guarded panels(quantized ? PackedBytes(p.type, p.depth, p.columns) : 0, c.weight_shift);
-  Guarded scales(static_cast<size_t>(shape.panels * shape.groups * kPanelColumns) * 2,
-                 c.weight_shift);
+  const auto scale_count = static_cast<size_t>(shape.panels * shape.groups * kPanelColumns);
+  Guarded scales(scale_count * 2, c.weight_shift);
+  Guarded wide_scales(c.wide_scales ? scale_count * sizeof(float) : 0, c.weight_shift);
+  Guarded zeros(c.zeros ? scale_count : 0, c.weight_shift);
   if (quantized) {
     p.quantized = panels.data();
     p.weight_scale = reinterpret_cast<const uint16_t*>(scales.data());
@@ -135,11 +138,26 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
              p.columns, p.transposed, p.group, panels.data(),
              reinterpret_cast<uint16_t*>(scales.data()), runner);
     EXPECT_TRUE(panels.Untouched() && scales.Untouched()) << "a write outside panels or scales";
+    if (c.wide_scales) {
+      for (size_t i = 0; i < scale_count; ++i) {
+        const float scale = uniform(random) / 16;
+        std::memcpy(wide_scales.data() + i * sizeof scale, &scale, sizeof scale);
+      }
+      p.weight_scale = wide_scales.data();
+      p.wide_scales = true;
+    }
+    if (c.zeros) {
+      const int most = p.type == WeightType::kInt8 ? 128 : 8;
+      for (size_t i = 0; i < scale_count; ++i) {
+        zeros.data()[i] =
+            static_cast<char>(std::uniform_int_distribution<int>(-most, most - 1)(random));
+      }
+      p.weight_zero = reinterpret_cast<const int8_t*>(zeros.data());
+    }
     for (size_t i = 0; i < k && check; ++i) {
       for (size_t j = 0; j < n; ++j) {
         w[p.transposed ? j * k + i : i * n + j] =
-            ValueOf(p.type, p.quantized, p.weight_scale, p.depth, p.group, static_cast<int64_t>(i),
-                    static_cast<int64_t>(j));
+            ValueOf(p, static_cast<int64_t>(i), static_cast<int64_t>(j));
       }
     }
   } else if (p.panels) {
@@ -279,13 +297,15 @@ std::string Describe(const Case& c) {
                                                        p.group,
                                                        p.float_activations,
                                                        c.tuning.no_dots,
+                                                       c.wide_scales,
+                                                       c.zeros,
                                                        p.gated,
                                                        p.parts,
                                                        static_cast<int64_t>(c.weight_shift),
                                                        c.bias,
                                                        c.threads}) +
          " of rows, depth, columns, strides, transposed, panels, activation, isa, tuning, type, "
-         "group, float activations, no dots, gated, parts, shift, bias, "
+         "group, float activations, no dots, wide scales, zeros, gated, parts, shift, bias, "
          "threads; seed " +
          std::to_string(c.seed);
 }
@@ -321,6 +341,8 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
     p.group = int64_t{32} << pick(0, 2);
     p.float_activations = pick(0, 2) == 0;
     c.tuning.no_dots = pick(0, 1) == 0;
+    c.wide_scales = IsInteger(p.type) && seed % 3 == 0;
+    c.zeros = IsInteger(p.type) && seed % 7 < 3;
   }
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;

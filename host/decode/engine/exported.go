@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"unsafe"
+
+	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/host/plugin/tensor"
+)
+
+// zeroInput is where the operator that multiplies takes zero points.
+const zeroInput = "weight_zero_point"
+
+// roundsRows is the accuracy level of a MatMulNBits that rounds what it multiplies with to eight bits.
+const roundsRows = 4
+
+// exportedIntegers are integers that the model holds, and the linear layers that multiply with them.
+type exportedIntegers struct {
+	*matrix
+	from  *model.Integers
+	sizes model.IntegerPanels
+}
+
+// bytes are those of panels, of their scales and of their zero points.
+func (x *exportedIntegers) bytes() (panels, scales, zeros int64) {
+	numbers := x.sizes.Panels * x.sizes.Groups * abi.PanelColumns
+	if x.sizes.Zeros {
+		zeros = numbers
+	}
+	return x.sizes.Panels * x.sizes.Rows * abi.PanelColumns, 4 * numbers, zeros
+}
+
+// aligned is room for n bytes, so that what follows lies at a cache line.
+func aligned(n int64) int64 { return (n + 63) &^ 63 }
+
+// exported lets linear layers whose weights the model holds as integers multiply with these integers, whatever else is asked for: they are
+// what the model is. It gives back all other weights.
+func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others []*matrix, err error) {
+	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	scale, zero := takesIntegers(by)
+	var chosen []*exportedIntegers
+	total := int64(0)
+	for _, w := range list {
+		q := of.Model.IntegersOf(w.value.Tensor)
+		if q == nil {
+			others = append(others, w)
+			continue
+		}
+		sizes, ok := q.Panels()
+		if !ok || zero < 0 {
+			p.refused[w.value] = fmt.Sprintf("integers of the model in groups of %d, which %s does not take", q.Block, by.Manifest.Name)
+			others = append(others, w)
+			continue
+		}
+		x := &exportedIntegers{w, q, sizes}
+		chosen = append(chosen, x)
+		panels, scales, zeros := x.bytes()
+		total += aligned(panels) + aligned(scales) + aligned(zeros)
+	}
+	if len(chosen) == 0 {
+		return others, nil
+	}
+	if p.given, err = memory.Reserve(total); err != nil {
+		return nil, fmt.Errorf("weights in panels: %w", err)
+	}
+	rest := p.given.Bytes()
+	take := func(n int64, t tensor.DType, shape ...int64) *tensor.Tensor {
+		b := rest[:n]
+		rest = rest[aligned(n):]
+		return &tensor.Tensor{DType: t, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(b))}
+	}
+	counts := map[string]*LinearWeights{}
+	for _, x := range chosen {
+		if err := p.lay(of, x, take, scale, zero, o); err != nil {
+			return nil, fmt.Errorf("weights %s: %w", x.value.Name, err)
+		}
+		name := fmt.Sprintf("int%d of the model", x.from.Bits)
+		if counts[name] == nil {
+			counts[name] = &LinearWeights{Type: name}
+		}
+		panels, scales, zeros := x.bytes()
+		counts[name].add(x.matrix, panels+scales+zeros)
+	}
+	for _, c := range counts {
+		p.counts = append(p.counts, *c)
+	}
+	return others, nil
+}
+
+// lay lays out integers and lets their linear layers read them.
+func (p *panels) lay(of *prepare.Graph, x *exportedIntegers, take func(int64, tensor.DType, ...int64) *tensor.Tensor, scale, zero int, o Options) error {
+	n, s, z := x.bytes()
+	element := tensor.Int8
+	if x.from.Bits == 4 {
+		element = tensor.Uint8
+	}
+	integers := take(n, element, x.sizes.Panels, x.sizes.Rows, abi.PanelColumns)
+	scales := take(s, tensor.Float32, x.sizes.Panels, x.sizes.Groups, abi.PanelColumns)
+	inputs := map[int]*tensor.Tensor{weightOperand: integers, scale: scales}
+	var zeros []int8
+	if z > 0 {
+		t := take(z, tensor.Int8, x.sizes.Panels, x.sizes.Groups, abi.PanelColumns)
+		inputs[zero], zeros = t, unsafe.Slice((*int8)(t.Data), z)
+	}
+	if err := of.Model.LayIntegers(x.from, integers.Bytes(), unsafe.Slice((*float32)(scales.Data), s/4), zeros); err != nil {
+		return err
+	}
+	activations := prepare.Float32Activations
+	if accuracy(x.from.Node) == roundsRows {
+		activations = prepare.Int8Activations
+	}
+	for _, at := range slices.Sorted(maps.Keys(inputs)) {
+		in, err := p.input(o.Library, of.Graph, "graft.exported."+x.value.Name, inputs[at])
+		if err != nil {
+			return err
+		}
+		if at == weightOperand {
+			x.read(in)
+			continue
+		}
+		for _, n := range x.nodes {
+			for len(n.In) <= at {
+				n.In = append(n.In, nil)
+			}
+			n.SetInput(at, in)
+		}
+	}
+	for _, n := range x.nodes {
+		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(activations)))
+	}
+	return nil
+}
+
+// accuracy is the accuracy level of a node; 0 where it says nothing.
+func accuracy(n *onnx.Node) int64 {
+	for _, a := range n.GetAttribute() {
+		if a.GetName() == "accuracy_level" {
+			return a.GetI()
+		}
+	}
+	return 0
+}
+
+// takesIntegers says where a plugin's operator takes scales of float32 and zero points; -1 for one that does not.
+func takesIntegers(p *plugin.Plugin) (scale, zero int) {
+	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
+	if !ok {
+		return -1, -1
+	}
+	at := func(name string, t tensor.DType) int {
+		return slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == name && slices.Contains(in.Types, t) })
+	}
+	if scale, zero = at(scaleInput, tensor.Float32), at(zeroInput, tensor.Int8); scale < 0 || zero < 0 {
+		return -1, -1
+	}
+	return scale, zero
+}

@@ -1,0 +1,207 @@
+package generate
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/exported"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/models"
+)
+
+// TestQuantisedFolders: of models that others quantised, the engine generates the tokens that ONNX Runtime generates of the same files, and
+// multiplies with the integers that the files hold. Where rows are rounded to eight bits as a model runs, the last bit of a number decides
+// between two integers, and a token may differ once in a while.
+func TestQuantisedFolders(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shortly := "nothing"
+	for _, c := range []struct {
+		by      quantisation
+		folders []string
+		holds   string        // what the report calls weights; "" where the graph's own nodes multiply
+		differ  int           // cases of a hundred that may differ
+		as      *quantisation // what ONNX Runtime is given in their place; nil for the same files
+	}{
+		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"}, "int4 of the model", 0, nil},
+		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, nil},
+		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, nil},
+		{matMulNBits(4, 128, true, 4), []string{"gpt2"}, "int4 of the model", 10, nil},
+		{matMulNBits(4, 32, false, 4), []string{"llama"}, "int4 of the model", 10, nil},
+		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, nil},
+		{matMulNBits(8, 64, false, 4), []string{"gpt2", "llama"}, "int8 of the model", 10, nil},
+		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, &numbers},
+		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 10, nil},
+		{dynamic, []string{"gpt2", "llama", "bart"}, "", 10, nil},
+	} {
+		for i, folder := range c.folders {
+			if testing.Short() && (i > 0 || c.holds == shortly) {
+				break
+			}
+			shortly = c.holds // one way of each
+			t.Run(c.by.name+"/"+folder, func(t *testing.T) {
+				dir := t.TempDir()
+				if err := models.Small(folder, dir); err != nil {
+					t.Fatal(err)
+				}
+				if n := quantise(t, dir, c.by); n < 8 {
+					t.Fatalf("%d linear layers were quantised", n)
+				}
+				at := slices.IndexFunc(models.SmallFolders(), func(f models.SmallFolder) bool { return f.Name == folder })
+				e, err := Load(models.SmallFolders()[at].Model)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.Cases = slices.DeleteFunc(slices.Clone(e.Cases), func(c Case) bool { return c.Option != "" || c.Kind != "greedy" && c.Kind != "beam4" })
+				if testing.Short() {
+					e.Cases = few(e.Cases)
+				}
+				plain := dir // what ONNX Runtime runs
+				if c.as != nil {
+					plain = t.TempDir()
+					if err := models.Small(folder, plain); err != nil {
+						t.Fatal(err)
+					}
+					quantise(t, plain, *c.as)
+				}
+				x, err := exported.Open(plain, decode.Options{Library: l, Plugins: set, Threads: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer x.Close()
+				want := generated(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
+				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				if r := g.Weights(); c.holds != "" && (len(r.Linear) == 0 || r.Linear[0].Type != c.holds) {
+					t.Errorf("weights are %+v, want %s", r, c.holds)
+				}
+				got := generated(t, g, e, g.SearchWith)
+				differ := 0
+				for i := range want {
+					if fmt.Sprint(got[i]) != fmt.Sprint(want[i]) {
+						differ++
+						t.Logf("%s, prompt %v:\n%v, want\n%v", e.Cases[i], e.Cases[i].Prompt, got[i], want[i])
+					}
+				}
+				t.Logf("%d of %d differ", differ, len(want))
+				if len(want) < 8 || 100*differ > c.differ*len(want) {
+					t.Errorf("%d of %d cases differ, at most %d of a hundred may", differ, len(want), c.differ)
+				}
+			})
+		}
+	}
+}
+
+// generated are the tokens of each case, one case at a time.
+func generated(t *testing.T, g generate.Device, e *Expected, searchWith func([]byte) (search.Options, error)) [][][]int32 {
+	t.Helper()
+	list := make([][][]int32, len(e.Cases))
+	for i, c := range e.Cases {
+		o, err := searchWith(c.Options)
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+		given := false
+		err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+			if given {
+				return nil, nil
+			}
+			given = true
+			return inputOf(e, c), nil
+		}, func(out decode.Output) error {
+			for _, h := range out.Hypotheses {
+				list[i] = append(list[i], h.Tokens)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+	}
+	return list
+}
+
+// TestQuantisedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of a text:
+// GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise. All are to be equal, unless
+// GRAFT_TEST_DIFFER says how many of a hundred may differ, of a model that rounds rows as it runs.
+func TestQuantisedFolderOfACaller(t *testing.T) {
+	folder, path := os.Getenv("GRAFT_TEST_FOLDER"), os.Getenv("GRAFT_TEST_TEXT")
+	if folder == "" || path == "" {
+		t.Skip("GRAFT_TEST_FOLDER and GRAFT_TEST_TEXT name a model folder and a text")
+	}
+	prompts := 20
+	if n, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS")); err == nil {
+		prompts = n
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := decode.Options{Library: l, Plugins: set, Batch: 1}
+	g, err := generate.Open(folder, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	x, err := generate.OpenExported(folder, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	t.Logf("weights: %+v", g.Device.(*decode.Generator).Weights())
+	words := strings.Fields(string(raw))
+	e := &Expected{}
+	for i := range prompts {
+		at := (i * 997) % max(1, len(words)-64)
+		ids, err := g.Tokenizer.Encode(strings.Join(words[at:min(len(words), at+16+i%48)], " "), text.EncodeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Case{Kind: "greedy", Options: []byte(`{"max_new_tokens": 32}`)}
+		if i%4 == 3 {
+			c.Kind, c.Options = "beam4", []byte(`{"max_new_tokens": 32, "num_beams": 4}`)
+		}
+		c.Prompt = ids
+		e.Cases = append(e.Cases, c)
+	}
+	with := func(object []byte) (search.Options, error) { return decode.SearchOf(folder, g.Config(), object) }
+	want, got := generated(t, x.Device, e, with), generated(t, g.Device, e, with)
+	differ := 0
+	for i := range want {
+		if fmt.Sprint(got[i]) != fmt.Sprint(want[i]) {
+			differ++
+			t.Logf("%s %d:\n%v, want\n%v", e.Cases[i], i, got[i], want[i])
+		}
+	}
+	t.Logf("%d of %d differ", differ, len(want))
+	allowed, _ := strconv.Atoi(os.Getenv("GRAFT_TEST_DIFFER")) // 0 where it is no number
+	if 100*differ > allowed*len(want) {
+		t.Errorf("%d of %d prompts differ, at most %d of a hundred may", differ, len(want), allowed)
+	}
+}
