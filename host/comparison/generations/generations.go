@@ -139,7 +139,12 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 	}
 	names := o.names()
 	for _, name := range names {
-		if _, _, err := sideOf(name); err != nil {
+		base, folder := folderOf(name)
+		_, _, err := sideOf(base)
+		if err == nil && folder != "" {
+			err = takes(folder, config)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
