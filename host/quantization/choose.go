@@ -1,6 +1,7 @@
 package quantization
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -22,6 +23,8 @@ type Bound struct {
 	Texts [][]int32
 	// Tokens is the maximum that is predicted, of all texts together; 0 is 2,048. Logits of all of them are in memory at once.
 	Tokens int
+	// Units is how many sets of weights are told apart at most, each of which is measured once; 0 is 64.
+	Units int
 }
 
 // Chosen says how the types of weights were chosen.
@@ -33,7 +36,7 @@ type Chosen struct {
 	Perplexity [2]float64             `json:"perplexity"` // of the model as exported, and of that with the types that were chosen
 }
 
-// maxUnits is how many sets of weights are told apart at most: each is measured once.
+// maxUnits is that of Bound where it says nothing.
 const maxUnits = 64
 
 // unit is a set of weights that have one type: one after the other in the graphs.
@@ -67,7 +70,7 @@ func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOp
 		return nil, err
 	}
 	s := &chooser{bound: b.KL, usual: o.Weights, o: o, last: map[prepare.Weight]bool{}}
-	numbers, err := s.find(ctx, files)
+	numbers, err := s.find(ctx, files, cmp.Or(b.Units, maxUnits))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +101,7 @@ func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOp
 }
 
 // find are the weights of the graphs that generate, in the order in which they lie there, in units, and hashes of their numbers.
-func (s *chooser) find(ctx context.Context, files *modeldir.Files) (map[prepare.Weight][sha256.Size]byte, error) {
+func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) (map[prepare.Weight][sha256.Size]byte, error) {
 	numbers := map[prepare.Weight][sha256.Size]byte{}
 	seen := map[[sha256.Size]byte]bool{}
 	var list []*unit
@@ -136,7 +139,7 @@ func (s *chooser) find(ctx context.Context, files *modeldir.Files) (map[prepare.
 	if len(list) == 0 {
 		return nil, &diagnostic.Error{Path: files.Decoder, Found: "found no weights that could be quantised", Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
 	}
-	each := (len(list) + maxUnits - 1) / maxUnits
+	each := (len(list) + units - 1) / units
 	for part := range slices.Chunk(list, each) {
 		u := &unit{}
 		for _, one := range part {

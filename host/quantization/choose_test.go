@@ -103,6 +103,9 @@ func mean(t *testing.T, folder, quantised string, inputs [][]int32) float64 {
 
 // TestWithinABound: the types that are chosen hold the bound, with plain ONNX Runtime too, and weights that need not be spared are not.
 func TestWithinABound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens a model dozens of times")
+	}
 	l, set := open(t)
 	folder := "../../models/g2p"
 	inputs := words(t, folder, 60)
@@ -111,7 +114,7 @@ func TestWithinABound(t *testing.T) {
 	m := quantization.MeasureOptions{Library: l, Plugins: set}
 	quantise := func(kl float64) (string, *quantization.Report, error) {
 		to := filepath.Join(t.TempDir(), "out")
-		r, err := quantization.FolderWithin(t.Context(), folder, to, o, m, quantization.Bound{KL: kl, Texts: inputs, Tokens: 400})
+		r, err := quantization.FolderWithin(t.Context(), folder, to, o, m, quantization.Bound{KL: kl, Texts: inputs, Tokens: 400, Units: 12})
 		return to, r, err
 	}
 	types := func(r *quantization.Report) map[string]int {
@@ -132,9 +135,6 @@ func TestWithinABound(t *testing.T) {
 		t.Errorf("a bound that all hold: %+v, types %v", r.Chosen, found)
 	}
 	for _, share := range []float64{0.4, 0.02} {
-		if testing.Short() && share < 0.1 {
-			continue
-		}
 		bound := share * cheapest
 		to, r, err := quantise(bound)
 		if err != nil {

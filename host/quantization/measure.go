@@ -130,7 +130,7 @@ func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir
 func (m *measure) output(ctx context.Context, g *decode.Generator, tokens []int32) (found []int32, err error) {
 	o := g.Search()
 	o.NumBeams, o.NumBeamGroups, o.NumReturnSequences, o.DoSample = 1, 1, 1, false
-	o.MaxNewTokens = outputTokens
+	o.MaxNewTokens = int(min(outputTokens, g.Engine().Positions()/2))
 	given := false
 	err = g.Run(ctx, o, func() (*decode.Input, error) {
 		if given {
