@@ -198,14 +198,20 @@ func copyFile(ctx context.Context, from, to string) error {
 		return &diagnostic.Error{Path: from, Found: "cannot copy the file: " + diagnostic.Cause(err), Cause: err}
 	}
 	defer in.Close()
+	buffer := make([]byte, 1<<20)
 	err = storage.WriteFrom(to, storage.Shared, func(w io.Writer) error {
 		for {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if _, err := io.CopyN(w, in, 1<<20); errors.Is(err, io.EOF) {
+			n, err := in.Read(buffer)
+			if _, wrong := w.Write(buffer[:n]); wrong != nil {
+				return wrong
+			}
+			if errors.Is(err, io.EOF) {
 				return nil
-			} else if err != nil {
+			}
+			if err != nil {
 				return err
 			}
 		}

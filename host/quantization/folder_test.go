@@ -201,9 +201,9 @@ func renameReads(g *onnx.Graph, from, to string) {
 	}
 }
 
-// TestFolders: plain ONNX Runtime opens a folder that was written, and gives the logits of the model in float32 whose weights are the numbers that the
+// TestQuantizedFolders: plain ONNX Runtime opens a folder that was written, and gives the logits of the model in float32 whose weights are the numbers that the
 // integers stand for; with activations as they are to float32's rounding. Beside the graphs all is there that was there.
-func TestFolders(t *testing.T) {
+func TestQuantizedFolders(t *testing.T) {
 	for _, c := range []struct {
 		name, weights string
 		types         []string // of layers

@@ -24,7 +24,7 @@ import (
 
 // Options say how a model is quantised.
 type Options struct {
-	Plugins []*plugin.Plugin // one of them is packed-linear, which rounds
+	Plugins []*plugin.Plugin // one of them rounds: defaults.Panels
 	// Weights are the types of layers; see Check. Activations decide whether ONNX Runtime may round what is multiplied, too.
 	Weights prepare.Weights
 	Threads int // 0: one a core
