@@ -41,7 +41,7 @@ type observed struct {
 	read   [][sha256.Size]byte
 }
 
-// Calibrate reads texts with a model in float32, an encoder or a decoder alone, and notes what is multiplied with its weights. FolderOf and File then choose scales of
+// Calibrate reads texts with a model in float32, an encoder or a decoder alone, and notes what is multiplied with its weights. Folder and File then choose scales of
 // four bits by it.
 func (o *Options) Calibrate(ctx context.Context, path string, c Calibration) error {
 	o.step("reading texts with the model as exported")
