@@ -109,8 +109,8 @@ func quantizedTo(w *page, output string, r *quantization.Report) {
 		}
 	}
 	if chosen := r.Chosen; chosen != nil {
-		w.printf("mean divergence of a token %s, at most %g was asked for; %s where all are %s (%s, %d models measured)\n", difference(chosen.Reached.KLMean), chosen.Bound,
-			difference(chosen.Cheapest), r.Requested, counted(chosen.Reached.Tokens, "token"), chosen.Measured)
+		w.printf("mean divergence of a token %s, at most %g was asked for; %s where all are %s (%s, %s measured)\n", difference(chosen.Reached.KLMean), chosen.Bound,
+			difference(chosen.Cheapest), r.Requested, counted(chosen.Reached.Tokens, "token"), counted(chosen.Measured, "model"))
 		w.printf("perplexity %.5g, as exported %.5g; %s equal greedy tokens\n", chosen.Perplexity[1], chosen.Perplexity[0], share(chosen.Reached))
 	}
 	if len(r.Left) > 0 {
