@@ -123,8 +123,8 @@ func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })
 }
 
-// Weights stores the weights of linear layers as integers, which changes answers: "int8" or "int4", and after it, with commas
-// between, logits=TYPE for the last layer ("float32", "int8" or "int4"; int8 without it where the others are int4), group=N for how
+// Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and after it, with commas
+// between, logits=TYPE for the last layer (one of these or "float32"; int8 without it where the others are int4), and of integers group=N for how
 // many weights have one scale (32, 64 or 128; 32 without it) and activations=TYPE ("int8", or "float32" for no rounding of what is
 // multiplied). They are quantised when the model is opened first, and stored in the user's cache folder. Without this option
 // weights are float32, as exported. docs/generation.md says what stays float32.

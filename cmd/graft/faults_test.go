@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -152,7 +153,7 @@ type writing struct {
 // error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
 // every call; else over some, by a seed.
 func TestFaultsOfCommands(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "generate": generating, "fold": folding, "tune": tabulating} {
+	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating, "fold": folding, "tune": tabulating} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			make(t).walk(t)
@@ -349,6 +350,43 @@ func patching(t *testing.T) *writing {
 			}
 			if found := files(t, p.at("out")); err == nil && (len(found) != 1 || bytes.Equal(data, []byte("old"))) {
 				err = fmt.Errorf("the folder holds %d files", len(found))
+			}
+			return errors.Join(err, unfinished(p))
+		}}
+}
+
+// quantising writes a model folder where there is none.
+func quantising(t *testing.T) *writing {
+	from := "../../models/encoders/reranker"
+	var want map[string]string
+	args := []string{"quantize", "in", "-o", "out/folder", "--threads", "1", "-q"}
+	return &writing{args: args, again: args,
+		prepare: func(p *place) {
+			for name, text := range files(t, from) {
+				lay(t, p.at("in"), map[string]string{name: text})
+			}
+			lay(t, p.at("out"), map[string]string{"other": "theirs"})
+		},
+		whole: func(p *place, run *faults.Run) error {
+			found := files(t, p.at("out", "folder"))
+			switch {
+			case len(found) > 0 && want != nil && !maps.Equal(found, want):
+				return fmt.Errorf("found %d files, not those of the whole folder", len(found))
+			case len(found) == 0 && run.Code == 0:
+				return errors.New("it went well, and no folder is there")
+			case len(found) > 0: // in place before the fault; the next run needs an empty place
+				return os.RemoveAll(p.at("out", "folder"))
+			}
+			return nil
+		},
+		after: func(p *place, run *faults.Run) error {
+			found := files(t, p.at("out", "folder"))
+			if want == nil {
+				want = found
+			}
+			list, err := os.ReadDir(p.at("out"))
+			if err == nil && (len(list) != 2 || !maps.Equal(found, want) || found["model.onnx"] == "" || found["tokenizer.json"] == "") {
+				err = fmt.Errorf("%d files are in the folder, %d beside it", len(found), len(list)-1)
 			}
 			return errors.Join(err, unfinished(p))
 		}}

@@ -41,6 +41,14 @@ func (m *Model) Files() (*Files, error) {
 	return f, nil
 }
 
+// Paths are where the files lie, links resolved, in the order of their locations: the model's own file first.
+func (f *Files) Paths() (list []string) {
+	for _, location := range sortedKeys(f.found) {
+		list = append(list, f.found[location].path)
+	}
+	return list
+}
+
 // Unchanged is an error, of kind ErrInUse for a change, where whoever opens the model again does not find the same files.
 func (f *Files) Unchanged() error {
 	again := &resolver{lookIn: f.resolver.lookIn, roots: f.resolver.roots, limit: f.resolver.limit,

@@ -82,6 +82,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
+		{"quantize", "models/g2p", "-o", "g2p-quantised", "--max-kl", "0.05", "--input", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
 		{"rerank", "models/encoders/reranker", "--tsv", "--input", "pairs.tsv", "-o", "ranked.jsonl"},
 		{"score", "sounds.txt", "words.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},

@@ -142,9 +142,13 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 	}
 	names := o.names()
 	for _, name := range names {
-		rest, _, err := draftsOf(name)
+		base, folder := folderOf(name)
+		rest, _, err := draftsOf(base)
 		if err == nil {
 			_, _, err = sideOf(rest)
+		}
+		if err == nil && folder != "" {
+			err = takes(folder, config)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

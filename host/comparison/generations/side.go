@@ -58,6 +58,13 @@ func sideOf(name string) (base string, w prepare.Weights, err error) {
 // openWay opens a side by its name, as Options says.
 func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o Options) (_ *way, err error) {
 	w := &way{Side: Side{Name: name}, inputs: inputs}
+	name, other := folderOf(name)
+	if other != "" {
+		if err := takes(other, config); err != nil {
+			return nil, err
+		}
+		folder = other
+	}
 	if w.search, err = decode.SearchOf(folder, config, o.Search); err != nil {
 		return nil, err
 	}

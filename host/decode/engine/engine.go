@@ -41,7 +41,7 @@ type Options struct {
 	// Those of a session for which that is too little are read as they lie in the
 	// model's file.
 	PanelBytes int64
-	// Weights says which weights are stored as integers, whatever PanelBytes is.
+	// Weights says which weights are stored in fewer bits, whatever PanelBytes is.
 	Weights prepare.Weights
 	// Quantized stores these; nil: the user's own cache.
 	Quantized *fold.Cache

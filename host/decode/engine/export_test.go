@@ -16,12 +16,6 @@ import (
 // BlockBytes is the size of a block of the decoder's own positions.
 func (e *Engine) BlockBytes() int64 { return e.self.BlockBytes() }
 
-// Quantizes says whether a plugin's operators take integers.
-func Quantizes(p *plugin.Plugin) error {
-	_, err := quantizes(p)
-	return err
-}
-
 // LastLinear is the node that makes an output, by its name and "" for none.
 func LastLinear(g *graph.Graph, output string) string {
 	if n := lastLinear(g, output); n != nil {
@@ -48,20 +42,22 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 		if as == prepare.Float32Weights {
 			continue
 		}
-		q := &quantizable{matrix: w, as: as, attributes: []manifest.Attribute{{Name: "type", Value: string(as)}, {Name: "group", Value: o.Weights.GroupSize()}}}
+		q := &quantizable{matrix: w, as: as, attributes: PanelAttributes(as, o.Weights.GroupSize())}
 		if err := q.infer(p); err != nil {
 			return nil, err
 		}
-		var packed [2]*tensor.Tensor
-		for i, t := range []*tensor.Tensor{q.integers, q.scales} {
-			if packed[i], err = tensor.New(t.DType, t.Shape...); err != nil {
+		if q.packed, err = tensor.New(q.packed.DType, q.packed.Shape...); err != nil {
+			return nil, err
+		}
+		if q.scales != nil {
+			if q.scales, err = tensor.New(q.scales.DType, q.scales.Shape...); err != nil {
 				return nil, err
 			}
 		}
-		if err := q.pack(of.Model, p, make([]byte, w.bytes()), packed[:], q.attributes, 1); err != nil {
+		if err := q.pack(of.Model, p, make([]byte, w.bytes()), q.tensors(), q.attributes, 1); err != nil {
 			return nil, err
 		}
-		y, err := multiply(p, w, packed[0], packed[1], scale)
+		y, err := multiply(p, w, q.packed, q.scales, scale)
 		if err != nil {
 			return nil, err
 		}
@@ -79,8 +75,8 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 	return found, nil
 }
 
-// multiply gives the unit matrix times a weight.
-func multiply(p *plugin.Plugin, w *matrix, integers, scales *tensor.Tensor, scale int) ([]float32, error) {
+// multiply gives the unit matrix times a weight. Scales are nil for bfloat16.
+func multiply(p *plugin.Plugin, w *matrix, packed, scales *tensor.Tensor, scale int) ([]float32, error) {
 	unit := make([]float32, w.depth*w.depth)
 	for i := range w.depth {
 		unit[i*w.depth+i] = 1
@@ -88,7 +84,7 @@ func multiply(p *plugin.Plugin, w *matrix, integers, scales *tensor.Tensor, scal
 	y := make([]float32, w.depth*w.columns)
 	in := make([]*tensor.Tensor, scale+1)
 	in[0] = &tensor.Tensor{DType: tensor.Float32, Shape: []int64{w.depth, w.depth}, Data: unsafe.Pointer(&unit[0])}
-	in[weightOperand], in[scale] = integers, scales
+	in[weightOperand], in[scale] = packed, scales
 	out := []*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{w.depth, w.columns}, Data: unsafe.Pointer(&y[0])}}
 	k, err := p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: w.columns}, {Name: activationsAttribute, Value: "float32"}}, nil, tensor.CPU)
 	if err != nil {

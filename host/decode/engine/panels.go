@@ -86,7 +86,7 @@ func (m *matrix) shape() []int64 {
 func (m *matrix) floats() int64 { return abi.Panels(m.columns) * m.depth * abi.PanelColumns }
 func (m *matrix) bytes() int64  { return 4 * m.depth * m.columns }
 
-// pack lays out the weights of every linear layer of a graph: as integers those that
+// pack lays out the weights of every linear layer of a graph: in fewer bits those that
 // the model holds so or that Options.Weights says so of, and the others unless together they take more than
 // Options.PanelBytes; then these stay as they lie. The graph's linear layers
 // are changed to read panels, from inputs that the result holds.

@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"unsafe"
 
 	"github.com/opgraft/graft/host/decode/prepare"
@@ -34,16 +34,16 @@ const (
 	activationsAttribute = "activations"
 )
 
-// quantizable is a weight that is to be stored as integers.
+// quantizable is a weight that is to be stored in fewer bits.
 type quantizable struct {
 	*matrix
 	as         prepare.WeightType
 	attributes []manifest.Attribute
-	integers   *tensor.Tensor // in the plugin's layout
-	scales     *tensor.Tensor
+	packed     *tensor.Tensor // integers or bfloat16, in the plugin's layout
+	scales     *tensor.Tensor // of integers; nil for bfloat16
 }
 
-// quantize stores those of a graph's weights as integers that are to be, and lets their linear layers read them. It
+// quantize stores those of a graph's weights in fewer bits that are to be, and lets their linear layers read them. It
 // gives back those that stay float32: because they are to, or because the plugin refuses their shape.
 func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain []*matrix, err error) {
 	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
@@ -57,13 +57,12 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	last := lastLinear(of.Graph, of.Logits)
 	var chosen []*quantizable
 	for _, w := range list {
-		as := o.Weights.Of(slices.Contains(w.nodes, last))
+		as := o.Weights.OfWeight(prepare.Weight{File: filepath.Base(of.Model.Path()), Name: w.value.Name}, slices.Contains(w.nodes, last))
 		if as == prepare.Float32Weights {
 			plain = append(plain, w)
 			continue
 		}
-		q := &quantizable{matrix: w, as: as, attributes: []manifest.Attribute{
-			{Name: typeAttribute, Value: string(as)}, {Name: groupAttribute, Value: o.Weights.GroupSize()}}}
+		q := &quantizable{matrix: w, as: as, attributes: PanelAttributes(as, o.Weights.GroupSize())}
 		if why := q.infer(by); why != nil {
 			p.refused[w.value] = fmt.Sprintf("refused by %s: %s", by.Manifest.Name, reasonOf(why))
 			plain = append(plain, w)
@@ -74,7 +73,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	if len(chosen) == 0 {
 		return plain, nil
 	}
-	if err := p.integers(of.Model, by, chosen, o); err != nil {
+	if err := p.store(of.Model, by, chosen, o); err != nil {
 		return nil, err
 	}
 	counts := map[prepare.WeightType]*LinearWeights{}
@@ -85,13 +84,19 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 		if counts[q.as] == nil {
 			counts[q.as] = &LinearWeights{Type: string(q.as)}
 		}
-		counts[q.as].add(q.matrix, int64(len(q.integers.Bytes())+len(q.scales.Bytes())))
+		counts[q.as].add(q.matrix, q.size())
 	}
 	for _, c := range counts {
 		p.counts = append(p.counts, *c)
 	}
 	slices.SortFunc(p.counts, func(a, b LinearWeights) int { return cmp.Compare(b.Float32Bytes, a.Float32Bytes) })
 	return plain, nil
+}
+
+// Quantizes is an error of a plugin that stores weights as float32 alone.
+func Quantizes(p *plugin.Plugin) error {
+	_, err := quantizes(p)
+	return err
 }
 
 // quantizes says where a plugin's operator takes scales; a plugin that knows float32 alone is an error.
@@ -109,6 +114,30 @@ func quantizes(p *plugin.Plugin) (scale int, err error) {
 	return scale, nil
 }
 
+// PanelAttributes are those of the operator that lays weights of a type out in panels.
+func PanelAttributes(as prepare.WeightType, group int64) []manifest.Attribute {
+	if as == prepare.BFloat16Weights {
+		return []manifest.Attribute{{Name: typeAttribute, Value: "bfloat16"}}
+	}
+	return []manifest.Attribute{{Name: typeAttribute, Value: string(as)}, {Name: groupAttribute, Value: group}}
+}
+
+// size is the bytes that the weight takes, scales included.
+func (q *quantizable) size() (n int64) {
+	for _, t := range q.tensors() {
+		n += int64(len(t.Bytes()))
+	}
+	return n
+}
+
+// tensors are the packed weight and, of integers, its scales.
+func (q *quantizable) tensors() []*tensor.Tensor {
+	if q.scales == nil {
+		return []*tensor.Tensor{q.packed}
+	}
+	return []*tensor.Tensor{q.packed, q.scales}
+}
+
 // infer asks the plugin for types and shapes.
 func (q *quantizable) infer(p *plugin.Plugin) error {
 	k, in, err := q.kernel(p, q.attributes)
@@ -116,16 +145,16 @@ func (q *quantizable) infer(p *plugin.Plugin) error {
 		return err
 	}
 	defer k.Destroy()
-	out, err := k.Infer([]*tensor.Tensor{in}, []bool{true, true})
+	out, err := k.Infer([]*tensor.Tensor{in}, []bool{true, q.as.Integers()})
 	if err != nil {
 		return err
 	}
-	for _, t := range out {
+	q.packed, q.scales = out[0], out[1]
+	for _, t := range q.tensors() {
 		if n, err := tensor.Elements(t.Shape); err != nil || n == 0 {
 			return fmt.Errorf("its shape is %v", t.Shape)
 		}
 	}
-	q.integers, q.scales = out[0], out[1]
 	return nil
 }
 
@@ -137,15 +166,17 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// integers quantises weights, or has them from the cache. Weights of float32 are read one at a time.
-func (p *panels) integers(from *model.Model, by *plugin.Plugin, list []*quantizable, o Options) error {
+// store quantises weights, or has them from the cache. Weights of float32 are read one at a time.
+func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable, o Options) error {
 	var weights []*matrix
 	var tensors []fold.Tensor
 	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
 	for i, q := range list {
 		weights = append(weights, q.matrix)
-		tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i), DType: q.integers.DType, Shape: q.integers.Shape},
-			fold.Tensor{Name: fmt.Sprint(i, " scales"), DType: q.scales.DType, Shape: q.scales.Shape})
+		tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i), DType: q.packed.DType, Shape: q.packed.Shape})
+		if q.scales != nil {
+			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, " scales"), DType: q.scales.DType, Shape: q.scales.Shape})
+		}
 		parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed))
 	}
 	size := int64(0)
@@ -168,8 +199,9 @@ func (p *panels) integers(from *model.Model, by *plugin.Plugin, list []*quantiza
 			return err
 		}
 		defer buffer.Close()
-		for i, q := range list {
-			if err := q.pack(from, by, buffer.Bytes(), []*tensor.Tensor{over(to[2*i]), over(to[2*i+1])}, q.attributes, o.Threads); err != nil {
+		for _, q := range list {
+			to = q.lie(to)
+			if err := q.pack(from, by, buffer.Bytes(), q.tensors(), q.attributes, o.Threads); err != nil {
 				return err
 			}
 		}
@@ -178,14 +210,21 @@ func (p *panels) integers(from *model.Model, by *plugin.Plugin, list []*quantiza
 	if err != nil {
 		return err
 	}
-	for i, t := range p.quantized.Tensors() {
-		if q := list[i/2]; i%2 == 0 {
-			q.integers = over(t)
-		} else {
-			q.scales = over(t)
-		}
+	rest := p.quantized.Tensors()
+	for _, q := range list {
+		rest = q.lie(rest)
 	}
 	return nil
+}
+
+// lie has the weight's tensors lie where the first of a list do, and gives the others.
+func (q *quantizable) lie(in []fold.Tensor) (rest []fold.Tensor) {
+	q.packed = over(in[0])
+	if q.scales == nil {
+		return in[1:]
+	}
+	q.scales = over(in[1])
+	return in[2:]
 }
 
 // over is a tensor over a stored one's data.
@@ -238,11 +277,15 @@ func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, er
 	return string(known.Tensors()[0].Data), nil
 }
 
-// stand lets the linear layers of a weight multiply with the integers.
+// stand lets the linear layers of a weight multiply with what is stored.
 func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) error {
-	in, err := p.input(o.Library, g, "graft.panels."+q.value.Name, q.integers)
+	in, err := p.input(o.Library, g, "graft.panels."+q.value.Name, q.packed)
 	if err != nil {
 		return err
+	}
+	if q.scales == nil {
+		q.read(in)
+		return nil
 	}
 	scales, err := p.input(o.Library, g, "graft.scales."+q.value.Name, q.scales)
 	if err != nil {
@@ -259,37 +302,11 @@ func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) err
 	return nil
 }
 
-// maxSteps is how many nodes lie between the last linear layer and logits at most: a cast, a cap, a change of shape.
-const maxSteps = 16
-
-// afterLogits change elements one by one, or their places.
-var afterLogits = []string{"Add", "Cast", "Clip", "Div", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Reshape", "Slice", "Squeeze", "Sub", "Tanh",
-	"Transpose", "Unsqueeze", "Where"}
-
 // lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for none.
 func lastLinear(g *graph.Graph, output string) *graph.Node {
-	v := g.Lookup(output)
-	for range maxSteps {
-		if output == "" || v == nil || v.Producer == nil {
-			return nil
-		}
-		n := v.Producer
-		if n.Is(manifest.Domain + "." + defaults.Linear.Name) {
-			return n
-		}
-		if !n.Is(afterLogits...) {
-			return nil
-		}
-		v = nil
-		for i, in := range n.In {
-			if in == nil || in.Tensor != nil || i > 0 && strings.HasSuffix(n.Op(), "shape") {
-				continue // a constant, or the shape that a Reshape gives
-			}
-			if v != nil {
-				return nil
-			}
-			v = in
-		}
+	list := prepare.LastLinear(g, output, func(n *graph.Node) bool { return n.Is(manifest.Domain + "." + defaults.Linear.Name) })
+	if len(list) != 1 {
+		return nil
 	}
-	return nil
+	return list[0]
 }

@@ -123,9 +123,9 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 		equal   int     // rows of 5 whose best token these leave, at least
 		weights []string
 	}{
-		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32"}},
+		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32", "bf16", "bf16,logits=int4"}},
 		{"bart", 0.4, 1, []string{"int8", "int4"}},
-		{"llama", 0.06, 4, []string{"int8", "int4,group=64"}},
+		{"llama", 0.06, 4, []string{"int8", "int4,group=64", "bf16"}},
 		{"t5", 0.2, 3, []string{"int8", "int4"}},
 		{"whisper", 0.8, 0, []string{"int8", "int4"}},
 	} {
@@ -160,7 +160,13 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 			reference.Close()
 			for _, activations := range []string{"float32", "int8"} {
 				what := c.model + ", " + weights + ", activations of " + activations
-				g, err := quantised(t, dir, weights+",activations="+activations, cache)
+				said := weights + ",activations=" + activations
+				if !w.Integers() { // multiplied as it comes
+					if said = weights; activations == "int8" {
+						continue
+					}
+				}
+				g, err := quantised(t, dir, said, cache)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -180,6 +186,9 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 				}
 				if strings.HasPrefix(weights, "int8") {
 					most = 5 * measure
+				}
+				if weights == "bf16" {
+					most = measure
 				}
 				if !(off <= bound) {
 					t.Errorf("%s: logits are %.3g of their spread off what the integers stand for, want at most %.3g", what, off, bound)
@@ -272,7 +281,10 @@ func TestWeightsReport(t *testing.T) {
 		{"gpt2", "int4", []string{"int4", "int8"}},
 		{"gpt2", "int8,logits=float32", []string{"float32", "int8"}},
 		{"gpt2", "float32,logits=int8", []string{"float32", "int8"}},
+		{"gpt2", "bf16", []string{"bf16"}},
+		{"gpt2", "bf16,logits=int8", []string{"bf16", "int8"}},
 		{"bart", "int4", []string{"int4", "int8"}},
+		{"bart", "bf16,logits=float32", []string{"bf16", "float32"}},
 		{"t5", "int8", []string{"int8"}},
 		{"whisper", "int8", []string{"int8"}},
 		{"llama", "int4,logits=int4", []string{"int4"}},
@@ -297,8 +309,8 @@ func TestWeightsReport(t *testing.T) {
 		var types []string
 		for _, l := range r.Linear {
 			types = append(types, l.Type)
-			// A scale of two bytes for 32 numbers, whole panels of columns, and groups that end with the depth.
-			if most := map[string]float64{"int8": 0.27, "int4": 0.15}[l.Type]; most > 0 && float64(l.Bytes) > 2.5*most*float64(l.Float32Bytes) {
+			// A scale of two bytes for 32 integers, whole panels of columns, and groups that end with the depth.
+			if most := map[string]float64{"int8": 0.27, "int4": 0.15, "bf16": 0.5}[l.Type]; most > 0 && float64(l.Bytes) > 2.5*most*float64(l.Float32Bytes) {
 				t.Errorf("%s, %s: %s takes %d bytes of %d", c.model, c.weights, l.Type, l.Bytes, l.Float32Bytes)
 			}
 		}

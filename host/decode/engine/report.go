@@ -26,7 +26,7 @@ type WeightReport struct {
 	Exported bool `json:"exported"`
 }
 
-// Quantized says whether any weights are stored as integers.
+// Quantized says whether any weights are stored in fewer bits.
 func (r *WeightReport) Quantized() bool {
 	return slices.ContainsFunc(r.Linear, func(w LinearWeights) bool { return w.Type != string(prepare.Float32Weights) })
 }

@@ -12,12 +12,16 @@ import (
 type WeightType string
 
 // The types of weights. Those of integers have a scale for each group of positions along the axis that is summed up, and
-// each column.
+// each column; those of bfloat16 have none, and are multiplied as float32.
 const (
-	Float32Weights WeightType = "float32"
-	Int8Weights    WeightType = "int8"
-	Int4Weights    WeightType = "int4"
+	Float32Weights  WeightType = "float32"
+	BFloat16Weights WeightType = "bf16"
+	Int8Weights     WeightType = "int8"
+	Int4Weights     WeightType = "int4"
 )
+
+// Integers says whether weights of the type are integers, with scales.
+func (t WeightType) Integers() bool { return t == Int8Weights || t == Int4Weights }
 
 // Activations says what linear layers of quantised weights multiply with.
 type Activations string
@@ -39,7 +43,12 @@ type Weights struct {
 	Layers, Logits WeightType
 	Group          int64       // 0: DefaultGroup
 	Activations    Activations // "": Int8Activations
+	// Single are the types of single weights, whatever the others say of them; nil for none.
+	Single map[Weight]WeightType
 }
+
+// Weight names a weight: the file that it lies in, without its folder, and its name there.
+type Weight struct{ File, Name string }
 
 // Of is the type of a layer's weights.
 func (w Weights) Of(last bool) WeightType {
@@ -55,23 +64,47 @@ func (w Weights) Of(last bool) WeightType {
 	return layers
 }
 
+// OfWeight is Of of a weight that may be one of Single.
+func (w Weights) OfWeight(weight Weight, last bool) WeightType {
+	if t, ok := w.Single[weight]; ok {
+		return t
+	}
+	return w.Of(last)
+}
+
+// any says whether there may be a type of which something holds.
+func (w Weights) any(holds func(WeightType) bool) bool {
+	for _, t := range w.Single {
+		if holds(t) {
+			return true
+		}
+	}
+	return holds(w.Of(false)) || holds(w.Of(true))
+}
+
 // GroupSize is how many weights have one scale.
 func (w Weights) GroupSize() int64 { return cmp.Or(w.Group, DefaultGroup) }
 
-// Quantizes says whether any weights are to be stored as integers.
+// Quantizes says whether any weights are to be stored in fewer bits than they were exported with.
 func (w Weights) Quantizes() bool {
-	return w.Of(false) != Float32Weights || w.Of(true) != Float32Weights
+	return w.any(func(t WeightType) bool { return t != Float32Weights })
 }
 
-// String is what ParseWeights reads, with all that is not said.
+// Integers says whether any weights are to be stored as integers.
+func (w Weights) Integers() bool { return w.any(WeightType.Integers) }
+
+// String is what ParseWeights reads, with all that is not said but for single weights.
 func (w Weights) String() string {
-	if !w.Quantizes() {
+	switch {
+	case !w.Quantizes():
 		return string(Float32Weights)
+	case !w.Integers():
+		return fmt.Sprintf("%s,logits=%s", w.Of(false), w.Of(true))
 	}
 	return fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), cmp.Or(w.Activations, Int8Activations))
 }
 
-// ParseWeights reads what to store weights as: float32, int8 or int4, and after that, with commas between, logits=TYPE,
+// ParseWeights reads what to store weights as: float32, bf16, int8 or int4, and after that, with commas between, logits=TYPE,
 // group=N (32, 64 or 128) and activations=int8 or float32.
 func ParseWeights(text string) (w Weights, err error) {
 	parts := strings.Split(text, ",")
@@ -100,16 +133,16 @@ func ParseWeights(text string) (w Weights, err error) {
 			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N or activations=TYPE", part)
 		}
 	}
-	if !w.Quantizes() && (w.Group != 0 || w.Activations != "") {
-		return w, fmt.Errorf("group and activations are of weights that are stored as integers, and all of %s stay float32", text)
+	if !w.Integers() && (w.Group != 0 || w.Activations != "") {
+		return w, fmt.Errorf("group and activations are of weights that are stored as integers, and none of %s are", text)
 	}
 	return w, nil
 }
 
 func weightType(text string) (WeightType, error) {
 	t := WeightType(text)
-	if !slices.Contains([]WeightType{Float32Weights, Int8Weights, Int4Weights}, t) {
-		return "", fmt.Errorf("%q is no type of weights, needed is float32, int8 or int4", text)
+	if !slices.Contains([]WeightType{Float32Weights, BFloat16Weights, Int8Weights, Int4Weights}, t) {
+		return "", fmt.Errorf("%q is no type of weights, needed is float32, bf16, int8 or int4", text)
 	}
 	return t, nil
 }

@@ -13,6 +13,10 @@ func TestParseWeights(t *testing.T) {
 		{"int8", "int8,logits=int8,group=32,activations=int8"},
 		{"int4", "int4,logits=int8,group=32,activations=int8"},
 		{"int4,logits=int4", "int4,logits=int4,group=32,activations=int8"},
+		{"bf16", "bf16,logits=bf16"},
+		{"bf16,logits=float32", "bf16,logits=float32"},
+		{"bf16,logits=int8", "bf16,logits=int8,group=32,activations=int8"},
+		{"int4,logits=bf16,group=64", "int4,logits=bf16,group=64,activations=int8"},
 		{"int4,group=128,logits=float32", "int4,logits=float32,group=128,activations=int8"},
 		{"int8,activations=float32", "int8,logits=int8,group=32,activations=float32"},
 		{"float32,logits=int8,group=64", "float32,logits=int8,group=64,activations=int8"},
@@ -27,8 +31,8 @@ func TestParseWeights(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ text, says string }{
-		{"", `"" is no type of weights, needed is float32, int8 or int4`},
-		{"int5", `"int5" is no type of weights, needed is float32, int8 or int4`},
+		{"", `"" is no type of weights, needed is float32, bf16, int8 or int4`},
+		{"int5", `"int5" is no type of weights, needed is float32, bf16, int8 or int4`},
 		{"INT8", `"INT8" is no type of weights`},
 		{"logits=int8", `"logits=int8" is no type of weights`},
 		{"int8,logits=q8", `logits: "q8" is no type of weights`},
@@ -40,6 +44,9 @@ func TestParseWeights(t *testing.T) {
 		{"int8,symmetric=true", `"symmetric=true" is not understood`},
 		{"int8,group=32,group=64", "group is named twice"},
 		{"float32,group=64", "group and activations are of weights that are stored as integers"},
+		{"bf16,group=64", "group and activations are of weights that are stored as integers, and none of bf16,group=64 are"},
+		{"bf16,logits=float32,activations=float32", "group and activations are of weights that are stored as integers"},
+		{"bfloat16", `"bfloat16" is no type of weights`},
 		{"float32,logits=float32,activations=int8", "group and activations are of weights that are stored as integers"},
 	} {
 		if w, err := prepare.ParseWeights(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -56,6 +63,8 @@ func TestTypeOfTheLastLayer(t *testing.T) {
 		"int4":                {prepare.Int4Weights, prepare.Int8Weights},
 		"int4,logits=int4":    {prepare.Int4Weights, prepare.Int4Weights},
 		"int8,logits=float32": {prepare.Int8Weights, prepare.Float32Weights},
+		"bf16":                {prepare.BFloat16Weights, prepare.BFloat16Weights},
+		"bf16,logits=int8":    {prepare.BFloat16Weights, prepare.Int8Weights},
 	} {
 		w, err := prepare.ParseWeights(text)
 		if got := [2]prepare.WeightType{w.Of(false), w.Of(true)}; err != nil || got != want {
