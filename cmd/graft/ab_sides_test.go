@@ -18,6 +18,7 @@ func TestSides(t *testing.T) {
 		{"weights=int4,logits=float32,group=64,auto,keys+weights=int8,activations=float32", []string{"weights=int4,logits=float32,group=64", "auto", "keys+weights=int8,activations=float32"}},
 		{"auto,logits=int8", []string{"auto", "logits=int8"}}, // the side refuses the name
 		{"weights=int8,keys", []string{"weights=int8", "keys"}},
+		{"cache=bf16,cache=int8,weights=int8+cache=int8", []string{"cache=bf16", "cache=int8", "weights=int8+cache=int8"}},
 		{"auto,,none", nil},
 		{"weights=int8,weights=int8", nil},
 	} {

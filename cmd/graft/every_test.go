@@ -28,7 +28,7 @@ import (
 // OUT stand for files.
 var everyCommand = map[string][]string{
 	"graft":                 {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL", "FOLDER --ablation --input TEXTS --rounds 1", "FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2", "FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save"},
+	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b cache=MODEL", "FOLDER --ablation --input TEXTS --rounds 1", "FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2", "FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save"},
 	"graft ab compare":      {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
 	"graft ab list":         {"", "--model MODEL", "--model TEXTS"},
 	"graft ab rm":           {"saved", "MODEL"},
@@ -39,9 +39,9 @@ var everyCommand = map[string][]string{
 	"graft embed":           {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
 	"graft profile":         {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL", "FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
 	"graft rerank":          {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
-	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
+	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --input TEXTS --output OUT --cache int8", "FOLDER --cache MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1"},
 	"graft help":            {"", "plugin list", "MODEL"},
-	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
+	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
 	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
 	"graft plugin":          {"", "MODEL"},
 	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},

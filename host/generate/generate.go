@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/text"
 )
@@ -135,6 +136,8 @@ type Summary struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	SelfCacheBytes  int64   `json:"self_cache_bytes"` // the maximum that was in use
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
+	// Cache is what caches store, where that is not float32.
+	Cache plan.Storage `json:"cache,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
@@ -208,6 +211,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
 		s.Skipped = d.Skipped()
+		if c := d.Cache(); c.Rounds() {
+			s.Cache = c
+		}
 		if w := d.Weights(); w.Quantized() {
 			s.Weights = w
 		}
