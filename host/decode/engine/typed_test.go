@@ -27,7 +27,7 @@ func TestCachesOfEveryType(t *testing.T) {
 		{"gpt2", plan.HiddenStates, "", 0.02},
 		{"bart", plan.HiddenStates, plan.PromptHiddenStates, 0.1},
 		{"t5", plan.PromptHiddenStates, plan.PromptHiddenStates, 0.1},
-		{"whisper", plan.KeysValues, plan.PromptHiddenStates, 0.2},
+		{"whisper", plan.KeysValues, plan.PromptHiddenStates, 0.4},
 	} {
 		t.Run(strings.Join([]string{c.model, string(c.self), string(c.cross)}, " "), func(t *testing.T) {
 			dir := t.TempDir()
