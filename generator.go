@@ -51,6 +51,7 @@ type generatorOptions struct {
 	decode    decode.Options
 	runtime   string
 	attention string
+	cache     string
 	weights   string
 	maxInput  int
 	settings  settings
@@ -121,6 +122,13 @@ func Threads(n int) FolderOption {
 // and cross=NAME with a comma between. Layers that cannot follow it use another.
 func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })
+}
+
+// Cache is what the KV cache stores, which changes answers: "bf16", "fp16" or "int8", with a scale for each head and token. Keys and
+// values, and what other strategies store, are rounded once, when they are stored. Without this option the cache is float32.
+// docs/generation.md says how large it is and what it costs.
+func Cache(name string) GeneratorOption {
+	return generatorOption(func(o *generatorOptions) { o.cache = name })
 }
 
 // Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and after it, with commas
@@ -203,6 +211,15 @@ func (o *generatorOptions) open(ctx context.Context, folder string) (*Generator,
 			return nil, public(err, ErrOption)
 		}
 		o.decode.Attention.Prefer = prefer
+	}
+	if o.cache != "" {
+		storage, err := plan.ParseStorage(o.cache)
+		if err == nil {
+			err = o.decode.Attention.Cache(storage)
+		}
+		if err != nil {
+			return nil, public(err, ErrOption)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -280,6 +280,7 @@ func TestNewGeneratorErrors(t *testing.T) {
 		{"models/g2p", graft.TopP(0.5), graft.ErrOption, "do_sample is off"},
 		{"models/g2p", graft.Attention("fast"), graft.ErrOption, "fast"},
 		{"models/g2p", graft.Weights("int5"), graft.ErrOption, "needed is float32, bf16, int8 or int4"},
+		{"models/g2p", graft.Cache("int4"), graft.ErrOption, "needed is float32, bf16, fp16 or int8"},
 		{"models/g2p", graft.BatchSize(0), graft.ErrOption, "BatchSize is 0: at least 1 is needed"},
 		{"models/g2p", graft.BatchSize(1 << 40), graft.ErrOption, "BatchSize is 1099511627776: at most 65536 is possible"},
 		{"models/g2p", graft.Threads(1_000_000), graft.ErrOption, "Threads is 1000000: at most 1024 is possible"},

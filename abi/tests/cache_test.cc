@@ -25,6 +25,21 @@ TEST(Cache, Blocks) {
   EXPECT_EQ(graft_cache_blocks(17), 2);
 }
 
+TEST(Cache, Types) {
+  EXPECT_EQ(graft_cache_typed_kv_area(2, 4, 4, 2, 0), 128);
+  EXPECT_EQ(graft_cache_typed_kv_area(2, 4, 4, 1, graft_cache_scales(2)), 128);
+  EXPECT_EQ(graft_cache_typed_kv_area(3, 5, 7, 4, 0), graft_cache_kv_area(3, 5, 7));
+  EXPECT_EQ(graft_cache_typed_key_offset(19, 1, 128, 0, 4, 1, graft_cache_scales(2)), 844);
+  EXPECT_EQ(graft_cache_typed_value_offset(19, 1, 128, 0, 2, 4, 4, 1, graft_cache_scales(2)),
+            844 + 2 * 16 * 4);
+  EXPECT_EQ(graft_cache_typed_value_offset(19, 1, 512, 256, 2, 4, 6, 4, 0),
+            4 * graft_cache_value_offset(19, 1, 512, 256, 2, 4, 6));
+  EXPECT_EQ(graft_cache_scale_offset(19, 1, 128, 0), 147);
+  EXPECT_EQ(graft_cache_scale_offset(19, 2 + 1, 128, 0), 179);
+  EXPECT_EQ(graft_cache_int8_row(70), 80);
+  EXPECT_EQ(graft_cache_int8_row(64), 68);
+}
+
 TEST(Cache, Panels) {
   EXPECT_EQ(graft_panels(16), 1);
   EXPECT_EQ(graft_panels(20), 2);

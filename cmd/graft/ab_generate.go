@@ -337,6 +337,9 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		sides = append(sides, &r.Sides[i].Side)
 	}
 	for _, s := range sides {
+		if s.Cache != "" {
+			w.printf("%s: the cache is %s\n", s.Name, s.Cache)
+		}
 		if s.Weights != nil {
 			w.printf("%s: ", s.Name)
 			weighed(w, s.Weights)

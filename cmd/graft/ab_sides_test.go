@@ -21,6 +21,7 @@ func TestSides(t *testing.T) {
 		{"weights=int8,draft=lookup,weights=int4", []string{"weights=int8", "draft=lookup", "weights=int4"}},
 		{"draft=small,weights=int4,logits=int8,auto", []string{"draft=small,weights=int4,logits=int8", "auto"}},
 		{"weights=int8+draft=small,weights=int8,weights=int4,auto", []string{"weights=int8+draft=small,weights=int8", "weights=int4", "auto"}},
+		{"cache=bf16,cache=int8,weights=int8+cache=int8", []string{"cache=bf16", "cache=int8", "weights=int8+cache=int8"}},
 		{"auto,,none", nil},
 		{"weights=int8,weights=int8", nil},
 	} {

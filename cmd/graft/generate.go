@@ -230,7 +230,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return err
 	}
 	if o.baseline && o.attention != (attentionFlags{prefer: string(plan.PreferSpeed)}) {
-		return misuse("--attention or --prefer with --baseline, which runs the model as exported", "one of them")
+		return misuse("--attention, --cache or --prefer with --baseline, which runs the model as exported", "one of them")
 	}
 	var weights prepare.Weights
 	if o.weights != "" {
@@ -298,6 +298,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		if weights.Quantizes() {
 			more["weights"] = weights.String()
 		}
+		if attention.Storage.Rounds() {
+			more["cache"] = string(attention.Storage)
+		}
 		if origin, err = generate.OriginOf(folder, o.input, options, more); err != nil {
 			return err
 		}
@@ -350,8 +353,12 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 // generated prints a summary for people.
 func generated(w *page, s *generate.Summary) {
 	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
-	w.printf("cache: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
-		float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
+	of := ""
+	if s.Cache != "" {
+		of = " in " + string(s.Cache)
+	}
+	w.printf("cache%s: at most %.1f MB of the decoder's, %.1f MB of the encoder's; %d of %d steps reordered rows\n",
+		of, float64(s.SelfCacheBytes)/1e6, float64(s.CrossCacheBytes)/1e6, s.Reorders, s.Steps)
 	if s.Weights != nil {
 		weighed(w, s.Weights)
 	}

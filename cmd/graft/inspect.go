@@ -110,7 +110,7 @@ With --profile the unpatched model is run and timed, and the estimate for the wh
 rests on what its blocks took (graft profile).`,
 		Example: `  graft inspect model.onnx
   graft inspect bart-large-cnn --prefer memory --max-cache 8GiB --beam 4
-  graft inspect whisper-small --attention keys
+  graft inspect whisper-small --attention keys --cache bf16
   graft inspect model.onnx -o json | jq '.blocks[].operator'
   graft inspect model.onnx --write-plan plan.json
   graft inspect model.onnx --verify
@@ -123,7 +123,7 @@ rests on what its blocks took (graft profile).`,
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
-			if err := without(cmd, args[0], "a model folder", "attention", "prefer", "max-cache", "beam", "batch-size"); err != nil {
+			if err := without(cmd, args[0], "a model folder", "attention", "cache", "prefer", "max-cache", "beam", "batch-size"); err != nil {
 				return err
 			}
 			if err := check.consistent(cmd, &flags, measure); err != nil {

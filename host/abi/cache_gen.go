@@ -13,6 +13,9 @@ const (
 	// and blocks of an aligned pool begin at a line.
 	CacheLineFloats = 16
 
+	// Numbers of a row of int8 that have one scale.
+	CacheScaleGroup = 64
+
 	// In a slot mapping: nothing is written for this token.
 	CacheNoSlot = -1
 
@@ -65,8 +68,8 @@ func CacheValueOffset(slot, head, blockFloats, offset, kvHeads, headSize, valueS
 
 // CacheRowArea mirrors graft_cache_row_area.
 //
-// Floats of an area of rows in a block: [16][width] numbers of element_bytes, 4 or 2, rounded up to
-// whole lines.
+// Floats of an area of rows in a block: [16][width] numbers of element_bytes, 4, 2 or 1, rounded up
+// to whole lines.
 func CacheRowArea(width, elementBytes int64) int64 {
 	return (CacheBlockSize*width*elementBytes/4 + CacheLineFloats - 1) / CacheLineFloats * CacheLineFloats
 }
@@ -77,6 +80,53 @@ func CacheRowArea(width, elementBytes int64) int64 {
 // floats, whatever element_bytes is.
 func CacheRowOffset(slot, blockFloats, offset, width, elementBytes int64) int64 {
 	return (slot/CacheBlockSize*blockFloats+offset)*4 + slot%CacheBlockSize*width*elementBytes
+}
+
+// CacheInt8Row mirrors graft_cache_int8_row.
+//
+// Bytes of a row of int8: a float32 scale for each GRAFT_CACHE_SCALE_GROUP numbers, then the
+// numbers, filled up to a multiple of 4 bytes. Its areas and offsets are those of rows of so many
+// numbers of one byte.
+func CacheInt8Row(width int64) int64 {
+	return (width+CacheScaleGroup-1)/CacheScaleGroup*4 + (width+3)/4*4
+}
+
+// CacheScales mirrors graft_cache_scales.
+//
+// Floats that scales of keys and values of int8 take: [2][kv_heads][16], those of keys first. They
+// stand at the beginning of the area.
+func CacheScales(kvHeads int64) int64 {
+	return 2 * kvHeads * CacheBlockSize
+}
+
+// CacheScaleOffset mirrors graft_cache_scale_offset.
+//
+// Where the scale of a slot's key stands, in floats from the pool's first; that of a value is the
+// one of head kv_heads + head.
+func CacheScaleOffset(slot, head, blockFloats, offset int64) int64 {
+	return slot/CacheBlockSize*blockFloats + offset + head*CacheBlockSize + slot%CacheBlockSize
+}
+
+// CacheTypedKVArea mirrors graft_cache_typed_kv_area.
+//
+// Floats of a layer's area of keys and values of element_bytes, 4, 2 or 1, after so many floats of
+// scales, 0 unless the numbers are int8: as graft_cache_kv_area, rounded up to whole lines.
+func CacheTypedKVArea(kvHeads, headSize, valueSize, elementBytes, scales int64) int64 {
+	return CacheRowArea(kvHeads*(headSize+valueSize), elementBytes) + scales
+}
+
+// CacheTypedKeyOffset mirrors graft_cache_typed_key_offset.
+//
+// Where the key of a slot and KV head begins, in bytes from the pool's first.
+func CacheTypedKeyOffset(slot, head, blockFloats, offset, headSize, elementBytes, scales int64) int64 {
+	return (slot/CacheBlockSize*blockFloats+offset+scales)*4 + (head*CacheBlockSize+slot%CacheBlockSize)*headSize*elementBytes
+}
+
+// CacheTypedValueOffset mirrors graft_cache_typed_value_offset.
+//
+// Where the value of a slot and KV head begins, in bytes from the pool's first.
+func CacheTypedValueOffset(slot, head, blockFloats, offset, kvHeads, headSize, valueSize, elementBytes, scales int64) int64 {
+	return (slot/CacheBlockSize*blockFloats+offset+scales)*4 + (kvHeads*CacheBlockSize*headSize+(head*CacheBlockSize+slot%CacheBlockSize)*valueSize)*elementBytes
 }
 
 // Panels mirrors graft_panels.

@@ -215,19 +215,24 @@ func TestDraftsWithEveryStrategy(t *testing.T) {
 	for _, c := range []struct {
 		model       string
 		self, cross plan.Strategy
+		storage     plan.Storage
 	}{
-		{"gpt2", plan.PromptHiddenStates, ""},
-		{"gpt2", plan.HiddenStates, ""},
-		{"gpt2", plan.Keys, ""},
-		{"bart", plan.PromptHiddenStates, plan.PromptHiddenStates},
-		{"bart", plan.Keys, plan.FirstLayerKeys},
-		{"t5", plan.PromptHiddenStates, plan.Keys},
+		{"gpt2", plan.PromptHiddenStates, "", ""},
+		{"gpt2", plan.HiddenStates, "", ""},
+		{"gpt2", plan.Keys, "", ""},
+		{"bart", plan.PromptHiddenStates, plan.PromptHiddenStates, ""},
+		{"bart", plan.Keys, plan.FirstLayerKeys, ""},
+		{"t5", plan.PromptHiddenStates, plan.Keys, ""},
+		{"gpt2", plan.KeysValues, "", plan.Int8},
+		{"gpt2", plan.PromptHiddenStates, "", plan.Int8},
+		{"bart", plan.KeysValues, plan.KeysValues, plan.BFloat16},
+		{"llama", plan.KeysValues, "", plan.Float16},
 	} {
-		if testing.Short() && c.self != plan.PromptHiddenStates {
+		if testing.Short() && c.self != plan.PromptHiddenStates && c.storage != plan.BFloat16 {
 			continue
 		}
-		t.Run(c.model+" "+string(c.self), func(t *testing.T) {
-			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: c.self, Cross: c.cross}})
+		t.Run(c.model+" "+string(c.self)+" "+string(c.storage), func(t *testing.T) {
+			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: c.storage}})
 			if !slices.ContainsFunc(g.engine.Strategies(), func(l rewrite.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
 				t.Fatalf("no layer uses %s: %+v", c.self, g.engine.Strategies())
 			}

@@ -192,6 +192,9 @@ func (g *Generator) Choices() []plan.CacheChoice { return g.choices }
 // Notes are what the planner went without, and why: figures of this machine.
 func (g *Generator) Notes() []error { return g.notes }
 
+// Cache is what caches store.
+func (g *Generator) Cache() plan.Storage { return g.options.Attention.Storage.Whole() }
+
 // Weights says what the model's weights are stored as.
 func (g *Generator) Weights() *engine.WeightReport { return g.engine.Weights() }
 

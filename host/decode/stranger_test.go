@@ -135,3 +135,26 @@ func TestStrangersCost(t *testing.T) {
 		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate, costly.Reason)
 	}
 }
+
+// An operator of a stranger's that reads float32 alone cannot have a cache of another type, and says so before anything is opened.
+func TestStrangersTypeOfCache(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "gpt2")
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)
+	_, err = decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Int8}})
+	want := "self attention is to store keys_values in int8, and PlainDecode of the plugin plain-decode reads float32 alone: it has no attribute storage, needed operators that store it; leave the type of the cache out, or the plugin"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/text"
 )
@@ -137,6 +138,8 @@ type Summary struct {
 	CrossCacheBytes int64   `json:"cross_cache_bytes"`
 	// DraftModel says what a draft model did; nil without one.
 	DraftModel *decode.DraftReport `json:"draft_model,omitempty"`
+	// Cache is what caches store, where that is not float32.
+	Cache plan.Storage `json:"cache,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
@@ -210,6 +213,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	s.SelfCacheBytes, s.CrossCacheBytes = g.Peak()
 	if d, ok := g.Device.(*decode.Generator); ok {
 		s.Skipped, s.DraftModel = d.Skipped(), d.DraftModel()
+		if c := d.Cache(); c.Rounds() {
+			s.Cache = c
+		}
 		if w := d.Weights(); w.Quantized() {
 			s.Weights = w
 		}

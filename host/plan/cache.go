@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 )
 
@@ -49,21 +50,44 @@ func (s Strategy) Within(kind string) Strategy {
 	return s
 }
 
-// Storage is the element type that rows are stored in.
+// Storage is the element type that a cache has.
 type Storage string
 
-// The types that rows can be stored in; the zero value is Float32. Keys and values
-// together are always stored in float32.
+// The types that caches can have; the zero value is Float32. All others round what they store. Numbers of Int8 have scales:
+// of keys and values one a head and token, of rows one for each abi.CacheScaleGroup.
 const (
 	Float32  Storage = "float32"
 	Float16  Storage = "float16"
 	BFloat16 Storage = "bfloat16"
+	Int8     Storage = "int8"
 )
 
-// bytes is the size of one number; "" is Float32.
+// ParseStorage reads a type of a cache by its name, or by the short ones of halves: bf16 and fp16.
+func ParseStorage(text string) (Storage, error) {
+	switch s := Storage(text); s {
+	case "bf16":
+		return BFloat16, nil
+	case "fp16":
+		return Float16, nil
+	case Float32, Float16, BFloat16, Int8:
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is no type of a cache, needed is float32, bf16, fp16 or int8", text)
+}
+
+// Whole is s with its default written out.
+func (s Storage) Whole() Storage { return cmp.Or(s, Float32) }
+
+// Rounds says whether numbers are not stored as they are computed.
+func (s Storage) Rounds() bool { return s.Whole() != Float32 }
+
+// bytes is the size of one number.
 func (s Storage) bytes() int64 {
-	if s == Float16 || s == BFloat16 {
+	switch s {
+	case Float16, BFloat16:
 		return 2
+	case Int8:
+		return 1
 	}
 	return 4
 }
@@ -78,15 +102,21 @@ type Candidate struct {
 }
 
 func (c Candidate) String() string {
-	if c.half() {
-		return string(c.Strategy) + " in " + string(c.Storage)
+	if s := c.stored(); s != Float32 {
+		return string(c.Strategy) + " in " + string(s)
 	}
 	return string(c.Strategy)
 }
 
-// half reports rows of two bytes an element.
-func (c Candidate) half() bool {
-	return (c.Storage == Float16 || c.Storage == BFloat16) && c.Layout().half
+// Rounds says whether the candidate stores numbers otherwise than they are computed.
+func (c Candidate) Rounds() bool { return c.stored() != Float32 }
+
+// stored is the type that the candidate stores: float32 where the layout has no other.
+func (c Candidate) stored() Storage {
+	if c.Layout().typed {
+		return c.Storage.Whole()
+	}
+	return Float32
 }
 
 // Layers are attention layers of a decoder that are alike.

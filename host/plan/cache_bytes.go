@@ -13,11 +13,19 @@ func wholeBlocks(positions int64) int64 {
 
 // Area is the floats of a layer's area in a block.
 func (c Candidate) Area(l Layers) int64 {
-	storage := Float32
-	if c.half() {
-		storage = c.Storage
+	numbers, storage := c.Layout().slot(l), c.stored()
+	switch {
+	case storage != Int8:
+		return abi.CacheRowArea(numbers, storage.bytes())
+	case c.Inputs() == KeysValues:
+		return abi.CacheTypedKVArea(l.KVHeads, l.HeadSize, l.ValueSize, storage.bytes(), abi.CacheScales(l.KVHeads))
 	}
-	return abi.CacheRowArea(c.Layout().slot(l), storage.bytes())
+	return abi.CacheRowArea(abi.CacheInt8Row(numbers), storage.bytes())
+}
+
+// BesideArea is the floats of the area of keys and values that a layer stores beside rows.
+func (c Candidate) BesideArea(l Layers) int64 {
+	return Candidate{Strategy: KeysValues, Storage: c.Storage}.Area(l)
 }
 
 // rowBytes is the bytes of one position in a layer's area.
@@ -31,7 +39,7 @@ func (c Candidate) slotBytes(l Layers) (shared, own int64) {
 	case inputs == FirstLayerKeys, inputs == PromptHiddenStates && l.Type == "cross":
 		return n, n // one area for all layers
 	case inputs == PromptHiddenStates:
-		return l.Layers * n, l.Layers * 4 * (l.KeyWidth() + l.ValueWidth())
+		return l.Layers * n, l.Layers * Candidate{Strategy: KeysValues, Storage: c.Storage}.rowBytes(l)
 	}
 	return l.Layers * n, l.Layers * n
 }

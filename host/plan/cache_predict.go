@@ -197,7 +197,7 @@ func works(l Layers, c Candidate, s Shape) work {
 		w.cache = batch * n * float64(c.rowBytes(l))
 		over(d, n)
 		w.shared = l.Type == "cross"
-		w.own = batch * beams * m * both
+		w.own = batch * beams * m * float64(Candidate{Strategy: KeysValues, Storage: c.Storage}.rowBytes(l))
 		w.attendOwn = rows * m * h * 2 * (hs + vs)
 	case HiddenStates:
 		w.cache = read * float64(c.rowBytes(l))

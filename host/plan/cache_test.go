@@ -115,7 +115,12 @@ func TestBytesOfRest(t *testing.T) {
 		{"halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
 		{"halves of an odd width in whole lines", plan.Candidate{Strategy: plan.HiddenStates, Storage: plan.BFloat16},
 			plan.Layers{Type: "self", Layers: 1, Heads: 1, KVHeads: 1, HeadSize: 3, ValueSize: 3, Width: 3}, plan.Shape{Keys: 16, Beams: 1}, 16 * 8},
-		{"keys and values have no halves", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
+		{"halves of keys and values", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 512},
+		{"two pools of halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.BFloat16}, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 32*256 + 32*512},
+		{"keys and values of int8, and a scale of each head", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8}, plan.Layers{Type: "self", Layers: 3, Heads: 8, KVHeads: 2, HeadSize: 64, ValueSize: 64, Width: 512},
+			plan.Shape{Keys: 16, Beams: 1}, 16 * 3 * 2 * (64 + 64 + 8)},
+		{"hidden states of int8, and a scale of 64 numbers", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Int8}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * (1024 + 16*4)},
+		{"the model as exported has no other type", plan.Candidate{Strategy: plan.Exported, Storage: plan.Int8}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
 	} {
 		if got := c.candidate.Bytes(c.layers, c.shape); got != c.want {
 			t.Errorf("%s: %s takes %d bytes, want %d", c.what, c.candidate, got, c.want)
@@ -235,6 +240,9 @@ func TestNamesOfCaches(t *testing.T) {
 		if c.String() != string(c.Strategy) || c.Inputs() != c.Strategy {
 			t.Errorf("%s with the inputs of %s", c, c.Inputs())
 		}
+	}
+	if got := (plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8}).String(); got != "keys_values in int8" {
+		t.Errorf("got %q", got)
 	}
 	if got := (plan.Candidate{Strategy: plan.Keys, Storage: plan.Float16}).String(); got != "keys in float16" {
 		t.Errorf("got %q", got)

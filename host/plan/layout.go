@@ -15,14 +15,14 @@ type Layout struct {
 	// Exact says that results are the exported model's but for rounding. A strategy that is
 	// not exact is used only where it is named.
 	Exact bool
-	// half says that numbers may be stored in two bytes.
-	half bool
-	slot func(Layers) int64 // numbers of one position and layer
+	// typed says that numbers may be stored as any Storage.
+	typed bool
+	slot  func(Layers) int64 // numbers of one position and layer
 }
 
 // standard are the strategies of abi/README.md.
 var standard = []*Layout{
-	{KeysValues, KeysValues, true, false, func(l Layers) int64 { return l.KeyWidth() + l.ValueWidth() }},
+	{KeysValues, KeysValues, true, true, func(l Layers) int64 { return l.KeyWidth() + l.ValueWidth() }},
 	{PromptHiddenStates, PromptHiddenStates, true, true, func(l Layers) int64 { return l.Width }},
 	{Keys, Keys, true, true, Layers.KeyWidth},
 	{HiddenStates, HiddenStates, true, true, func(l Layers) int64 { return l.Width }},

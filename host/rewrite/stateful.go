@@ -92,8 +92,7 @@ type Decoder struct {
 	Either bool
 	// Implementations are the operators that attend over what is stored.
 	Implementations plan.Implementations
-	// Storage is the type that rows of inputs, keys and encoders' outputs are stored in; ""
-	// is plan.Float32. Skip is the probability below which a key's value is left out
+	// Storage is the type that caches have; "" is plan.Float32. Skip is the probability below which a key's value is left out
 	// where keys are stored alone. Both cost accuracy.
 	Storage plan.Storage
 	Skip    float64

@@ -88,21 +88,35 @@ func area(pool *int64, floats int64) int64 {
 
 // area takes room for a layer's strategy in the blocks of a pool and returns where it begins.
 func (s *stateful) area(pool *int64, strategy plan.Strategy, a *blocks.Attention, width int64) int64 {
-	return area(pool, s.Implementations.Candidate(strategy, s.Storage).Area(plan.Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads,
-		HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: width}))
+	return area(pool, s.Implementations.Candidate(strategy, s.Storage).Area(one(a, width)))
+}
+
+// one is a layer as plans know it.
+func one(a *blocks.Attention, width int64) plan.Layers {
+	return plan.Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: width}
 }
 
 // rows are the attributes of operators over rows.
 func (s *stateful) rows(offset int64) []any {
-	storage := s.Storage
-	if storage == "" {
-		storage = plan.Float32
-	}
-	return []any{"offset", offset, "storage", string(storage)}
+	return []any{"offset", offset, "storage", string(s.Storage.Whole())}
 }
 
-func keysValuesFloats(a *blocks.Attention) int64 {
-	return abi.CacheKVArea(a.KVHeads, a.HeadSize, a.ValueSize)
+// overKeysValues are the attributes of operators over keys and values. Those of a strategy that a manifest declares may have no storage.
+func (s *stateful) overKeysValues(strategy plan.Strategy, kvHeads, offset int64) []any {
+	list := []any{"kv_num_heads", kvHeads, "offset", offset}
+	if c := s.Implementations.Candidate(strategy, s.Storage); c.Rounds() {
+		list = append(list, "storage", string(c.Storage))
+	}
+	return list
+}
+
+// beside are the attributes of keys and values that stand beside rows, with an area of their own.
+func (s *stateful) beside(pool *int64, a *blocks.Attention) []any {
+	list := []any{"kv_offset", area(pool, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: s.Storage}.BesideArea(one(a, 0)))}
+	if s.Storage.Rounds() {
+		list = append(list, "kv_storage", string(s.Storage))
+	}
+	return list
 }
 
 // attend adds an operator and lets its output stand for the block's. Attributes are
@@ -167,8 +181,7 @@ func (s *stateful) selfKeysValues(l *Layer) error {
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, l.Strategy, ins, "kv_num_heads", a.KVHeads,
-		"offset", s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))
+	return s.attend(b, l.Strategy, ins, s.overKeysValues(l.Strategy, a.KVHeads, s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))...)
 }
 
 // selfInputs stores what keys and values are projected from.
@@ -219,8 +232,8 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, l.Strategy, ins, append(s.rows(s.area(&s.engine.Prompt, l.Strategy, a, from.key.Inputs)),
-		"kv_num_heads", a.KVHeads, "width", from.key.Inputs, "kv_offset", area(&s.engine.Self, keysValuesFloats(a)))...)
+	attributes := append(s.rows(s.area(&s.engine.Prompt, l.Strategy, a, from.key.Inputs)), "kv_num_heads", a.KVHeads, "width", from.key.Inputs)
+	return s.attend(b, l.Strategy, ins, append(attributes, s.beside(&s.engine.Self, a)...)...)
 }
 
 // selfKeys stores keys alone.

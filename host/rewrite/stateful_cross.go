@@ -42,7 +42,7 @@ func (c *crossing) keysValues(of *Layer) error {
 	l.Offset = c.area(&c.engine.Cross, of.Strategy, b.Attention, plan.WidthOf(b.Attention))
 	c.engine.Layers = append(c.engine.Layers, l)
 	return c.attend(b, of.Strategy, []*graph.Value{c.now(b.Wiring.Query), nil, nil, p[0], p[1], p[2]},
-		"kv_num_heads", l.KVHeads, "offset", l.Offset)
+		c.overKeysValues(of.Strategy, l.KVHeads, l.Offset)...)
 }
 
 // encoder stores the encoder's output, once for all layers; beside it, where that is
@@ -73,9 +73,9 @@ func (c *crossing) encoder(of *Layer) error {
 		if err != nil {
 			return err
 		}
-		l.Offset = area(&c.engine.Cross, keysValuesFloats(b.Attention))
+		l.Offset = c.engine.Cross
 		ins = append(ins, nil, nil, nil, nil, nil, nil, kv[0], kv[1], kv[2])
-		attributes = append(attributes, "kv_offset", l.Offset)
+		attributes = append(attributes, c.beside(&c.engine.Cross, b.Attention)...)
 	}
 	c.engine.Layers = append(c.engine.Layers, l)
 	return c.attend(b, of.Strategy, ins, attributes...)

@@ -116,7 +116,7 @@ func (t *Table) check() error {
 func (t *Table) Seconds(c plan.Candidate, s plan.Shape) (float64, bool) {
 	var row []float64
 	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Strategy == c.Strategy && whole(r.Storage) == whole(c.Storage) {
+		if r := &t.Rows[i]; r.Strategy == c.Strategy && r.Storage.Whole() == c.Storage.Whole() {
 			row = r.Seconds
 		}
 	}
@@ -189,14 +189,6 @@ func place(axis []int64, x int64) (low, high int, part float64, ok bool) {
 
 // scale is logarithmic and takes 0.
 func scale(x int64) float64 { return math.Log(float64(1 + x)) }
-
-// whole is the storage with its default written out.
-func whole(s plan.Storage) plan.Storage {
-	if s == "" {
-		return plan.Float32
-	}
-	return s
-}
 
 // Tables are those of a model's kinds of layers; the zero value has none. They
 // implement plan.Measurements.

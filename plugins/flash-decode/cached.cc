@@ -198,7 +198,8 @@ void FillGroups(const CachedProblem& problem, const CachedTuning& tuning, Cached
     pairs += rows * static_cast<double>(group.keys());
   }
   const double cost =
-      positions * static_cast<double>(pool.kv_heads) * sizes * 4.0 * kNanosecondsPerByte +
+      positions * static_cast<double>(pool.kv_heads) * sizes * (1 << pool.shift()) *
+          kNanosecondsPerByte +
       2.0 * pairs * static_cast<double>(problem.heads) * sizes * kNanosecondsPerFlop;
   const double serial =
       tuning.serial_cost >= 0 ? static_cast<double>(tuning.serial_cost) : kSerialNanoseconds;
@@ -292,6 +293,7 @@ CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan) {
   for (int i = 0; i < 2; ++i) {
     layout.key_offsets[i] = scratch.Take(listed, sizeof(int64_t));
     layout.value_offsets[i] = scratch.Take(listed, sizeof(int64_t));
+    layout.scale_offsets[i] = scratch.Take(listed, sizeof(int64_t));
   }
   layout.key_rows = scratch.Take(Size(plan.key_stride) * kSharedTile, sizeof(float));
   layout.value_rows = scratch.Take(Size(plan.value_stride) * kMaxTile, sizeof(float));
@@ -370,15 +372,13 @@ std::string Validate(const StoreProblem& p) {
 
 namespace {
 
-void CopyRow(const Input& input, int64_t b, int64_t h, int64_t position, int64_t size, float* to) {
+// Stores one row and returns its scale.
+float StoreOne(const Kernel& kernel, Storage storage, const Input& input, int64_t b, int64_t h,
+               int64_t position, int64_t size, char* to) {
   const Strides& s = input.strides;
   const float* from =
       static_cast<const float*>(input.data) + b * s.batch + h * s.head + position * s.position;
-  if (s.feature == 1) {
-    std::memcpy(to, from, static_cast<size_t>(size) * sizeof(float));
-    return;
-  }
-  for (int64_t f = 0; f < size; ++f) to[f] = from[f * s.feature];
+  return kernel.store(storage, from, s.feature, size, to);
 }
 
 // Positions of one task: some 100 microseconds' worth at most.
@@ -386,6 +386,7 @@ constexpr int64_t kStorePositions = 64;
 
 struct StoreCall {
   const StoreProblem* problem;
+  const Kernel* kernel;
   int64_t chunks;  // of one batch row
 };
 
@@ -400,10 +401,11 @@ void StoreTask(void* argument, int64_t index) {
     for (int64_t j = begin; j < end; ++j) {
       const int32_t slot = p.slot_mapping[b * p.positions + j];
       if (slot < 0) continue;
-      CopyRow(p.key, b, h, j, pool.head_size,
-              pool.data + pool.KeyOffset(slot) + h * kBlockSlots * pool.head_size);
-      CopyRow(p.value, b, h, j, pool.value_size,
-              pool.data + pool.ValueOffset(slot) + h * kBlockSlots * pool.value_size);
+      const float key =
+          StoreOne(*call.kernel, pool.storage, p.key, b, h, j, pool.head_size, pool.Key(slot, h));
+      const float value = StoreOne(*call.kernel, pool.storage, p.value, b, h, j, pool.value_size,
+                                   pool.Value(slot, h));
+      pool.Scale(slot, h, key, value);
     }
   }
 }
@@ -412,7 +414,7 @@ void StoreTask(void* argument, int64_t index) {
 
 int64_t Run(const StoreProblem& problem, const Runner& runner) {
   const Size chunks = DivideUp(Size(problem.positions), kStorePositions);
-  StoreCall call{&problem, chunks};
+  StoreCall call{&problem, FindKernel(Isa::kBest), chunks};
   const Size tasks = chunks * problem.batch;
   if (runner.parallel_for == nullptr || tasks <= 1) {
     for (int64_t i = 0; i < tasks; ++i) StoreTask(&call, i);

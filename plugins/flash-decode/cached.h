@@ -30,8 +30,18 @@ namespace attention {
 
 constexpr int64_t kBlockSlots = GRAFT_CACHE_BLOCK_SIZE;
 
+// What a pool stores numbers as. Those of kInt8 are whole numbers from -127 to 127 times a float32
+// scale: max |x| / 127 of the numbers that share it.
+enum class Storage { kFloat32, kFloat16, kBfloat16, kInt8 };
+
+// Bytes of a number, as a shift.
+constexpr int ShiftOf(Storage storage) {
+  return storage == Storage::kFloat32 ? 2 : storage == Storage::kInt8 ? 0 : 1;
+}
+
 // The keys and values of one layer in a pool, laid out as graft_cache.h says: a float32 tensor
-// [blocks, block_floats], this layer's area at `offset` of every block.
+// [blocks, block_floats], this layer's area at `offset` of every block. A key or value of int8 has
+// one scale.
 struct Pool {
   float* data = nullptr;
   int64_t blocks = 0;
@@ -40,17 +50,52 @@ struct Pool {
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   int64_t value_size = 0;
+  Storage storage = Storage::kFloat32;
 
   Size slots() const { return Size(blocks) * kBlockSlots; }
-  // Floats of the area: graft_cache_kv_area.
-  Size floats() const { return Size(kv_heads) * kBlockSlots * (Size(head_size) + value_size); }
-  // Where head 0 of a slot's key and value stand, in floats from data; the next head is
+  int shift() const { return ShiftOf(storage); }
+  // Floats of the scales before the numbers.
+  int64_t scales() const { return storage == Storage::kInt8 ? graft_cache_scales(kv_heads) : 0; }
+  // Floats of the area: graft_cache_typed_kv_area.
+  Size floats() const {
+    const Size numbers = Size(kv_heads) * kBlockSlots * (Size(head_size) + value_size);
+    const Size scaled = storage == Storage::kInt8 ? Size(kv_heads) * (2 * kBlockSlots) : Size(0);
+    return RoundUp(numbers / (4 >> shift()), GRAFT_CACHE_LINE_FLOATS) + scaled;
+  }
+  // Where head 0 of a slot's key and value stand, in numbers from data; the next head is
   // kBlockSlots * head_size, or value_size, further.
   int64_t KeyOffset(int64_t slot) const {
-    return graft_cache_key_offset(slot, 0, block_floats, offset, head_size);
+    return graft_cache_typed_key_offset(slot, 0, block_floats, offset, head_size, 1 << shift(),
+                                        scales()) >>
+           shift();
   }
   int64_t ValueOffset(int64_t slot) const {
-    return graft_cache_value_offset(slot, 0, block_floats, offset, kv_heads, head_size, value_size);
+    return graft_cache_typed_value_offset(slot, 0, block_floats, offset, kv_heads, head_size,
+                                          value_size, 1 << shift(), scales()) >>
+           shift();
+  }
+  // Where head 0's scale of a slot's key stands, in floats from data; the next head is kBlockSlots
+  // further, and values follow keys.
+  int64_t ScaleOffset(int64_t slot) const {
+    return graft_cache_scale_offset(slot, 0, block_floats, offset);
+  }
+  // The number at an offset.
+  char* At(int64_t number) const {
+    return reinterpret_cast<char*>(data) + number * (int64_t{1} << shift());
+  }
+  // Where the key and the value of a slot and KV head begin.
+  char* Key(int64_t slot, int64_t head) const {
+    return At(KeyOffset(slot) + head * kBlockSlots * head_size);
+  }
+  char* Value(int64_t slot, int64_t head) const {
+    return At(ValueOffset(slot) + head * kBlockSlots * value_size);
+  }
+  // Stores the scales of a key and a value, where there are any.
+  void Scale(int64_t slot, int64_t head, float key, float value) const {
+    if (storage != Storage::kInt8) return;
+    float* scale = data + ScaleOffset(slot) + head * kBlockSlots;
+    scale[0] = key;
+    scale[kv_heads * kBlockSlots] = value;
   }
 };
 

@@ -34,9 +34,27 @@ inline Runner RunnerOf(const RunContext& context) {
   return runner;
 }
 
+// What an attribute says that a pool stores. `name` is the operator's.
+inline Storage StorageOf(const char* name, const char* attribute, const std::string& storage) {
+  if (storage == "float16") return Storage::kFloat16;
+  if (storage == "bfloat16") return Storage::kBfloat16;
+  if (storage == "int8") return Storage::kInt8;
+  Require(storage == "float32", name, ": ", attribute, " is ", storage,
+          ", needed is float32, float16, bfloat16 or int8");
+  return Storage::kFloat32;
+}
+
+// Refuses storages that a variant for CUDA does not read.
+inline void RequireOnDevice(const char* name, const char* attribute, Storage storage,
+                            bool sixteen_bits) {
+  const bool read = storage == Storage::kFloat32 || (sixteen_bits && storage != Storage::kInt8);
+  Require(read, name, ": ", attribute, " is a type that this operator reads on the CPU alone, ",
+          sixteen_bits ? "needed is float32, float16 or bfloat16" : "needed is float32");
+}
+
 // The pool that an input holds. `name` is the operator's.
 inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_t kv_heads,
-                   int64_t head_size, int64_t value_size) {
+                   int64_t head_size, int64_t value_size, Storage storage) {
   Require(cache.rank() == 2, name, ": cache has rank ", cache.rank(),
           ", needed is 2: blocks, and the floats of one");
   Pool pool;
@@ -47,6 +65,7 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
   pool.kv_heads = kv_heads;
   pool.head_size = head_size;
   pool.value_size = value_size;
+  pool.storage = storage;
   const std::string fault = ValidatePool(pool);
   Require(fault.empty(), name, ": ", fault);
   return pool;
@@ -59,7 +78,8 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 //   key    [T, ...], kv_heads * head_size; absent with value and slot_mapping: nothing is written
 //   value  [T, ...], kv_heads * value_size
 //   cache  [blocks, floats], written in place: each block holds an area a layer, this one's at
-//          offset
+//          offset, of numbers as `storage` says: float32, float16, bfloat16, or int8 with a scale a
+//          head and token
 //   sequences [G, 8], shared_slots [*], private_slots [*]: see cached.h; private_slots may be
 //          absent where no sequence has any
 //   slot_mapping [T], the slot of each token's key and value, or -1
@@ -94,6 +114,7 @@ class CachedAttentionBase {
         .Required()
         .Int("value_size", 0)
         .Int("offset", 0)
+        .String("storage", "float32")
         .Float("scale", 0.0)
         .Float("softcap", 0.0)
         .Int("window", 0)
@@ -107,6 +128,7 @@ class CachedAttentionBase {
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
         offset_(context.Int("offset")),
+        storage_(StorageOf("CachedAttention", "storage", context.String("storage"))),
         scale_(static_cast<float>(context.Float("scale"))),
         softcap_(static_cast<float>(context.Float("softcap"))),
         window_(context.Int("window")),
@@ -158,7 +180,8 @@ class CachedAttentionBase {
   // Shapes, and pointers where there is memory already: addresses, whatever the type of numbers.
   CachedProblem Bind(const Tensors& inputs) const {
     CachedProblem p;
-    p.pool = PoolOf("CachedAttention", inputs[kCache], offset_, kv_heads_, head_size_, value_size_);
+    p.pool = PoolOf("CachedAttention", inputs[kCache], offset_, kv_heads_, head_size_, value_size_,
+                    storage_);
     p.heads = heads_;
     p.scale = scale_;
     p.softcap = softcap_;
@@ -226,6 +249,11 @@ class CachedAttentionBase {
   }
 
   int64_t heads_, kv_heads_, head_size_, value_size_, offset_;
+
+ protected:
+  Storage storage_;
+
+ private:
   float scale_, softcap_;
   int64_t window_, output_rank_;
   bool heads_first_;
@@ -279,6 +307,7 @@ class StoreCacheBase {
         .Required()
         .Int("value_size", 0)
         .Int("offset", 0)
+        .String("storage", "float32")
         .String("key_layout", "bhsd")
         .String("value_layout", "bhsd");
   }
@@ -288,6 +317,7 @@ class StoreCacheBase {
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
         offset_(context.Int("offset")),
+        storage_(StorageOf("StoreCache", "storage", context.String("storage"))),
         key_layout_(context.String("key_layout")),
         value_layout_(context.String("value_layout")) {
     if (value_size_ == 0) value_size_ = head_size_;
@@ -306,7 +336,7 @@ class StoreCacheBase {
  protected:
   StoreProblem Bind(const Tensors& inputs) const {
     StoreProblem p;
-    p.pool = PoolOf("StoreCache", inputs[2], offset_, kv_heads_, head_size_, value_size_);
+    p.pool = PoolOf("StoreCache", inputs[2], offset_, kv_heads_, head_size_, value_size_, storage_);
     p.key = BindSide(inputs[0], "key", key_layout_, head_size_, p);
     const Size batch = p.batch, positions = p.positions;
     p.value = BindSide(inputs[1], "value", value_layout_, value_size_, p);
@@ -350,6 +380,11 @@ class StoreCacheBase {
   }
 
   int64_t kv_heads_, head_size_, value_size_, offset_;
+
+ protected:
+  Storage storage_;
+
+ private:
   std::string key_layout_, value_layout_;
 };
 

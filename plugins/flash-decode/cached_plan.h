@@ -82,7 +82,8 @@ enum class CachedStage { kManyRows, kFewRows };
 // Offsets, in bytes, of the parts of one worker's scratch.
 struct CachedWorkerLayout {
   size_t query, accumulator, maximum, sums, rescale, overflown, scores, low, high;
-  size_t key_offsets[2], value_offsets[2], key_rows, value_rows, packed_keys, total;
+  size_t key_offsets[2], value_offsets[2], scale_offsets[2], key_rows, value_rows, packed_keys;
+  size_t total;
 };
 CachedWorkerLayout LayOutCachedWorker(const CachedPlan& plan);
 

@@ -9,6 +9,7 @@
 #include "memory-inl.h"
 #include "pool_worker-inl.h"
 #include "sequences_worker-inl.h"
+#include "stored-inl.h"
 #include "worker-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,7 +37,7 @@ void TanhForTest(float* values, int64_t count) {
   }
 }
 
-constexpr Kernel kKernel = {&RunWorker,  &RunSequencesWorker, &RunCachedWorker,
+constexpr Kernel kKernel = {&RunWorker,  &RunSequencesWorker, &RunCachedWorker, &StoreStored,
                             &ExpForTest, &Exp2ForTest,        &TanhForTest};
 
 }  // namespace HWY_NAMESPACE

@@ -22,6 +22,8 @@ struct Kernel {
   // Writes the call's keys and values, then takes tasks of the stage until none is left.
   void (*run_cached)(const CachedProblem& problem, const CachedPlan& plan, char* workspace,
                      int64_t worker, CachedStage stage);
+  // Writes `count` floats that stand `stride` apart as a pool stores them, and returns their scale.
+  float (*store)(Storage storage, const float* from, int64_t stride, int64_t count, void* to);
   // Elementwise in place; count is a multiple of 16. For tests of their accuracy.
   void (*exponential)(float* values, int64_t count);
   void (*power_of_two)(float* values, int64_t count);

@@ -11,6 +11,7 @@
 #include "lanes-inl.h"
 #include "memory-inl.h"
 #include "rows-inl.h"
+#include "stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
@@ -18,30 +19,38 @@ namespace attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of floats in full vectors. Row k stands at base + offsets[k]. Lists repeat their last
-// offset up to a full vector of scores, so that no matmul checks where they end.
+// Rows of numbers in full vectors. Row k stands at base + offsets[k]. Lists repeat their last
+// offset up to a full vector of scores, so that no matmul checks where they end. Numbers become
+// floats in registers, as they are read.
+template <typename T>
 struct ListedRows {
-  const float* base;  // null: there are none
+  const T* base;  // null: there are none
   const int64_t* offsets;
 
-  const float* Row(int64_t k) const { return base + offsets[k]; }
+  const T* Row(int64_t k) const { return base + offsets[k]; }
 };
 
-// Prefetches `count` floats that will be read a step later, into the second-level cache: requests
-// for the first one hold up the core's own loads (measured: a third slower). Each row of a matmul
-// prefetches one row of the next: in a burst, requests would wait for each other and arithmetic for
-// them.
-HWY_INLINE void Prefetch(const float* row, int64_t count) {
-  for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(row + i, 0, 2);
+// Prefetches numbers begin .. end - 1 of a row that will be read a step later, into the
+// second-level cache: requests for the first one hold up the core's own loads (measured: a third
+// slower). Each row of a matmul prefetches one row of the next: in a burst, requests would wait for
+// each other and arithmetic for them. A line that other numbers of the row begin is prefetched with
+// these.
+template <typename T>
+HWY_INLINE void Prefetch(const T* row, int64_t begin, int64_t end) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = (begin + kLine - 1) / kLine * kLine; i < end; i += kLine) {
+    __builtin_prefetch(row + i, 0, 2);
+  }
 }
 
 // scores[r][k] = dot(query[r], keys[k]) for kRows rows and k < count; lanes up to the next full
 // vector hold leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
 // `vectors`. With kPrefetch it prefetches `next`.
-template <int kRows, int kVectors, bool kPrefetch>
+template <int kRows, int kVectors, bool kPrefetch, typename T>
 HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_stride,
-                              ListedRows keys, int64_t count, int64_t vectors, ListedRows next,
-                              float* HWY_RESTRICT scores, int64_t score_stride) {
+                              ListedRows<T> keys, int64_t count, int64_t vectors,
+                              ListedRows<T> next, float* HWY_RESTRICT scores,
+                              int64_t score_stride) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
   for (int64_t k = 0; k < count; k += kLanes) {
@@ -51,14 +60,14 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
       VF four[kRows][kQuad];
       for (int64_t pair = 0; pair < kQuad; pair += 2) {
         const int64_t at = k + quad * kQuad + pair;
-        const float* key0 = keys.Row(at);
-        const float* key1 = keys.Row(at + 1);
+        const T* key0 = keys.Row(at);
+        const T* key1 = keys.Row(at + 1);
         if (kPrefetch) {
-          Prefetch(next.Row(at), size * kLanes);
-          Prefetch(next.Row(at + 1), size * kLanes);
+          Prefetch(next.Row(at), 0, size * kLanes);
+          Prefetch(next.Row(at + 1), 0, size * kLanes);
         }
-        VF part0 = hn::LoadU(d, key0);
-        VF part1 = hn::LoadU(d, key1);
+        VF part0 = LoadFloats(key0);
+        VF part1 = LoadFloats(key1);
         VF sum0[kRows], sum1[kRows];
         for (int r = 0; r < kRows; ++r) {
           const VF q = hn::Load(d, query + r * query_stride);
@@ -66,8 +75,8 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
           sum1[r] = hn::Mul(q, part1);
         }
         for (int64_t f = 1; f < size; ++f) {
-          part0 = hn::LoadU(d, key0 + f * kLanes);
-          part1 = hn::LoadU(d, key1 + f * kLanes);
+          part0 = LoadFloats(key0 + f * kLanes);
+          part1 = LoadFloats(key1 + f * kLanes);
           for (int r = 0; r < kRows; ++r) {
             const VF q = hn::Load(d, query + r * query_stride + f * kLanes);
             sum0[r] = hn::MulAdd(q, part0, sum0[r]);
@@ -87,9 +96,9 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
   }
 }
 
-template <int kRows, bool kPrefetch>
-HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedRows keys,
-                               int64_t count, int64_t vectors, ListedRows next, float* scores,
+template <int kRows, bool kPrefetch, typename T>
+HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedRows<T> keys,
+                               int64_t count, int64_t vectors, ListedRows<T> next, float* scores,
                                int64_t score_stride) {
   switch (vectors) {
     case 4:
@@ -107,9 +116,10 @@ HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedR
 }
 
 // Scores of `rows` query rows against a list of keys, while `next` is prefetched.
-HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t rows, ListedRows keys,
-                            int64_t count, int64_t vectors, ListedRows next, float* scores,
-                            int64_t score_stride) {
+template <typename T>
+HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t rows,
+                            ListedRows<T> keys, int64_t count, int64_t vectors, ListedRows<T> next,
+                            float* scores, int64_t score_stride) {
   for (int64_t r = 0, step; r < rows; r += step) {
     const float* q = query + r * query_stride;
     float* s = scores + r * score_stride;
@@ -137,11 +147,11 @@ HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t ro
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value from `offset` on.
-template <int kRows, int kVectors, bool kPrefetch>
+template <int kRows, int kVectors, bool kPrefetch, typename T>
 HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                               ListedRows values, int64_t offset, int64_t count, ListedRows next,
-                               const float* rescale, float* HWY_RESTRICT accumulator,
-                               int64_t accumulator_stride) {
+                               ListedRows<T> values, int64_t offset, int64_t count,
+                               ListedRows<T> next, const float* rescale,
+                               float* HWY_RESTRICT accumulator, int64_t accumulator_stride) {
   const DF d;
   VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -151,10 +161,10 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
     }
   }
   for (int64_t k = 0; k < count; ++k) {
-    const float* value = values.Row(k) + offset;
-    if (kPrefetch) Prefetch(next.Row(k) + offset, kVectors * kLanes);
+    const T* value = values.Row(k) + offset;
+    if (kPrefetch) Prefetch(next.Row(k), offset, offset + kVectors * kLanes);
     VF v[kVectors];
-    for (int i = 0; i < kVectors; ++i) v[i] = hn::LoadU(d, value + i * kLanes);
+    for (int i = 0; i < kVectors; ++i) v[i] = LoadFloats(value + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
       const VF weight = hn::Set(d, weights[r * weight_stride + k]);
       for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
@@ -167,10 +177,11 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
 }
 
-template <int kRows, int kBlock, bool kPrefetch>
-HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, ListedRows values,
-                              int64_t count, int64_t vectors, ListedRows next, const float* rescale,
-                              float* accumulator, int64_t accumulator_stride) {
+template <int kRows, int kBlock, bool kPrefetch, typename T>
+HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, ListedRows<T> values,
+                              int64_t count, int64_t vectors, ListedRows<T> next,
+                              const float* rescale, float* accumulator,
+                              int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
     AddListedBlock<kRows, kBlock, kPrefetch>(weights, weight_stride, values, i * kLanes, count,
@@ -184,9 +195,10 @@ HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, Liste
 }
 
 // Adds a list of values, weighted, to the accumulators of `rows` rows, while `next` is prefetched.
+template <typename T>
 HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride, int64_t rows,
-                                    ListedRows values, int64_t count, int64_t vectors,
-                                    ListedRows next, const float* rescale, float* accumulator,
+                                    ListedRows<T> values, int64_t count, int64_t vectors,
+                                    ListedRows<T> next, const float* rescale, float* accumulator,
                                     int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
   constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;

@@ -64,24 +64,24 @@ class PoolMean : public PoolOutput {
     std::memset(sums, 0, static_cast<size_t>(kLanes) * sizeof(float));
     std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
     // Scores of both passes are the same ones: those of the matmuls before may round otherwise.
-    ForTiles(q, [&](const int64_t*, int64_t count) { Take(maximum_[q], sums, count, scores_); });
+    ForTiles(q,
+             [&](const PoolTile& tile, int64_t) { Take(maximum_[q], sums, tile.count, scores_); });
     const OnlineRow row = State(q);
     const float inverse = 1.0f / row.sum;
     const float rescale = 1.0f;
-    ForTiles(q, [&](const int64_t* values, int64_t count) {
+    ForTiles(q, [&](const PoolTile& tile, int64_t at) {
       if (base2_) {
-        NormalizeTile<true>(row.maximum, inverse, count, scores_);
+        NormalizeTile<true>(row.maximum, inverse, tile.count, scores_);
       } else {
-        NormalizeTile<false>(row.maximum, inverse, count, scores_);
+        NormalizeTile<false>(row.maximum, inverse, tile.count, scores_);
       }
-      AddWeightedListed(scores_, kMaxTile, 1, Values(values, head, count), count, value_vectors_,
-                        ListedRows{nullptr, nullptr}, &rescale, accumulator, plan_.value_stride);
+      AddValues(q, 1, tile, at, head, LaterRows{nullptr, nullptr, 0}, &rescale);
     });
     StoreRow(Type::kFloat32, accumulator, 1.0f, pool_.value_size, OutputOf(q), 1);
   }
 
-  // Calls body(offsets of values, keys) for each tile of keys that query row q sees, with its
-  // scores.
+  // Calls body(tile, where the row's list begins) for each tile of keys that query row q sees, with
+  // its scores.
   template <class Body>
   void ForTiles(int64_t q, const Body& body) {
     const int64_t h = q / head_rows_, r = q % head_rows_, i = r / plan_.group_heads;
@@ -89,11 +89,9 @@ class PoolMean : public PoolOutput {
     for (int64_t j = low_[i]; j < high_[i]; j += tile.count) {
       List(j, high_[i], tile);
       const int64_t at = tile.lists > 1 ? i * tile.padded : 0;
-      DotListed(query_ + q * plan_.key_stride, plan_.key_stride, 1,
-                Keys(tile.key_offsets + at, head0_ + h, tile.count), tile.count, key_vectors_,
-                ListedRows{nullptr, nullptr}, scores_, kMaxTile);
+      DotKeys(q, 1, tile, at, head0_ + h, LaterRows{nullptr, nullptr, 0});
       AdjustScores(h, r, j, tile.count, scores_);
-      body(tile.value_offsets + at, tile.count);
+      body(tile, at);
     }
   }
 

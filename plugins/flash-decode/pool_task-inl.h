@@ -29,6 +29,7 @@ struct PoolTile {
   int64_t padded;        // length of a list
   int64_t* key_offsets;  // [kSharedTile] or [rows][kOwnTile]
   int64_t* value_offsets;
+  int64_t* scale_offsets;  // of int8 alone
 };
 
 // The rows of a worker's current task, what is known of them, and the worker's scratch.
@@ -42,6 +43,7 @@ class PoolTask {
         groups_(reinterpret_cast<const CachedGroup*>(workspace + plan.group_offset)),
         key_vectors_(DivideUp(problem.pool.head_size, kLanes)),
         value_vectors_(DivideUp(problem.pool.value_size, kLanes)),
+        scaled_(problem.pool.storage == Storage::kInt8),
         // Weights are powers of 2 where nothing is done to scores but a softmax.
         base2_(problem.bias == nullptr && problem.softcap <= 0.0f) {
     char* scratch = workspace + plan.worker_offset + static_cast<size_t>(index) * plan.worker_bytes;
@@ -58,6 +60,7 @@ class PoolTask {
     for (int i = 0; i < 2; ++i) {
       tiles_[i].key_offsets = reinterpret_cast<int64_t*>(scratch + layout.key_offsets[i]);
       tiles_[i].value_offsets = reinterpret_cast<int64_t*>(scratch + layout.value_offsets[i]);
+      tiles_[i].scale_offsets = reinterpret_cast<int64_t*>(scratch + layout.scale_offsets[i]);
     }
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
@@ -109,6 +112,7 @@ class PoolTask {
   const CachedGroup* groups_;
   const int64_t key_vectors_;
   const int64_t value_vectors_;
+  const bool scaled_;  // whether keys and values have scales
   const bool base2_;
   float scale_;
 

@@ -66,15 +66,14 @@ class CachedWorker : public PoolMean {
   void WriteRow(int64_t row) const {
     const int32_t slot = problem_.slot_mapping[row];
     if (slot < 0) return;
-    CopyHeads(problem_.key + row * problem_.key_stride, pool_.head_size,
-              pool_.data + pool_.KeyOffset(slot));
-    CopyHeads(problem_.value + row * problem_.value_stride, pool_.value_size,
-              pool_.data + pool_.ValueOffset(slot));
-  }
-  void CopyHeads(const float* from, int64_t size, float* to) const {
+    const float* key = problem_.key + row * problem_.key_stride;
+    const float* value = problem_.value + row * problem_.value_stride;
     for (int64_t h = 0; h < pool_.kv_heads; ++h) {
-      std::memcpy(to + h * kBlockSlots * size, from + h * size,
-                  static_cast<size_t>(size) * sizeof(float));
+      const float key_scale = StoreStored(pool_.storage, key + h * pool_.head_size, 1,
+                                          pool_.head_size, pool_.Key(slot, h));
+      const float value_scale = StoreStored(pool_.storage, value + h * pool_.value_size, 1,
+                                            pool_.value_size, pool_.Value(slot, h));
+      pool_.Scale(slot, h, key_scale, value_scale);
     }
   }
 
@@ -129,12 +128,15 @@ class CachedWorker : public PoolMean {
       const PoolTile* later = h + 1 < heads_ ? &tile : next;
       const int64_t later_head = head0_ + (h + 1 < heads_ ? h + 1 : 0);
       for (int64_t i = 0; i < tile.lists; ++i) {
-        ListedRows keys{nullptr, nullptr}, values{nullptr, nullptr};
+        LaterRows after{nullptr, nullptr, later_head};
         if (later != nullptr) {
-          keys = Later(later->key_offsets + i * tile.padded, later_head, pool_.head_size);
-          values = Later(later->value_offsets + i * tile.padded, later_head, pool_.value_size);
+          after.keys = later->key_offsets + i * tile.padded;
+          after.values = later->value_offsets + i * tile.padded;
+          if (scaled_) {
+            PrefetchScales(later->scale_offsets + i * tile.padded, later->count, later_head);
+          }
         }
-        StepRows(h, i * rows, rows, tile, keys, values);
+        StepRows(h, i * rows, rows, tile, after);
       }
     }
   }
@@ -203,17 +205,15 @@ class CachedWorker : public PoolMean {
   }
 
   // One step of the online softmax: rows `row` .. `row + rows - 1` of KV head h over a tile.
-  void StepRows(int64_t h, int64_t row, int64_t rows, const PoolTile& tile, ListedRows later_keys,
-                ListedRows later_values) {
+  void StepRows(int64_t h, int64_t row, int64_t rows, const PoolTile& tile,
+                const LaterRows& later) {
     const int64_t j = tile.begin;
     const int64_t count = tile.count;
     const int64_t at = tile.lists > 1 ? row * tile.padded : 0;
     const int64_t first = h * head_rows_ + row * plan_.group_heads;
     const int64_t queries = rows * plan_.group_heads;
     const int64_t head = head0_ + h;
-    DotListed(query_ + first * plan_.key_stride, plan_.key_stride, queries,
-              Keys(tile.key_offsets + at, head, count), count, key_vectors_, later_keys, scores_,
-              kMaxTile);
+    DotKeys(first, queries, tile, at, head, later);
     for (int64_t q = 0; q < queries; ++q) {
       float* scores = scores_ + q * kMaxTile;
       AdjustScores(h, row * plan_.group_heads + q, j, count, scores);
@@ -221,9 +221,7 @@ class CachedWorker : public PoolMean {
       float* sums = sums_ + (first + q) * kLanes;
       rescale_[q] = Take(maximum, sums, count, scores);
     }
-    AddWeightedListed(scores_, kMaxTile, queries, Values(tile.value_offsets + at, head, count),
-                      count, value_vectors_, later_values, rescale_,
-                      accumulator_ + first * plan_.value_stride, plan_.value_stride);
+    AddValues(first, queries, tile, at, head, later, rescale_);
   }
 };
 

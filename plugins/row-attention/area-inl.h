@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "memory-inl.h"
 #include "row_attention.h"
+#include "stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace graft {
@@ -19,58 +19,44 @@ namespace row_attention {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The bits of the bfloat16 nearest to value, ties to even.
-HWY_INLINE uint16_t ToBrain(float value) {
-  uint32_t word;
-  std::memcpy(&word, &value, sizeof(word));
-  if ((word & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(word >> 16 | 0x40u);
-  return static_cast<uint16_t>((word + 0x7FFFu + (word >> 16 & 1u)) >> 16);
-}
+// Numbers that share a scale.
+constexpr int64_t kScaleGroup = GRAFT_CACHE_SCALE_GROUP;
 
 // Reads a row as floats, and fills up to `padded` with zeros.
 HWY_INLINE void ReadRow(Storage storage, const char* from, int64_t width, int64_t padded,
                         float* HWY_RESTRICT to) {
-  using attention::HWY_NAMESPACE::LoadRow;
-  switch (storage) {
-    case Storage::kFloat32:
-      return LoadRow(attention::Type::kFloat32, from, 1, width, padded, 1.0f, to);
-    case Storage::kFloat16:
-      return LoadRow(attention::Type::kFloat16, from, 1, width, padded, 1.0f, to);
-    case Storage::kBfloat16:
-      break;
+  using attention::HWY_NAMESPACE::LoadNumbers;
+  using attention::HWY_NAMESPACE::LoadStored;
+  if (storage != Storage::kInt8) return LoadStored(storage, from, width, padded, 1.0f, to);
+  const int64_t groups = (width + kScaleGroup - 1) / kScaleGroup;
+  const int8_t* numbers = reinterpret_cast<const int8_t*>(from + groups * 4);
+  for (int64_t g = 0; g < groups; ++g) {
+    float scale;
+    std::memcpy(&scale, from + g * 4, sizeof(scale));
+    const int64_t begin = g * kScaleGroup;
+    const bool last = g + 1 == groups;
+    LoadNumbers(numbers + begin, last ? width - begin : kScaleGroup,
+                last ? padded - begin : kScaleGroup, scale, to + begin);
   }
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<uint16_t, decltype(d)> dh;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const uint16_t* bits = reinterpret_cast<const uint16_t*>(from);
-  int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) {
-    const auto word = hn::PromoteTo(du, hn::LoadU(dh, bits + i));
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(word)), d, to + i);
-  }
-  for (; i < width; ++i) {
-    const uint32_t word = static_cast<uint32_t>(bits[i]) << 16;
-    std::memcpy(to + i, &word, sizeof(word));
-  }
-  for (; i < padded; ++i) to[i] = 0.0f;
 }
 
 // Writes a row, each number rounded once.
 HWY_INLINE void WriteRow(Storage storage, const float* from, int64_t width, char* to) {
-  using attention::HWY_NAMESPACE::StoreRow;
-  switch (storage) {
-    case Storage::kFloat32:
-      std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
-      return;
-    case Storage::kFloat16:
-      StoreRow(attention::Type::kFloat16, from, 1.0f, width, to, 1);
-      return;
-    case Storage::kBfloat16:
-      break;
+  using attention::HWY_NAMESPACE::StoreInt8;
+  using attention::HWY_NAMESPACE::StoreStored;
+  if (storage != Storage::kInt8) {
+    StoreStored(storage, from, 1, width, to);
+    return;
   }
-  uint16_t* bits = reinterpret_cast<uint16_t*>(to);
-  for (int64_t i = 0; i < width; ++i) bits[i] = ToBrain(from[i]);
+  const int64_t groups = (width + kScaleGroup - 1) / kScaleGroup;
+  int8_t* numbers = reinterpret_cast<int8_t*>(to + groups * 4);
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = g * kScaleGroup;
+    const int64_t count = width - begin < kScaleGroup ? width - begin : kScaleGroup;
+    const float scale = StoreInt8(from + begin, 1, count, numbers + begin);
+    std::memcpy(to + g * 4, &scale, sizeof(scale));
+  }
+  for (int64_t i = width; i % 4 != 0; ++i) numbers[i] = 0;
 }
 
 // Turns one head's key by the angles of its position, or back with `direction` -1.

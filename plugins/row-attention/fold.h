@@ -60,10 +60,13 @@ class Inverse {
 };
 
 // What cached numbers are stored as.
-enum class Storage { kFloat32, kFloat16, kBfloat16 };
+enum class Storage { kFloat32, kFloat16, kBfloat16, kInt8 };
 
-// A number as it comes back from storage.
+// A number as it comes back from storage, which is not kInt8.
 float Stored(double number, Storage storage);
+
+// A row of numbers as it comes back from kInt8, in place.
+void StoreInt8(float* row, int64_t width);
 
 // What a fold may add to a number: absolute + relative * its magnitude.
 struct Tolerance {

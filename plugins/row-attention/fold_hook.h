@@ -62,8 +62,9 @@ struct Hooks {
   static Storage StorageNamed(const std::string& name) {
     if (name == "float16") return Storage::kFloat16;
     if (name == "bfloat16") return Storage::kBfloat16;
+    if (name == "int8") return Storage::kInt8;
     Require(name == "float32", "fold: storage is ", name,
-            ", needed is float32, float16 or bfloat16");
+            ", needed is float32, float16, bfloat16 or int8");
     return Storage::kFloat32;
   }
 
@@ -73,6 +74,8 @@ struct Hooks {
         return "float16";
       case Storage::kBfloat16:
         return "bfloat16";
+      case Storage::kInt8:
+        return "int8";
       case Storage::kFloat32:
         break;
     }

@@ -16,14 +16,6 @@
 namespace graft {
 namespace row_attention {
 
-inline Storage StorageOf(const char* name, const std::string& storage) {
-  if (storage == "float16") return Storage::kFloat16;
-  if (storage == "bfloat16") return Storage::kBfloat16;
-  Require(storage == "float32", name, ": storage is ", storage,
-          ", needed is float32, float16 or bfloat16");
-  return Storage::kFloat32;
-}
-
 // Data of a tensor, null for one that is not given.
 template <typename T>
 const T* DataOf(const Tensor& tensor) {
@@ -56,7 +48,7 @@ class RowAttention {
         head_size_(context.Int("head_size")),
         value_size_(context.Int("value_size")),
         offset_(context.Int("offset")),
-        storage_(StorageOf(name, context.String("storage"))),
+        storage_(attention::StorageOf(name, "storage", context.String("storage"))),
         scale_(static_cast<float>(context.Float("scale"))),
         softcap_(static_cast<float>(context.Float("softcap"))),
         window_(context.Int("window")),
@@ -195,7 +187,9 @@ class RowAttention {
 //   input [T, width], slot_mapping [T]: rows written to the slots of cache (or -1) before anything
 //                 is read
 //   key, value    [T, ...], of the new tokens, written to kv_cache at kv_slot_mapping
-//   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention
+//   kv_cache      [blocks, floats], keys and values at `kv_offset` as in CachedAttention, of
+//   numbers
+//                 as `kv_storage` says
 //   kv_sequences, kv_shared_slots, kv_private_slots: the same groups' lists in kv_cache
 //   kv_slot_mapping [T]
 //
@@ -234,7 +228,7 @@ class HiddenStateAttention : public RowAttention {
           .OptionalInput("kv_slot_mapping", kInt32);
     }
     description.Output("output", kFloat32).Int("width", 0).Required().Int("kv_num_heads", 0);
-    if (kSecondPart) description.Int("kv_offset", 0);
+    if (kSecondPart) description.Int("kv_offset", 0).String("kv_storage", "float32");
     return RowAttention::Describe(description);
   }
 
@@ -242,7 +236,10 @@ class HiddenStateAttention : public RowAttention {
       : RowAttention(kName, context),
         kv_heads_(context.Int("kv_num_heads")),
         width_(context.Int("width")),
-        kv_offset_(kSecondPart ? context.Int("kv_offset") : 0) {
+        kv_offset_(kSecondPart ? context.Int("kv_offset") : 0),
+        kv_storage_(kSecondPart
+                        ? attention::StorageOf(kName, "kv_storage", context.String("kv_storage"))
+                        : Storage::kFloat32) {
     if (kv_heads_ == 0) kv_heads_ = heads_;
     Require(kv_heads_ > 0 && heads_ % kv_heads_ == 0, kName, ": num_heads is ", heads_,
             ", needed is a multiple of kv_num_heads ", kv_heads_);
@@ -330,8 +327,8 @@ class HiddenStateAttention : public RowAttention {
     const bool packed = p.kv_slot_mapping != nullptr && !keys;
     if (packed) p.query_stride = key + value + p.query_stride;
     if (!second) return packed;
-    p.kv_pool =
-        attention::PoolOf(kName, inputs[kKvCache], kv_offset_, kv_heads_, head_size_, value_size_);
+    p.kv_pool = attention::PoolOf(kName, inputs[kKvCache], kv_offset_, kv_heads_, head_size_,
+                                  value_size_, kv_storage_);
     const int64_t groups = GroupsOf(inputs[kKvSequences], "kv_sequences");
     Require(groups == p.groups, kName, ": kv_sequences has ", groups, " groups, sequences ",
             p.groups);
@@ -345,6 +342,9 @@ class HiddenStateAttention : public RowAttention {
   }
 
   int64_t kv_heads_, width_, kv_offset_;
+
+ protected:
+  Storage kv_storage_;
 };
 
 using ELAttention = HiddenStateAttention<true>;

@@ -31,11 +31,9 @@ namespace row_attention {
 
 using attention::kBlockSlots;
 using attention::Runner;
+using attention::Storage;
 
 constexpr int64_t kPanel = GRAFT_PANEL_COLUMNS;
-
-// What a number of a row takes in the pool.
-enum class Storage { kFloat32, kFloat16, kBfloat16 };
 
 // One area of rows of a pool, laid out as graft_cache.h says.
 struct RowPool {
@@ -47,14 +45,22 @@ struct RowPool {
   Storage storage = Storage::kFloat32;
 
   Size slots() const { return Size(blocks) * kBlockSlots; }
-  int64_t element_bytes() const { return storage == Storage::kFloat32 ? 4 : 2; }
+  int64_t element_bytes() const { return int64_t{1} << attention::ShiftOf(storage); }
+  // Bytes of a row, its scales included.
+  int64_t row_bytes() const {
+    return storage == Storage::kInt8 ? graft_cache_int8_row(width) : width * element_bytes();
+  }
   // Floats of a block that the area takes: graft_cache_row_area.
   Size area_floats() const {
-    return RoundUp(Size(width) * kBlockSlots * element_bytes() / 4, GRAFT_CACHE_LINE_FLOATS);
+    const Size bytes =
+        storage == Storage::kInt8
+            ? DivideUp(Size(width), GRAFT_CACHE_SCALE_GROUP) * 4 + RoundUp(Size(width), 4)
+            : Size(width) * element_bytes();
+    return RoundUp(bytes * kBlockSlots / 4, GRAFT_CACHE_LINE_FLOATS);
   }
   // Where a slot's row stands, in bytes from data.
   int64_t RowOffset(int64_t slot) const {
-    return graft_cache_row_offset(slot, block_floats, offset, width, element_bytes());
+    return graft_cache_row_offset(slot, block_floats, offset, row_bytes(), 1);
   }
 };
 

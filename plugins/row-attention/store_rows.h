@@ -34,7 +34,7 @@ class StoreRows {
   explicit StoreRows(const CreateContext& context)
       : width_(context.Int("width")),
         offset_(context.Int("offset")),
-        storage_(StorageOf("StoreRows", context.String("storage"))) {
+        storage_(attention::StorageOf("StoreRows", "storage", context.String("storage"))) {
     Require(width_ > 0 && offset_ >= 0, "StoreRows: width is ", width_, " and offset ", offset_,
             ", needed are at least 1 and 0");
   }
@@ -65,6 +65,8 @@ class StoreRows {
 
  private:
   int64_t width_, offset_;
+
+ protected:
   Storage storage_;
 };
 

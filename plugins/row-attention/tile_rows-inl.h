@@ -1,5 +1,5 @@
 // The rows of one tile: what scores are taken from, and what is added up. Both are the pool's rows
-// where they lie, unless they are halves, no whole panels, or turned by rotary positions.
+// where they lie, unless they are no floats, no whole panels, or turned by rotary positions.
 #if defined(GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
 #undef GRAFT_ROW_ATTENTION_TILE_ROWS_INL_H_
@@ -74,7 +74,7 @@ class TileRows {
     }
     asked_slots_ = slots;
     asked_count_ = count;
-    return Prefetcher(asked_, count, problem_.pool.width * problem_.pool.element_bytes());
+    return Prefetcher(asked_, count, problem_.pool.row_bytes());
   }
 
   // Copies the rows that are added up side by side, plan.width floats apart, and returns them.

@@ -46,6 +46,7 @@ pub const GRAFT_ORT_DOMAIN_KEY: &str = "graft.domain.v1";
 pub const GRAFT_PLUGIN_SYMBOL: &str = "graft_plugin_v1";
 pub const GRAFT_CACHE_BLOCK_SIZE: i64 = 16;
 pub const GRAFT_CACHE_LINE_FLOATS: i64 = 16;
+pub const GRAFT_CACHE_SCALE_GROUP: i64 = 64;
 pub const GRAFT_CACHE_NO_SLOT: i64 = -1;
 pub const GRAFT_SEQUENCE_FIRST_TOKEN: i64 = 0;
 pub const GRAFT_SEQUENCE_TOKENS: i64 = 1;
@@ -277,6 +278,30 @@ pub const fn graft_cache_row_area(width: i64, element_bytes: i64) -> i64 {
 
 pub const fn graft_cache_row_offset(slot: i64, block_floats: i64, offset: i64, width: i64, element_bytes: i64) -> i64 {
     ( slot / GRAFT_CACHE_BLOCK_SIZE * block_floats + offset ) * 4 + slot % GRAFT_CACHE_BLOCK_SIZE * width * element_bytes
+}
+
+pub const fn graft_cache_int8_row(width: i64) -> i64 {
+    ( width + GRAFT_CACHE_SCALE_GROUP - 1 ) / GRAFT_CACHE_SCALE_GROUP * 4 + ( width + 3 ) / 4 * 4
+}
+
+pub const fn graft_cache_scales(kv_heads: i64) -> i64 {
+    2 * kv_heads * GRAFT_CACHE_BLOCK_SIZE
+}
+
+pub const fn graft_cache_scale_offset(slot: i64, head: i64, block_floats: i64, offset: i64) -> i64 {
+    slot / GRAFT_CACHE_BLOCK_SIZE * block_floats + offset + head * GRAFT_CACHE_BLOCK_SIZE + slot % GRAFT_CACHE_BLOCK_SIZE
+}
+
+pub const fn graft_cache_typed_kv_area(kv_heads: i64, head_size: i64, value_size: i64, element_bytes: i64, scales: i64) -> i64 {
+    graft_cache_row_area ( kv_heads * ( head_size + value_size ) , element_bytes ) + scales
+}
+
+pub const fn graft_cache_typed_key_offset(slot: i64, head: i64, block_floats: i64, offset: i64, head_size: i64, element_bytes: i64, scales: i64) -> i64 {
+    ( slot / GRAFT_CACHE_BLOCK_SIZE * block_floats + offset + scales ) * 4 + ( head * GRAFT_CACHE_BLOCK_SIZE + slot % GRAFT_CACHE_BLOCK_SIZE ) * head_size * element_bytes
+}
+
+pub const fn graft_cache_typed_value_offset(slot: i64, head: i64, block_floats: i64, offset: i64, kv_heads: i64, head_size: i64, value_size: i64, element_bytes: i64, scales: i64) -> i64 {
+    ( slot / GRAFT_CACHE_BLOCK_SIZE * block_floats + offset + scales ) * 4 + ( kv_heads * GRAFT_CACHE_BLOCK_SIZE * head_size + ( head * GRAFT_CACHE_BLOCK_SIZE + slot % GRAFT_CACHE_BLOCK_SIZE ) * value_size ) * element_bytes
 }
 
 pub const fn graft_panels(columns: i64) -> i64 {

@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/score"
 	"github.com/opgraft/graft/host/statistics"
@@ -26,8 +27,9 @@ type Options struct {
 	// written as well as that goes (package exported); "auto" is the engine; what
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone. weights=W is auto with
-	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those. draft=D is auto with drafts that are looked
-	// up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with those.
+	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those; cache=C and
+	// NAME+cache=C likewise with caches of a type that plan.ParseStorage reads. draft=D is auto with drafts that are looked
+	// up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with those. All may stand in one name, in this order.
 	A, B string
 	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
 	Others []string
@@ -72,6 +74,8 @@ type Side struct {
 	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says which operator runs each layer; nil for the model as exported.
 	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
+	// Cache is what caches store, where that is not float32.
+	Cache plan.Storage `json:"cache,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Drafts say what drafts came to; nil where the side's name asks for none.

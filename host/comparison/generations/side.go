@@ -1,6 +1,7 @@
 package generations
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -36,23 +37,44 @@ func (w *way) close() { w.device.Close() }
 // share is that of steps after which a request's rows were not those before.
 func (w *way) share() float64 { return float64(w.reorders) / float64(max(w.steps, 1)) }
 
-// weightsPart begins what a side's name says of weights.
-const weightsPart = "+weights="
+// rounded is what a side's name says that costs accuracy.
+type rounded struct {
+	weights prepare.Weights
+	cache   plan.Storage // "": what the attention says
+}
 
-// sideOf is what a side's name says of weights, and what is left of it.
-func sideOf(name string) (base string, w prepare.Weights, err error) {
-	base, weights, quantised := strings.Cut(name, weightsPart)
-	if !quantised {
-		if weights, quantised = strings.CutPrefix(name, weightsPart[1:]); !quantised {
-			return name, w, nil
+// sideOf is what a side's name says of weights and of the cache, and what is left of it.
+func sideOf(name string) (base string, r rounded, err error) {
+	said := map[string]bool{}
+	if name == "" {
+		return name, r, nil
+	}
+	for i, part := range strings.Split(name, "+") {
+		what, value, ok := strings.Cut(part, "=")
+		if what != "weights" && what != "cache" || !ok {
+			if i > 0 {
+				return "", r, fmt.Errorf("%q is not understood, needed is weights=TYPE or cache=TYPE after a +", part)
+			}
+			base = part
+			continue
 		}
-		base = "auto"
+		if said[what] {
+			return "", r, fmt.Errorf("%s is named twice", what)
+		}
+		said[what] = true
+		if base == "none" {
+			return "", r, fmt.Errorf("the model as exported has the %s that it has; needed is %s, or the engine's attention before it", what, part)
+		}
+		if what == "weights" {
+			r.weights, err = prepare.ParseWeights(value)
+		} else {
+			r.cache, err = plan.ParseStorage(value)
+		}
+		if err != nil {
+			return "", r, err
+		}
 	}
-	if base == "none" {
-		return "", w, fmt.Errorf("the model as exported has the weights that it has; needed is weights=%s, or the engine's attention before it", weights)
-	}
-	w, err = prepare.ParseWeights(weights)
-	return base, w, err
+	return cmp.Or(base, "auto"), r, nil
 }
 
 // openWay opens a side by its name, as Options says.
@@ -72,22 +94,25 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 	if err != nil {
 		return nil, err
 	}
-	base, weights, err := sideOf(rest)
+	base, lossy, err := sideOf(rest)
 	if err != nil {
 		return nil, err
 	}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: weights, Draft: drafts.model}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: lossy.weights, Draft: drafts.model}
 	if drafts.from != "" {
 		w.search.Draft, w.Drafts = drafts.kind, &Drafts{From: drafts.from}
 	}
 	if base == "none" {
 		w.device, err = exported.Open(folder, options)
-	} else if err = attend(&options, base, w.search); err == nil {
+	} else if err = attend(&options, base, w.search, lossy.cache); err == nil {
 		var g *decode.Generator
 		if g, err = decode.Open(folder, options); err == nil {
 			w.device, w.engine, w.Attention = g, g.Engine(), g.Engine().Strategies()
 			if r := g.Weights(); r.Quantized() {
 				w.Weights = r
+			}
+			if c := g.Cache(); c.Rounds() {
+				w.Cache = c
 			}
 		}
 	}
@@ -103,7 +128,7 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 }
 
 // attend sets what a side's name says of the engine.
-func attend(o *decode.Options, name string, so search.Options) error {
+func attend(o *decode.Options, name string, so search.Options, cache plan.Storage) error {
 	if attention, err := prepare.ParseAttention(name, o.Plugins.Manifests()); err == nil {
 		o.Attention = attention
 	} else if strings.ContainsAny(name, "=:") {
@@ -115,6 +140,9 @@ func attend(o *decode.Options, name string, so search.Options) error {
 		o.Plan = plan.Options{Plugins: []string{name}}
 	}
 	o.Attention.Beams = max(so.NumBeams, so.NumReturnSequences)
+	if cache != "" {
+		return o.Attention.Cache(cache)
+	}
 	return nil
 }
 

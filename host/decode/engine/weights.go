@@ -4,7 +4,6 @@ import (
 	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -23,11 +22,7 @@ func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	storage := e.storage
-	if storage == "" {
-		storage = plan.Float32
-	}
-	return p.Create(e.storing.Operator, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(storage)}}, nil, tensor.CPU)
+	return p.Create(e.storing.Operator, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(e.storage.Whole())}}, nil, tensor.CPU)
 }
 
 // open makes tensors of them, where they lie.

@@ -18,9 +18,8 @@ type Attention struct {
 	Implementations plan.Implementations // the operators that attend over it
 	Prefer          plan.Prefer          // what the planner aims at; "" is plan.PreferSpeed
 	Beams           int                  // of a request, as far as they are known; 0: 1 to 8
-	// Storage and Skip trade accuracy: the type that rows are stored in, "" for
-	// plan.Float32, and the probability below which a key's value is left out where keys
-	// are stored alone.
+	// Storage and Skip trade accuracy: the type that all caches have, "" for plan.Float32, and
+	// the probability below which a key's value is left out where keys are stored alone.
 	Storage plan.Storage
 	Skip    float64
 	// Choose lets each request store keys and values where it says false, although Cross is
@@ -31,8 +30,8 @@ type Attention struct {
 // ParseAttention reads what to store by name: one for all layers, or self=NAME,
 // cross=NAME, or both with a comma between. Names are those of plan.ParseStrategy, or of a
 // plugin of the manifests, whose operators then attend over what they say they store.
-// Behind a name may stand what costs accuracy, for all layers: :float16 or :bfloat16,
-// and :skip=P.
+// Behind a name may stand what costs accuracy, for all layers: :float16, :bfloat16 or
+// :int8, and :skip=P.
 func ParseAttention(text string, manifests []*manifest.Manifest) (a Attention, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part, lossy, _ := strings.Cut(part, ":")
@@ -103,9 +102,6 @@ func (a *Attention) idle() error {
 	}) {
 		return fmt.Errorf("skip leaves out values where keys are stored alone, and neither %s nor %s stores those", a.Self, a.Cross)
 	}
-	if a.Storage != "" && a.Storage != plan.Float32 && a.Self == plan.KeysValues && a.Cross == plan.KeysValues {
-		return fmt.Errorf("%s stores keys and values, which are float32 always, not %s", a.Self, a.Storage)
-	}
 	return nil
 }
 
@@ -121,10 +117,10 @@ func (a *Attention) lossy(text string) (err error) {
 			if a.Skip, err = strconv.ParseFloat(p, 64); err != nil || !(a.Skip >= 0 && a.Skip < 1) {
 				return fmt.Errorf("skip is %q, needed is a probability below 1", p)
 			}
-		case word == string(plan.Float32), word == string(plan.Float16), word == string(plan.BFloat16):
-			a.Storage = plan.Storage(word)
 		default:
-			return fmt.Errorf("%q is not understood, needed is float32, float16, bfloat16 or skip=P", word)
+			if a.Storage, err = plan.ParseStorage(word); err != nil {
+				return fmt.Errorf("%q is not understood, needed is float32, float16, bfloat16, int8 or skip=P", word)
+			}
 		}
 	}
 	return nil

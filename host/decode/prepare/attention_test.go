@@ -28,12 +28,12 @@ func TestParseAttention(t *testing.T) {
 		{text: "both=keys", found: `"both" is no kind of attention, needed is self or cross`},
 		{text: "keys,self=hidden_states", found: "keys and hidden_states are both named for the same layers"},
 		{text: "cross=keys,cross=prompt_hidden_states", found: "keys and prompt_hidden_states are both named for the same layers"},
-		{text: "keys:float8", found: `"float8" is not understood, needed is float32, float16, bfloat16 or skip=P`},
+		{text: "keys_values:int8", want: Attention{Self: plan.KeysValues, Cross: plan.KeysValues, Storage: plan.Int8}},
+		{text: "keys:float8", found: `"float8" is not understood, needed is float32, float16, bfloat16, int8 or skip=P`},
 		{text: "keys:skip=1", found: `skip is "1", needed is a probability below 1`},
 		{text: "keys:skip=NaN", found: `skip is "NaN", needed is a probability below 1`},
 		{text: "keys:skip=", found: `skip is "", needed is a probability below 1`},
 		{text: "prompt_hidden_states:skip=0.1", found: "skip leaves out values where keys are stored alone, and neither prompt_hidden_states nor prompt_hidden_states stores those"},
-		{text: "keys_values:float16", found: "keys_values stores keys and values, which are float32 always, not float16"},
 	} {
 		got, err := ParseAttention(c.text, nil)
 		switch {

@@ -74,6 +74,9 @@ func (c *chooser) choose(ctx context.Context) ([]*rewrite.Layer, *rewrite.Decode
 func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err error) {
 	o := c.options
 	for _, l := range layers {
+		if err := o.typed(c.generation.Model.Files.Decoder, l.Type); err != nil {
+			return nil, false, err
+		}
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Range: c.generation.Model.Range(l, o.expected()), Either: true}
 		if k.Named != "" {
 			implementation := o.Attention.Implementations.Of(k.Named)
@@ -113,7 +116,10 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 	for _, c := range k.Candidates {
 		store, stores := o.Attention.Implementations.Store(c.Strategy)
 		_, missing := loaded.Named(o.Plugins.Plugins, store.Plugin)
+		untyped := o.stores(l.Type, c.Strategy)
 		switch {
+		case untyped != "":
+			refused[c] = untyped
 		case l.Type == "cross" && !stores:
 			refused[c] = fmt.Sprintf("no plugin that is loaded has an operator that stores what an encoder made: no manifest declares kv_cache.store for %s", c.Strategy)
 		case l.Type == "cross" && missing != nil:

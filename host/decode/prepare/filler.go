@@ -60,10 +60,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(FillSlotMapping), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
-	storage := gen.Storage
-	if storage == "" {
-		storage = plan.Float32
-	}
+	storage := gen.Storage.Whole()
 	var with []string
 	for i, layer := range layers {
 		by, ok := o.Attention.Implementations.Store(layer.Strategy)
@@ -77,7 +74,11 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 		if layer.value == "" {
 			g.Node = append(g.Node, storeKeys(by.Operator, layer.CrossLayer, layer.key, done, storage))
 		} else {
-			g.Node = append(g.Node, storeKeysAndValues(g, by.Operator, layer.CrossLayer, layer.key, layer.value, done))
+			store := storeKeysAndValues(g, by.Operator, layer.CrossLayer, layer.key, layer.value, done)
+			if o.Attention.Implementations.Candidate(layer.Strategy, storage).Rounds() {
+				store.Attribute = append(store.Attribute, text("storage", string(storage)))
+			}
+			g.Node = append(g.Node, store)
 		}
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(done), Type: graph.TensorType(onnx.Tensor_INT32, 1)})
 	}

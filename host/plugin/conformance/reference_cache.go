@@ -19,7 +19,7 @@ type cached struct {
 	width, offset, kvOffset int64
 	scale, softcap, skip    float64
 	window                  int64
-	storage                 tensor.DType // of rows
+	storage, kvStorage      tensor.DType // of the cache, and of keys and values after rows
 	turn                    rotation
 }
 
@@ -47,8 +47,11 @@ func referenceCached(inputs map[string]*tensor.Tensor, attributes []manifest.Att
 		}
 	}
 	c.storage = tensor.DType(attributeOr(attributes, "storage", string(tensor.Float32)))
-	if !slices.Contains([]tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16}, c.storage) {
-		return nil, fmt.Errorf("found rows in %s, needed float32, float16 or bfloat16", c.storage)
+	c.kvStorage = tensor.DType(attributeOr(attributes, "kv_storage", string(tensor.Float32)))
+	for _, storage := range []tensor.DType{c.storage, c.kvStorage} {
+		if !slices.Contains([]tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16, tensor.Int8}, storage) {
+			return nil, fmt.Errorf("found a cache in %s, needed float32, float16, bfloat16 or int8", storage)
+		}
 	}
 	var err error
 	if c.turn, err = rotationOf(inputs, attributes); err != nil {
@@ -78,19 +81,63 @@ type keyValue struct{ key, value []float64 }
 type slotReader func(slot, position, head int64) keyValue
 
 // keysAndValues reads a pool of keys and values.
-func (c *cached) keysAndValues(pool string, offset int64) slotReader {
+func (c *cached) keysAndValues(pool string, offset int64, storage tensor.DType) slotReader {
 	data, block := c.floats(pool), c.inputs[pool].Shape[1]
+	numbers := data
+	if storage != tensor.Float32 {
+		numbers = packed(c.inputs[pool], storage).Floats()
+	}
+	bytes, scales := storage.Size(), int64(0)
+	if storage == tensor.Int8 {
+		scales = abi.CacheScales(c.kvHeads)
+	}
+	row := func(at, size, slot, group int64) []float64 {
+		list := numbers[at/bytes:][:size]
+		if scales == 0 {
+			return list
+		}
+		return scaled(list, data[abi.CacheScaleOffset(slot, group, block, offset)])
+	}
 	return func(slot, _, head int64) keyValue {
-		key := abi.CacheKeyOffset(slot, head, block, offset, c.headSize)
-		value := abi.CacheValueOffset(slot, head, block, offset, c.kvHeads, c.headSize, c.valueSize)
-		return keyValue{data[key:][:c.headSize], data[value:][:c.valueSize]}
+		key := abi.CacheTypedKeyOffset(slot, head, block, offset, c.headSize, bytes, scales)
+		value := abi.CacheTypedValueOffset(slot, head, block, offset, c.kvHeads, c.headSize, c.valueSize, bytes, scales)
+		return keyValue{row(key, c.headSize, slot, head), row(value, c.valueSize, slot, c.kvHeads+head)}
+	}
+}
+
+// scaled are numbers times their scale.
+func scaled(list []float64, scale float64) []float64 {
+	out := make([]float64, len(list))
+	for i, x := range list {
+		out[i] = scale * x
+	}
+	return out
+}
+
+// storedRows reads the rows of a pool by their slots.
+func (c *cached) storedRows() func(slot int64) []float64 {
+	block, bytes := c.inputs["cache"].Shape[1], c.storage.Size()
+	data, numbers := c.floats("cache"), packed(c.inputs["cache"], c.storage).Floats()
+	if c.storage != tensor.Int8 {
+		return func(slot int64) []float64 {
+			return numbers[abi.CacheRowOffset(slot, block, c.offset, c.width, bytes)/bytes:][:c.width]
+		}
+	}
+	groups := (c.width + abi.CacheScaleGroup - 1) / abi.CacheScaleGroup
+	return func(slot int64) (row []float64) {
+		at := abi.CacheRowOffset(slot, block, c.offset, abi.CacheInt8Row(c.width), 1)
+		list := numbers[at+4*groups:][:c.width]
+		for g := range groups {
+			begin := g * abi.CacheScaleGroup
+			row = append(row, scaled(list[begin:min(begin+abi.CacheScaleGroup, c.width)], data[at/4+g])...)
+		}
+		return row
 	}
 }
 
 // rows reads a pool of rows, from which values, and of hidden states keys, are computed.
 func (c *cached) rows() slotReader {
-	block, bytes := c.inputs["cache"].Shape[1], c.storage.Size()
-	data := packed(c.inputs["cache"], c.storage).Floats()
+	stored := c.storedRows()
 	keyWeight, valueWeight := c.floats("key_weight"), c.floats("value_weight")
 	keyBias, valueBias := c.floats("key_bias"), c.floats("value_bias")
 	added := func(bias []float64, head, size, i int64) float64 {
@@ -100,7 +147,7 @@ func (c *cached) rows() slotReader {
 		return bias[head*size+i]
 	}
 	return func(slot, position, head int64) keyValue {
-		row := data[abi.CacheRowOffset(slot, block, c.offset, c.width, bytes)/bytes:][:c.width]
+		row := stored(slot)
 		key := row
 		if c.turn.rotated {
 			row = c.turn.by(row, c.headSize, position, -1)
@@ -150,13 +197,13 @@ func (p part) slots(group, token int64) (slots []float64, causal bool) {
 func (c *cached) output() (map[string][]float64, error) {
 	first := part{sequences: c.floats("sequences"), shared: c.floats("shared_slots"), private: c.floats("private_slots")}
 	if c.inputs["value_weight"] == nil {
-		first.read = c.keysAndValues("cache", c.offset)
+		first.read = c.keysAndValues("cache", c.offset, c.storage)
 	} else {
 		first.read = c.rows()
 	}
 	parts := []part{first}
 	if c.inputs["kv_cache"] != nil {
-		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset), c.floats("kv_sequences"), c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
+		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset, c.kvStorage), c.floats("kv_sequences"), c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
 	}
 	query, bias := c.floats("query"), c.floats("bias")
 	out := make([]float64, int64(len(query))/c.headSize*c.valueSize)

@@ -33,7 +33,7 @@ func attributes(pairs ...any) []manifest.Attribute {
 	return list
 }
 
-// TestReferenceRows computes rows that are stored as halves, skipped, and turned, by hand.
+// TestReferenceRows computes rows that are stored as halves and integers, skipped, and turned, by hand.
 func TestReferenceRows(t *testing.T) {
 	log3 := math.Log(3)
 	check := func(what string, inputs map[string]*tensor.Tensor, attributes []manifest.Attribute, output []float64, skipped float64) {
@@ -52,7 +52,34 @@ func TestReferenceRows(t *testing.T) {
 	for _, storage := range []tensor.DType{tensor.Float16, tensor.BFloat16} {
 		check(string(storage), rows(t, storage, 0, 1, 0, 2, 0, 6), attributes("storage", string(storage)), []float64{0, 3}, 0)
 	}
-	inputs := rows(t, tensor.Float32, log3, 1, 0, 2, 0, 3)
+	// Integers have their scale: of a row before it, of a key and a value at the beginning of the area.
+	floats := func(shape ...int64) *tensor.Tensor {
+		x, err := tensor.New(tensor.Float32, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	inputs, cache := rows(t, tensor.Float32), floats(1, 32)
+	inputs["cache"] = cache
+	for slot, x := range []float64{2, 4, 12} {
+		cache.Set(int64(2*slot), 0.5)
+		packed(cache, tensor.Int8).Set(int64(8*slot+4+1), x)
+	}
+	check("rows of int8", inputs, attributes("storage", "int8"), []float64{0, 3}, 0)
+	inputs = rows(t, tensor.Float32)
+	delete(inputs, "value_weight")
+	cache = floats(1, 48)
+	inputs["cache"] = cache
+	for slot, x := range []float64{2, 4, 12} {
+		cache.Set(int64(slot), 1)
+		cache.Set(int64(16+slot), 0.5)
+		packed(cache, tensor.Int8).Set(int64(4*32+2*slot+1), -x)
+		packed(cache, tensor.Int8).Set(int64(4*32+2*16+2*slot+1), x)
+	}
+	check("keys and values of int8", inputs, attributes("storage", "int8"), []float64{0, 3}, 0)
+
+	inputs = rows(t, tensor.Float32, log3, 1, 0, 2, 0, 3)
 	check("all keys", inputs, attributes(), []float64{0.6 * log3, 0.6 + 0.4 + 0.6}, 0)
 	check("two keys skipped", inputs, attributes("skip", 0.5), []float64{0.6 * log3, 0.6}, 0.4)
 

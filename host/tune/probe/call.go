@@ -38,17 +38,19 @@ func callOf(l plan.Layers, c plan.Candidate, implementations plan.Implementation
 	f.area = c.Area(l)
 	switch inputs {
 	case plan.KeysValues:
+		if c.Rounds() {
+			set("storage", string(c.Storage))
+		}
 		return f, nil
 	case plan.Keys, plan.FirstLayerKeys:
 		f.rows = l.KeyWidth()
 	default:
 		f.rows = l.Width
 	}
-	storage := c.Storage
-	if storage == "" {
-		storage = plan.Float32
+	set("storage", string(c.Storage.Whole()))
+	if inputs == plan.PromptHiddenStates && c.Rounds() {
+		set("kv_storage", string(c.Storage))
 	}
-	set("storage", string(storage))
 	f.one = l.Type == "cross" && inputs != plan.Keys
 	panels := abi.Panels(l.ValueSize)
 	if inputs == plan.Keys {
@@ -98,5 +100,5 @@ func Needs(l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape) in
 	if f.one {
 		areas = 1
 	}
-	return 4 * (first/abi.CacheBlockSize*f.area*areas + second*(l.KeyWidth()+l.ValueWidth())*layers + f.weights*layers)
+	return 4 * ((first*f.area*areas+second*c.BesideArea(l)*layers)/abi.CacheBlockSize + f.weights*layers)
 }

@@ -92,7 +92,7 @@ func New(p *plugin.Plugin, implementations plan.Implementations, l plan.Layers, 
 		}
 		area := f.area
 		if i > 0 {
-			area = abi.CacheKVArea(l.KVHeads, l.HeadSize, l.ValueSize)
+			area = c.BesideArea(l)
 		}
 		made, err := newPool(max(n, 1), area, areas)
 		if err != nil {

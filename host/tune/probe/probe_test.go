@@ -67,6 +67,8 @@ func TestStepsAttend(t *testing.T) {
 		{self, plan.Candidate{Strategy: plan.PromptHiddenStates}, mixed},
 		{grouped, plan.Candidate{Strategy: plan.PromptHiddenStates}, mixed},
 		{cross, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, half},
+		{self, plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, func(plan.Shape) float64 { return 1 }},
+		{grouped, plan.Candidate{Strategy: plan.KeysValues, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 0.0078125 }},
 		{cross, plan.Candidate{Strategy: plan.Keys}, made(32)},
 		{self, plan.Candidate{Strategy: plan.Keys}, made(32)},
 		{wide, plan.Candidate{Strategy: plan.Keys, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},

@@ -1,6 +1,8 @@
 // How far attention over a pool is from the machine's limits.
 //
-//   cached_bench [threads] [isa: best|baseline|sse4|avx2|avx512] [filter]
+//   cached_bench [threads] [isa: best|baseline|sse4|avx2|avx512] [filter] [storage]
+//
+// The storage is float32, float16, bfloat16 or int8.
 //
 // Steps of generation: distinct bytes of keys and values, each of which must cross the memory bus
 // once, against a plain read of as many bytes of the same pool, interleaved with it. Each
@@ -94,8 +96,8 @@ Lists MakeLists(const Shape& s) {
 
 class Bench {
  public:
-  Bench(int threads, Isa isa, std::string filter)
-      : pool_(threads, 20000), filter_(std::move(filter)) {
+  Bench(int threads, Isa isa, std::string filter, Storage storage)
+      : pool_(threads, 20000), filter_(std::move(filter)), storage_(storage) {
     tuning_.isa = isa;
     runner_ = pool_.runner();
     own_time_ = threads == 1;
@@ -108,6 +110,7 @@ class Bench {
     p.pool.blocks = lists.slots / kBlockSlots;
     p.pool.kv_heads = s.kv_heads;
     p.pool.head_size = p.pool.value_size = s.size;
+    p.pool.storage = storage_;
     p.pool.block_floats = s.layers * p.pool.floats();
     const size_t floats = static_cast<size_t>(p.pool.blocks * p.pool.block_floats);
     const PoolMemory memory(floats);
@@ -131,7 +134,7 @@ class Bench {
     p.private_length = static_cast<int64_t>(lists.private_slots.size());
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
     const double bytes =
-        static_cast<double>(lists.distinct * s.kv_heads * 2 * s.size) * sizeof(float);
+        static_cast<double>(lists.distinct * p.pool.floats()) * sizeof(float) / kBlockSlots;
     std::vector<double> kernel, plain;
     const int repetitions = s.causal ? 5 : 15;
     for (int repetition = 0; repetition < repetitions; ++repetition) {
@@ -179,13 +182,19 @@ class Bench {
   Runner runner_;
   CachedTuning tuning_;
   std::string filter_;
+  Storage storage_;
   bool own_time_;
 };
 
 int Main(int argc, char** argv) {
   const int threads =
       argc > 1 ? std::atoi(argv[1]) : static_cast<int>(std::thread::hardware_concurrency());
-  Bench bench(threads, IsaNamed(argc > 2 ? argv[2] : "best"), argc > 3 ? argv[3] : "");
+  const std::string storage = argc > 4 ? argv[4] : "float32";
+  Bench bench(threads, IsaNamed(argc > 2 ? argv[2] : "best"), argc > 3 ? argv[3] : "",
+              storage == "float16"    ? Storage::kFloat16
+              : storage == "bfloat16" ? Storage::kBfloat16
+              : storage == "int8"     ? Storage::kInt8
+                                      : Storage::kFloat32);
   std::printf("threads %d\n", threads);
   const Shape shapes[] = {
       // name, samples, rows, shared, own, causal, random, sparse, heads, kv_heads, size, layers

@@ -380,6 +380,19 @@ TEST(CachedAttentionCuda, FollowsNoIndexOutOfRange) {
   EXPECT_EQ(out.Get<float>(), std::vector<float>(16, 1.0f));
 }
 
+// A pool of another type than the queries' is read on the CPU alone.
+TEST(CachedAttentionCuda, RefusesOtherTypesOfThePool) {
+  for (const char* storage : {"float16", "bfloat16", "int8"}) {
+    Attributes a;
+    a.Int("num_heads", 1).Int("head_size", 8).String("storage", storage);
+    Kernel kernel(Load(CUDA_LIBRARY), "CachedAttention");
+    EXPECT_NE(kernel.Create(a), GRAFT_OK);
+    EXPECT_STREQ(kernel.message.text,
+                 "CachedAttention: storage is a type that this operator reads on the CPU alone, "
+                 "needed is float32");
+  }
+}
+
 TEST(StoreCacheCuda, StoresAsTheCpuVariant) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> sample(-1, 1);

@@ -66,7 +66,10 @@ class CachedAttentionCuda : public CachedAttentionBase {
  public:
   static Operator Describe() { return CachedAttentionBase::Describe("T", kTypes); }
 
-  using CachedAttentionBase::CachedAttentionBase;
+  // A pool has the type of the tensor that it is.
+  explicit CachedAttentionCuda(const CreateContext& context) : CachedAttentionBase(context) {
+    RequireOnDevice("CachedAttention", "storage", storage_, false);
+  }
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const cuda::Type type = cuda::KernelType(context.inputs[kQuery].type());
@@ -94,7 +97,9 @@ class StoreCacheCuda : public StoreCacheBase {
  public:
   static Operator Describe() { return StoreCacheBase::Describe("T", kTypes); }
 
-  using StoreCacheBase::StoreCacheBase;
+  explicit StoreCacheCuda(const CreateContext& context) : StoreCacheBase(context) {
+    RequireOnDevice("StoreCache", "storage", storage_, false);
+  }
 
   void Run(const RunContext& context) const {
     const StoreProblem problem = Bind(context.inputs);

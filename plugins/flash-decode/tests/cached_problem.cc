@@ -4,7 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <sstream>
+#include <tuple>
+
+#include "stored.h"
 
 namespace graft {
 namespace attention {
@@ -80,11 +84,15 @@ Pool GuardedPool::pool() const {
 
 void GuardedPool::Fill(int64_t slot, Dice& random) {
   const Pool p = pool();
+  std::vector<float> row;
   for (int64_t h = 0; h < p.kv_heads; ++h) {
-    float* key = p.data + p.KeyOffset(slot) + h * kBlockSlots * p.head_size;
-    for (int64_t f = 0; f < p.head_size; ++f) key[f] = random.Float(1.5f);
-    float* value = p.data + p.ValueOffset(slot) + h * kBlockSlots * p.value_size;
-    for (int64_t f = 0; f < p.value_size; ++f) value[f] = random.Float(1.5f);
+    for (const bool value : {false, true}) {
+      row.clear();
+      for (int64_t f = 0; f < (value ? p.value_size : p.head_size); ++f) {
+        row.push_back(random.Float(1.5f));
+      }
+      Put(p, slot, h, value, row.data(), reinterpret_cast<char*>(p.data));
+    }
   }
 }
 
@@ -93,29 +101,23 @@ std::vector<float> GuardedPool::Expected(const CachedProblem& problem) const {
   const Pool& p = sizes_;
   if (problem.key == nullptr) return memory;
   // Written out by the formula of the contract, not by the pool's own functions.
+  char* to = reinterpret_cast<char*>(memory.data() + start_);
   for (int64_t t = 0; t < problem.rows; ++t) {
     const int64_t slot = problem.slot_mapping[t];
     if (slot < 0) continue;
-    const int64_t at = slot / 16 * p.block_floats + p.offset;
     for (int64_t h = 0; h < p.kv_heads; ++h) {
-      for (int64_t f = 0; f < p.head_size; ++f) {
-        memory[static_cast<size_t>(start_ + at + (h * 16 + slot % 16) * p.head_size + f)] =
-            problem.key[t * problem.key_stride + h * p.head_size + f];
-      }
-      for (int64_t f = 0; f < p.value_size; ++f) {
-        memory[static_cast<size_t>(start_ + at + p.kv_heads * 16 * p.head_size +
-                                   (h * 16 + slot % 16) * p.value_size + f)] =
-            problem.value[t * problem.value_stride + h * p.value_size + f];
-      }
+      Put(p, slot, h, false, problem.key + t * problem.key_stride + h * p.head_size, to);
+      Put(p, slot, h, true, problem.value + t * problem.value_stride + h * p.value_size, to);
     }
   }
   return memory;
 }
 
-void Make(uint32_t index, RandomCachedProblem& made) {
+void Make(uint32_t index, RandomCachedProblem& made, Storage storage) {
   Dice random(index * 7919u + 17u);
   CachedProblem& p = made.problem;
   Pool sizes;
+  sizes.storage = storage;
   sizes.kv_heads = random.Between(1, 4);
   p.heads = sizes.kv_heads * (random.Chance(60) ? 1 : random.Between(2, 5));
   sizes.head_size = random.Pick({1, 3, 8, 16, 24, 32, 40, 64, 64, 64, 80, 128});
@@ -263,7 +265,8 @@ void Make(uint32_t index, RandomCachedProblem& made) {
        << ", softcap " << p.softcap << ", window " << p.window << ", writes " << writes << ", isa "
        << static_cast<int>(made.tuning.isa) << ", parts " << made.tuning.parts << ", head chunk "
        << made.tuning.head_chunk << ", row chunk " << made.tuning.row_chunk << ", serial "
-       << made.tuning.serial_cost << ", threads " << made.threads << "; groups";
+       << made.tuning.serial_cost << ", threads " << made.threads << ", storage "
+       << static_cast<int>(storage) << "; groups";
   for (const Shape& s : shapes) {
     text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.private_count << " own"
          << (s.causal ? ", causal)" : ")");
@@ -273,6 +276,13 @@ void Make(uint32_t index, RandomCachedProblem& made) {
 
 std::vector<double> Compute(const CachedProblem& p, const float* pool) {
   const Pool& sizes = p.pool;
+  // Rows as they are stored, each read once.
+  std::map<std::tuple<int64_t, int64_t, bool>, std::vector<double>> rows_of;
+  const auto row_of = [&](int64_t slot, int64_t head, bool value) {
+    std::vector<double>& row = rows_of[{slot, head, value}];
+    if (row.empty()) row = Get(sizes, slot, head, value, reinterpret_cast<const char*>(pool));
+    return row.data();
+  };
   const int64_t group_heads = p.heads / sizes.kv_heads;
   const double scale =
       p.scale != 0.0f ? p.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head_size));
@@ -286,16 +296,14 @@ std::vector<double> Compute(const CachedProblem& p, const float* pool) {
       for (int64_t head = 0; head < p.heads; ++head) {
         const int64_t h = head / group_heads;
         std::vector<double> scores(static_cast<size_t>(seen));
-        std::vector<const float*> values(static_cast<size_t>(seen));
+        std::vector<const double*> values(static_cast<size_t>(seen));
         double highest = -std::numeric_limits<double>::infinity();
         for (int64_t j = 0; j < seen; ++j) {
           const int64_t slot = j < shared
                                    ? p.shared_slots[step[2] + j]
                                    : p.private_slots[step[4] + i * private_count + j - shared];
-          const float* at = pool + slot / 16 * sizes.block_floats + sizes.offset;
-          const float* key = at + (h * 16 + slot % 16) * sizes.head_size;
-          values[static_cast<size_t>(j)] =
-              at + sizes.kv_heads * 16 * sizes.head_size + (h * 16 + slot % 16) * sizes.value_size;
+          const double* key = row_of(slot, h, false);
+          values[static_cast<size_t>(j)] = row_of(slot, h, true);
           const int64_t distance = seen - 1 - j;
           double& score = scores[static_cast<size_t>(j)];
           if (p.window > 0 && distance >= p.window) {

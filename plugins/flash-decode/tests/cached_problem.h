@@ -15,7 +15,7 @@ namespace testing {
 
 using graft::testing::Dice;
 
-// A pool between two bands. Every float of it is NaN but those that were filled.
+// A pool between two bands. Every float of its memory is NaN but where slots were filled.
 class GuardedPool {
  public:
   GuardedPool(const Pool& sizes, int64_t misalign);
@@ -45,8 +45,8 @@ struct RandomCachedProblem {
 };
 constexpr int64_t kOutputBand = 64;
 
-// Makes problem number `index` of a fixed sequence.
-void Make(uint32_t index, RandomCachedProblem& made);
+// Makes problem number `index` of a fixed sequence, over a pool of a storage.
+void Make(uint32_t index, RandomCachedProblem& made, Storage storage = Storage::kFloat32);
 
 // The output [rows, heads, value_size], given the pool after all writes.
 std::vector<double> Compute(const CachedProblem& problem, const float* pool);

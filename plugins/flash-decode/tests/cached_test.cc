@@ -10,6 +10,7 @@
 
 #include "cached_problem.h"
 #include "poison.h"
+#include "stored.h"
 #include "thread_pool.h"
 
 namespace graft {
@@ -52,10 +53,59 @@ void ExpectOutput(const RandomCachedProblem& made, const std::vector<double>& ex
   }
 }
 
-TEST(Cached, AgreesWithTheReferenceOnRandomProblems) {
+// A problem of two groups: three rows that share 4 positions and own 2 each, and a prompt of 5.
+struct Small {
+  CachedProblem p;
+  std::vector<float> memory, query, key, value, output;
+  std::vector<int32_t> sequences = {0, 3, 0, 4, 0, 2, 0, 0, 3, 5, 4, 6, 0, 0, 1, 0};
+  std::vector<int32_t> shared_slots = {0, 1, 2, 3, 16, 17, 18, 19, 20, 21};
+  std::vector<int32_t> private_slots = {4, 7, 4, 8, 5, 9};
+  std::vector<int32_t> slot_mapping = {7, 8, 9, 17, 18, 19, 20, 21};
+
+  explicit Small(Storage storage = Storage::kFloat32) {
+    p.pool.storage = storage;
+    p.pool.blocks = 2;
+    p.pool.kv_heads = 1;
+    p.pool.head_size = p.pool.value_size = 8;
+    p.pool.offset = p.pool.floats();
+    p.pool.block_floats = 2 * p.pool.floats();
+    memory.assign(static_cast<size_t>(2 * p.pool.block_floats), 0.0f);
+    p.pool.data = memory.data();
+    const std::vector<float> row(8, 0.5f);
+    for (int64_t slot = 0; slot < 32; ++slot) {
+      for (const bool side : {false, true}) {
+        Put(p.pool, slot, 0, side, row.data(), reinterpret_cast<char*>(memory.data()));
+      }
+    }
+    p.rows = 8;
+    p.heads = 2;
+    query.assign(8 * 16, 0.25f);
+    key.assign(8 * 8, 0.25f);
+    value.assign(8 * 8, 1.0f);
+    output.assign(8 * 16, kNan);
+    p.query = query.data();
+    p.key = key.data();
+    p.value = value.data();
+    p.output = output.data();
+    p.query_stride = 16;
+    p.key_stride = p.value_stride = 8;
+    p.slot_mapping = slot_mapping.data();
+    p.sequences = sequences.data();
+    p.groups = 2;
+    p.shared_slots = shared_slots.data();
+    p.shared_length = 10;
+    p.private_slots = private_slots.data();
+    p.private_length = 6;
+  }
+};
+
+class CachedIn : public ::testing::TestWithParam<Storage> {};
+INSTANTIATE_TEST_SUITE_P(Storages, CachedIn, ::testing::ValuesIn(kStorages));
+
+TEST_P(CachedIn, AgreesWithTheReferenceOnRandomProblems) {
   for (int index = 0; index < ProblemCount(10000); ++index) {
     RandomCachedProblem made;
-    Make(static_cast<uint32_t>(index), made);
+    Make(static_cast<uint32_t>(index), made, GetParam());
     ASSERT_EQ(Validate(made.problem), "") << made.description;
     GuardedPool& pool = made.pool.back();
     const std::vector<float> memory = pool.Expected(made.problem);
@@ -69,11 +119,11 @@ TEST(Cached, AgreesWithTheReferenceOnRandomProblems) {
 }
 
 // A request's tokens must not depend on what else is in the batch, or on the machine's load.
-TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
+TEST_P(CachedIn, ResultsDoNotDependOnThreadsOrCompany) {
   int groups = 0;
   for (uint32_t index = 0; index < 300; ++index) {
     RandomCachedProblem made;
-    Make(index, made);
+    Make(index, made, GetParam());
     CachedTuning tuning;
     tuning.isa = made.tuning.isa;
     RunPoisoned(made.problem, 1, tuning);
@@ -106,6 +156,33 @@ TEST(Cached, ResultsDoNotDependOnThreadsOrCompany) {
     }
   }
   EXPECT_GT(groups, 500);
+}
+
+// A number that is none must not become one: its row is NaN to those that read it, and to no
+// others.
+TEST_P(CachedIn, ANumberThatIsNoneStaysNone) {
+  for (const float odd : {kNan, std::numeric_limits<float>::infinity()}) {
+    Small small(GetParam());
+    small.value[1 * 8 + 3] = odd;  // of the second beam's own token
+    RunPoisoned(small.p, 1, CachedTuning());
+    for (int64_t row = 0; row < small.p.rows; ++row) {
+      EXPECT_EQ(std::isfinite(small.output[static_cast<size_t>(row * 16 + 3)]), row != 1)
+          << "row " << row;
+    }
+  }
+}
+
+// Rows of zeros, and of numbers too small for the inverse of a scale, are stored as zeros in int8.
+TEST(Cached, TinyRowsAreZerosInInt8) {
+  Small small(Storage::kInt8);
+  std::fill(small.value.begin(), small.value.end(), 1e-38f);
+  std::fill(small.key.begin(), small.key.end(), 0.0f);
+  RunPoisoned(small.p, 1, CachedTuning());
+  for (int64_t row = 3; row < small.p.rows; ++row) {  // the prompt, whose second token reads two
+    for (int64_t f = 0; f < 16; ++f) {
+      EXPECT_TRUE(std::isfinite(small.output[static_cast<size_t>(row * 16 + f)]));
+    }
+  }
 }
 
 // Near the largest number a sum of weighted values overflows where their mean does not.
@@ -145,45 +222,6 @@ TEST(Cached, ValuesWhoseSumOverflowsHaveTheirMean) {
     }
   }
 }
-
-// A problem of two groups: three rows that share 4 positions and own 2 each, and a prompt of 5.
-struct Small {
-  CachedProblem p;
-  std::vector<float> memory, query, key, value, output;
-  std::vector<int32_t> sequences = {0, 3, 0, 4, 0, 2, 0, 0, 3, 5, 4, 6, 0, 0, 1, 0};
-  std::vector<int32_t> shared_slots = {0, 1, 2, 3, 16, 17, 18, 19, 20, 21};
-  std::vector<int32_t> private_slots = {4, 7, 4, 8, 5, 9};
-  std::vector<int32_t> slot_mapping = {7, 8, 9, 17, 18, 19, 20, 21};
-
-  Small() {
-    p.pool.blocks = 2;
-    p.pool.kv_heads = 1;
-    p.pool.head_size = p.pool.value_size = 8;
-    p.pool.offset = p.pool.floats();
-    p.pool.block_floats = 2 * p.pool.floats();
-    memory.assign(static_cast<size_t>(2 * p.pool.block_floats), 0.5f);
-    p.pool.data = memory.data();
-    p.rows = 8;
-    p.heads = 2;
-    query.assign(8 * 16, 0.25f);
-    key.assign(8 * 8, 0.25f);
-    value.assign(8 * 8, 1.0f);
-    output.assign(8 * 16, kNan);
-    p.query = query.data();
-    p.key = key.data();
-    p.value = value.data();
-    p.output = output.data();
-    p.query_stride = 16;
-    p.key_stride = p.value_stride = 8;
-    p.slot_mapping = slot_mapping.data();
-    p.sequences = sequences.data();
-    p.groups = 2;
-    p.shared_slots = shared_slots.data();
-    p.shared_length = 10;
-    p.private_slots = private_slots.data();
-    p.private_length = 6;
-  }
-};
 
 TEST(Cached, SaysWhatIsWrong) {
   const auto fault = [](auto change) {
@@ -285,6 +323,7 @@ TEST(Store, WritesTheSlotsNamedAndNothingElse) {
   Dice random(5);
   for (int index = 0; index < 200; ++index) {
     graft::attention::Pool sizes;
+    sizes.storage = kStorages[index % 4];
     sizes.kv_heads = random.Between(1, 3);
     sizes.head_size = random.Between(1, 20);
     sizes.value_size = random.Between(1, 20);

@@ -120,7 +120,10 @@ class HiddenStateAttention : public row_attention::HiddenStateAttention<kSecondP
   using Base = row_attention::HiddenStateAttention<kSecondPart>;
 
  public:
-  using Base::Base;
+  explicit HiddenStateAttention(const CreateContext& context) : Base(context) {
+    attention::RequireOnDevice(Base::kName, "storage", this->storage_, true);
+    attention::RequireOnDevice(Base::kName, "kv_storage", this->kv_storage_, false);
+  }
 
   uint64_t Workspace(const WorkspaceContext& context) const {
     const el::HiddenStates l = CallOf(Base::kName, this->Bind(context.inputs));

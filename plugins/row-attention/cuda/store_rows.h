@@ -11,7 +11,9 @@ namespace row_attention_cuda {
 
 class StoreRows : public row_attention::StoreRows {
  public:
-  using row_attention::StoreRows::StoreRows;
+  explicit StoreRows(const CreateContext& context) : row_attention::StoreRows(context) {
+    attention::RequireOnDevice("StoreRows", "storage", storage_, true);
+  }
 
   void Run(const RunContext& context) const {
     const row_attention::StoreProblem p = Bind(context);

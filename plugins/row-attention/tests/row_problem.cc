@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 
+#include "../../flash-decode/tests/stored.h"
 #include "dice.h"
 #include "row_reference.h"
 
@@ -195,22 +196,22 @@ void MakeScores(Dice& dice, RandomProblem& made) {
 
 void FillRow(Dice& dice, RandomProblem& made, int64_t slot) {
   const RowPool& pool = made.problem.pool;
-  char* at = made.rows.data() + made.rows_start + pool.RowOffset(slot);
-  for (int64_t f = 0; f < pool.width; ++f) {
-    uint32_t bits = 0;
-    Rounded(pool.storage, dice.Float(1.5f), &bits);
-    const int64_t size = pool.element_bytes();
-    std::memcpy(at + f * size, &bits, static_cast<size_t>(size));
-  }
+  std::vector<float> row;
+  for (int64_t f = 0; f < pool.width; ++f) row.push_back(dice.Float(1.5f));
+  PutRow(pool, slot, row.data(), made.rows.data() + made.rows_start);
 }
 
 void FillKeys(Dice& dice, RandomProblem& made, int64_t slot) {
   const attention::Pool& pool = made.problem.kv_pool;
+  std::vector<float> row;
   for (int64_t h = 0; h < pool.kv_heads; ++h) {
-    float* key = pool.data + pool.KeyOffset(slot) + h * kBlockSlots * pool.head_size;
-    for (int64_t f = 0; f < pool.head_size; ++f) key[f] = dice.Float(1.5f);
-    float* value = pool.data + pool.ValueOffset(slot) + h * kBlockSlots * pool.value_size;
-    for (int64_t f = 0; f < pool.value_size; ++f) value[f] = dice.Float(1.5f);
+    for (const bool value : {false, true}) {
+      row.clear();
+      for (int64_t f = 0; f < (value ? pool.value_size : pool.head_size); ++f) {
+        row.push_back(dice.Float(1.5f));
+      }
+      attention::testing::Put(pool, slot, h, value, row.data(), reinterpret_cast<char*>(pool.data));
+    }
   }
 }
 
@@ -233,7 +234,8 @@ std::string Describe(uint32_t index, const RandomProblem& made, const std::vecto
   std::ostringstream text;
   text << "problem " << index << ": kind " << static_cast<int>(p.kind) << ", width " << p.pool.width
        << ", heads " << p.heads << "/" << p.kv_heads << " of " << p.head_size << "/" << p.value_size
-       << ", storage " << static_cast<int>(p.pool.storage) << ", biases " << (p.key_bias != nullptr)
+       << ", storage " << static_cast<int>(p.pool.storage) << "/"
+       << static_cast<int>(p.kv_pool.storage) << ", biases " << (p.key_bias != nullptr)
        << (p.value_bias != nullptr) << ", distances " << p.distances << ", softcap " << p.softcap
        << ", window " << p.window << ", rotary " << static_cast<int>(p.rotary)
        << (p.rotated ? " rotated" : "") << ", writes " << (p.slot_mapping != nullptr) << ", second "
@@ -286,7 +288,7 @@ std::vector<float> ColumnPanels(const std::vector<float>& w, int64_t width, int6
   return packed;
 }
 
-void Make(uint32_t index, RandomProblem& made) {
+void Make(uint32_t index, RandomProblem& made, bool all_storages) {
   Dice dice(index * 7919u + 31u);
   Problem& p = made.problem;
   const bool keys = dice.Chance(25);
@@ -300,6 +302,10 @@ void Make(uint32_t index, RandomProblem& made) {
   p.pool.storage = dice.Chance(60)   ? Storage::kFloat32
                    : dice.Chance(50) ? Storage::kFloat16
                                      : Storage::kBfloat16;
+  if (all_storages) {
+    if (index % 3 == 0) p.pool.storage = Storage::kInt8;
+    p.kv_pool.storage = attention::testing::kStorages[index % 4];
+  }
   std::vector<Shape> shapes;
   const int64_t groups = dice.Chance(3) ? 0 : dice.Between(1, 3);
   int64_t slots = 0, kv_slots = 0, positions = 1;

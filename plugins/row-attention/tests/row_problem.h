@@ -34,8 +34,9 @@ struct RandomProblem {
   std::string description;
 };
 
-// Makes problem number `index` of a fixed sequence.
-void Make(uint32_t index, RandomProblem& made);
+// Makes problem number `index` of a fixed sequence; with all_storages also over pools that variants
+// for CUDA do not read: rows of int8, and keys and values of what is no float32.
+void Make(uint32_t index, RandomProblem& made, bool all_storages = false);
 
 // W [width][heads * size] as [heads][ceil(width / 16)][size][16], and as
 // [heads][ceil(size / 16)][width][16].

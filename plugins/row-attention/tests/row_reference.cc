@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "../../flash-decode/tests/stored.h"
+
 namespace graft {
 namespace row_attention {
 namespace testing {
@@ -13,17 +15,16 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-int64_t RowByte(const RowPool& p, int64_t slot) {
-  const int64_t bytes = p.storage == Storage::kFloat32 ? 4 : 2;
-  return (slot / 16 * p.block_floats + p.offset) * 4 + slot % 16 * p.width * bytes;
+constexpr int64_t kGroup = 64;  // numbers of int8 with one scale
+
+int64_t GroupsOf(const RowPool& p) {
+  return p.storage == Storage::kInt8 ? (p.width + kGroup - 1) / kGroup : 0;
 }
 
-int64_t KeyFloat(const attention::Pool& p, int64_t slot, int64_t h) {
-  return slot / 16 * p.block_floats + p.offset + (h * 16 + slot % 16) * p.head_size;
-}
-int64_t ValueFloat(const attention::Pool& p, int64_t slot, int64_t h) {
-  return slot / 16 * p.block_floats + p.offset + p.kv_heads * 16 * p.head_size +
-         (h * 16 + slot % 16) * p.value_size;
+int64_t RowByte(const RowPool& p, int64_t slot) {
+  const int64_t numbers = p.width * attention::testing::BytesOf(p.storage);
+  const int64_t row = GroupsOf(p) > 0 ? GroupsOf(p) * 4 + (numbers + 3) / 4 * 4 : numbers;
+  return (slot / 16 * p.block_floats + p.offset) * 4 + slot % 16 * row;
 }
 
 // Turns a head by the angles of its position, direction -1 turns it back.
@@ -63,13 +64,14 @@ Position FromRow(const RandomProblem& made, const char* rows, int64_t slot, int6
   return at;
 }
 
-Position FromKeys(const Problem& p, const float* keys, int64_t slot) {
+Position FromKeys(const Problem& p, const char* keys, int64_t slot) {
   Position at;
   for (int64_t h = 0; h < p.kv_heads; ++h) {
-    const float* key = keys + KeyFloat(p.kv_pool, slot, h);
-    const float* value = keys + ValueFloat(p.kv_pool, slot, h);
-    at.key.insert(at.key.end(), key, key + p.head_size);
-    at.value.insert(at.value.end(), value, value + p.value_size);
+    for (const bool value : {false, true}) {
+      const std::vector<double> row = attention::testing::Get(p.kv_pool, slot, h, value, keys);
+      std::vector<double>& to = value ? at.value : at.key;
+      to.insert(to.end(), row.begin(), row.end());
+    }
   }
   return at;
 }
@@ -113,55 +115,20 @@ void Attend(const Problem& p, const float* query, int64_t head,
 
 }  // namespace
 
-double Rounded(Storage storage, float value, uint32_t* bits) {
-  if (storage == Storage::kFloat32) {
-    if (bits != nullptr) std::memcpy(bits, &value, 4);
-    return value;
+void PutRow(const RowPool& p, int64_t slot, const float* from, char* memory) {
+  char* at = memory + RowByte(p, slot);
+  if (p.storage != Storage::kInt8) {
+    attention::testing::Encode(p.storage, from, p.width, at);
+    return;
   }
-  // Significant bits, and the exponent of the smallest normal number.
-  const int digits = storage == Storage::kFloat16 ? 11 : 8;
-  const int least = storage == Storage::kFloat16 ? -14 : -126;
-  int exponent = 0;
-  std::frexp(static_cast<double>(value), &exponent);
-  const int unit = std::max(exponent - 1, least) - (digits - 1);
-  const double units = std::nearbyint(std::ldexp(static_cast<double>(value), -unit));
-  const double rounded = std::ldexp(units, unit);
-  if (bits != nullptr) {
-    const uint32_t sign = std::signbit(value) ? 1u : 0u;
-    const double magnitude = std::fabs(rounded);
-    const int bias = 1 - least;
-    uint32_t rest = 0;
-    if (magnitude < std::ldexp(1.0, least)) {
-      rest = static_cast<uint32_t>(std::ldexp(magnitude, digits - 1 - least));
-    } else {
-      const double fraction = std::frexp(magnitude, &exponent);
-      rest = static_cast<uint32_t>(exponent - 1 + bias) << (digits - 1);
-      rest |= static_cast<uint32_t>(std::ldexp(fraction, digits)) - (1u << (digits - 1));
-    }
-    *bits = sign << 15 | rest;
+  char* numbers = at + GroupsOf(p) * 4;
+  for (int64_t g = 0; g < GroupsOf(p); ++g) {
+    const int64_t count = std::min(kGroup, p.width - g * kGroup);
+    const float scale =
+        attention::testing::Encode(p.storage, from + g * kGroup, count, numbers + g * kGroup);
+    std::memcpy(at + g * 4, &scale, 4);
   }
-  return rounded;
-}
-
-double FromBits(Storage storage, const char* at) {
-  if (storage == Storage::kFloat32) {
-    float value;
-    std::memcpy(&value, at, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, at, 2);
-  const int digits = storage == Storage::kFloat16 ? 11 : 8;
-  const int least = storage == Storage::kFloat16 ? -14 : -126;
-  const int field = (bits & 0x7FFF) >> (digits - 1);
-  const int fraction = bits & ((1 << (digits - 1)) - 1);
-  if (field == (storage == Storage::kFloat16 ? 31 : 255)) {
-    return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : kInfinity;
-  }
-  const double magnitude =
-      field == 0 ? std::ldexp(fraction, least - digits + 1)
-                 : std::ldexp(fraction + (1 << (digits - 1)), field - 1 + least - digits + 1);
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+  for (int64_t f = p.width; f % 4 != 0; ++f) numbers[f] = 0;
 }
 
 std::vector<char> ExpectedRows(const RandomProblem& made) {
@@ -169,13 +136,8 @@ std::vector<char> ExpectedRows(const RandomProblem& made) {
   const Problem& p = made.problem;
   for (int64_t t = 0; t < p.tokens && p.slot_mapping != nullptr; ++t) {
     if (p.slot_mapping[t] < 0) continue;
-    char* at = memory.data() + made.rows_start + RowByte(p.pool, p.slot_mapping[t]);
-    for (int64_t f = 0; f < p.pool.width; ++f) {
-      uint32_t bits = 0;
-      Rounded(p.pool.storage, p.input[t * p.input_stride + f], &bits);
-      const int64_t size = p.pool.storage == Storage::kFloat32 ? 4 : 2;
-      std::memcpy(at + f * size, &bits, static_cast<size_t>(size));
-    }
+    PutRow(p.pool, p.slot_mapping[t], p.input + t * p.input_stride,
+           memory.data() + made.rows_start);
   }
   return memory;
 }
@@ -184,16 +146,15 @@ std::vector<char> ExpectedKeys(const RandomProblem& made) {
   std::vector<char> memory = made.keys;
   const Problem& p = made.problem;
   if (p.kv_slot_mapping == nullptr) return memory;
-  const auto write = [&](int64_t at, const float* from, int64_t size) {
-    std::memcpy(memory.data() + made.keys_start + at * 4, from, static_cast<size_t>(size) * 4);
-  };
+  char* to = memory.data() + made.keys_start;
   for (int64_t t = 0; t < p.tokens; ++t) {
     const int64_t slot = p.kv_slot_mapping[t];
     if (slot < 0) continue;
     for (int64_t h = 0; h < p.kv_heads; ++h) {
-      write(KeyFloat(p.kv_pool, slot, h), p.key + t * p.key_stride + h * p.head_size, p.head_size);
-      write(ValueFloat(p.kv_pool, slot, h), p.value + t * p.value_stride + h * p.value_size,
-            p.value_size);
+      attention::testing::Put(p.kv_pool, slot, h, false, p.key + t * p.key_stride + h * p.head_size,
+                              to);
+      attention::testing::Put(p.kv_pool, slot, h, true,
+                              p.value + t * p.value_stride + h * p.value_size, to);
     }
   }
   return memory;
@@ -201,9 +162,12 @@ std::vector<char> ExpectedKeys(const RandomProblem& made) {
 
 std::vector<double> RowOf(const Problem& p, const char* rows, int64_t slot) {
   std::vector<double> x;
-  const int64_t size = p.pool.storage == Storage::kFloat32 ? 4 : 2;
+  const char* at = rows + RowByte(p.pool, slot);
+  const char* numbers = at + GroupsOf(p.pool) * 4;
   for (int64_t f = 0; f < p.pool.width; ++f) {
-    x.push_back(FromBits(p.pool.storage, rows + RowByte(p.pool, slot) + f * size));
+    float scale = 1.0f;
+    if (GroupsOf(p.pool) > 0) std::memcpy(&scale, at + f / kGroup * 4, 4);
+    x.push_back(scale * attention::testing::Decode(p.pool.storage, numbers, f));
   }
   return x;
 }
@@ -235,7 +199,7 @@ std::vector<double> Compute(const RandomProblem& made, const char* rows, const c
   const auto from_keys = [&](int64_t slot) {
     const auto found = of_keys.find(slot);
     if (found != of_keys.end()) return &found->second;
-    return &(of_keys[slot] = FromKeys(p, reinterpret_cast<const float*>(keys), slot));
+    return &(of_keys[slot] = FromKeys(p, keys, slot));
   };
   for (int64_t g = 0; g < p.groups; ++g) {
     const int32_t* s = p.sequences + g * 8;

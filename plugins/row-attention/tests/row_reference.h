@@ -12,9 +12,8 @@ namespace graft {
 namespace row_attention {
 namespace testing {
 
-// A number of a row as the storage type holds it, and its bits.
-double Rounded(Storage storage, float value, uint32_t* bits = nullptr);
-double FromBits(Storage storage, const char* at);
+// Puts a row into the memory of a pool, each number rounded to what the pool stores.
+void PutRow(const RowPool& pool, int64_t slot, const float* from, char* memory);
 
 // What the pools must look like after the problem's rows, keys and values are written.
 std::vector<char> ExpectedRows(const RandomProblem& made);

@@ -57,7 +57,7 @@ void ExpectOutput(const RandomProblem& made, const std::vector<double>& expected
 TEST(HiddenStates, AgreesWithMultiHeadAttentionOnRandomProblems) {
   for (int index = 0; index < ProblemCount(10000); ++index) {
     RandomProblem made;
-    Make(static_cast<uint32_t>(index), made);
+    Make(static_cast<uint32_t>(index), made, true);
     ASSERT_EQ(Validate(made.problem), "") << made.description;
     const std::vector<char> rows = ExpectedRows(made), keys = ExpectedKeys(made);
     RunPoisoned(made.problem, made.threads, made.tuning);
@@ -77,7 +77,7 @@ TEST(HiddenStates, ResultsDoNotDependOnThreadsOrCompany) {
   int groups = 0;
   for (uint32_t index = 0; index < 300; ++index) {
     RandomProblem made;
-    Make(index, made);
+    Make(index, made, true);
     Tuning tuning;
     tuning.isa = made.tuning.isa;
     RunPoisoned(made.problem, 1, tuning);
@@ -346,7 +346,8 @@ TEST(HiddenStates, NoKeyThatCountsIsNotANumber) {
 }
 
 TEST(StoreRows, StoresWhatHasASlotAndRoundsOnce) {
-  for (Storage storage : {Storage::kFloat32, Storage::kFloat16, Storage::kBfloat16}) {
+  for (Storage storage :
+       {Storage::kFloat32, Storage::kFloat16, Storage::kBfloat16, Storage::kInt8}) {
     const int64_t count = 150, width = 21;
     RandomProblem made;  // holds the pool
     StoreProblem p;

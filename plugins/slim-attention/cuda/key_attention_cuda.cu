@@ -17,6 +17,7 @@ cuda::Type RowType(row_attention::Storage storage) {
     case row_attention::Storage::kBfloat16:
       return cuda::Type::kBFloat16;
     case row_attention::Storage::kFloat32:
+    case row_attention::Storage::kInt8:  // refused when the operator was made
       break;
   }
   return cuda::Type::kFloat32;

@@ -14,7 +14,9 @@ namespace row_attention_cuda {
 
 class KeyAttention : public row_attention::KeyAttention {
  public:
-  using row_attention::KeyAttention::KeyAttention;
+  explicit KeyAttention(const CreateContext& context) : row_attention::KeyAttention(context) {
+    attention::RequireOnDevice(name_, "storage", storage_, true);
+  }
 
   uint64_t Workspace(const WorkspaceContext& context) const;
   void Run(const RunContext& context) const;
