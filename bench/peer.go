@@ -132,6 +132,9 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 		return nil, err
 	}
 	defer own.close()
+	if fewer != nil {
+		fewer.Weights = own.generator.Weights()
+	}
 	way, trials, err := c.fastest(ctx, venv, own)
 	if err != nil {
 		return nil, err

@@ -32,8 +32,9 @@ class Peer:
         ids = np.array(r["inputs"], np.int64)
         inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
         config = openvino_genai.GenerationConfig()
+        # No end before the last token: this bans the tokens that end a text.
         config.max_new_tokens = config.min_new_tokens = r["new_tokens"]
-        config.do_sample, config.ignore_eos, config.eos_token_id = False, True, -1
+        config.do_sample, config.eos_token_id, config.stop_token_ids = False, r["banned"][0], set(r["banned"])
         start = time.perf_counter()
         result = self.pipeline.generate(inputs, config)
         seconds = time.perf_counter() - start
