@@ -37,7 +37,7 @@ type generated struct {
 // folder is that of the model.
 func (c peerCase) folder() (string, error) {
 	if c.trained() {
-		return trained(c.subject.model)
+		return trainedFolder(c.subject.model)
 	}
 	return models.Cached(c.subject.model, say)
 }

@@ -68,7 +68,7 @@ func perplexity(venv string) figure {
 	const what = "SmolLM2-135M (trained), perplexity of 100,000 tokens of held-out English: float32, int8, int4, and the numbers of Q8_0 and Q4_0 in float32"
 	need := fmt.Sprintf("int8 at most %.1f %% above float32 and no worse than Q8_0, int4 no worse than Q4_0", 100*(perplexityRise-1))
 	return figure{"smollm2-perplexity", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
-		folder, err := trained(smollm2)
+		folder, err := trainedFolder(smollm2)
 		if err != nil {
 			return nil, err
 		}

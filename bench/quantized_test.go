@@ -221,7 +221,7 @@ func TestPerplexityOutcome(t *testing.T) {
 func TestTrainedMissing(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
-	_, err := trained(smollm2)
+	_, err := trainedFolder(smollm2)
 	if d := (*diagnostic.Error)(nil); !errors.As(err, &d) || d.Fix != "run make trained-models" || !strings.HasSuffix(d.Path, filepath.Join("trained", smollm2)) {
 		t.Errorf("%v", err)
 	}

@@ -15,11 +15,11 @@ import (
 const (
 	smollm2      = "smollm2-135m"
 	trainedTexts = "texts"
-	heldOut      = "held-out.txt"
+	heldOutFile      = "held-out.txt"
 )
 
-// trained is the folder of a trained model, or of texts.
-func trained(name string) (string, error) {
+// trainedFolder is the folder of a trained model, or of texts.
+func trainedFolder(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -34,11 +34,11 @@ func trained(name string) (string, error) {
 
 // heldOutTokens are the tokens of each held-out text, as the tokenizer of a model's folder has them, without special tokens.
 func heldOutTokens(folder string) ([][]int32, error) {
-	texts, err := trained(trainedTexts)
+	texts, err := trainedFolder(trainedTexts)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(texts, heldOut)
+	path := filepath.Join(texts, heldOutFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
