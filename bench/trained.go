@@ -15,7 +15,7 @@ import (
 const (
 	smollm2      = "smollm2-135m"
 	trainedTexts = "texts"
-	heldOutFile      = "held-out.txt"
+	heldOutFile  = "held-out.txt"
 )
 
 // trainedFolder is the folder of a trained model, or of texts.

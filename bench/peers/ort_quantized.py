@@ -7,6 +7,8 @@
 Embeddings and norms stay float32, as in the engine.
 """
 
+import logging
+
 import onnx
 
 GRAPHS = ("group_query", "first", "next")
@@ -30,6 +32,7 @@ def blocks(model, path, bits):
 
 def write(exported, quantization, folder):
     """Writes the graphs of a folder, quantised, into another, which exists."""
+    logging.disable(logging.INFO)  # a line a node
     for name in GRAPHS:
         model, path = onnx.load(exported / f"{name}.onnx"), folder / f"{name}.onnx"
         matmuls = sum(n.op_type == "MatMul" for n in model.graph.node)
