@@ -169,6 +169,7 @@ func (c *stepCell) judge(sides []*stepSide, p peak) {
 	attention := 2. * 2 * gpt2Layers * gpt2Width * stepPast * float64(c.Rows)
 	for i, s := range sides {
 		t, e := &c.Sides[i], s.generator.Engine()
+		t.Operations, t.OperationM = 0, 0
 		t.Weights, t.Median = s.weights.String(), statistics.Median(t.Steps)
 		t.Speedup = statistics.SpeedupOf(c.Sides[0].Steps, t.Steps)
 		t.Bytes = e.StepBytes() + int64(c.Requests)*stepPast*e.PromptBytes()

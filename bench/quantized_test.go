@@ -149,7 +149,6 @@ func TestStepFloor(t *testing.T) {
 		{"arithmetic", peak{Float32: 1e6, Int8: 1e18}, 1e3 * (operations + attention) / 1e6},
 		{"a peak that nobody knows", peak{}, 1e3 * bytes / 10e9},
 	} {
-		c.Sides[0].Operations = 0
 		c.judge([]*stepSide{{generator: g}}, p.peak)
 		if got := c.Sides[0].Ratio * p.floor; math.Abs(got/6-1) > 1e-12 {
 			t.Errorf("%s: a ratio of %g to %g ms, whose product is %g and not the median", p.name, c.Sides[0].Ratio, p.floor, got)
