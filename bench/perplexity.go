@@ -18,7 +18,7 @@ const (
 	perplexityWindow = 1024
 	perplexityStride = 768
 	perplexityTokens = 100_000
-	quickPerplexity  = 1_500 // with -quick
+	quickPerplexity  = 200 // with -quick
 )
 
 // perplexityRise is the most that int8 may lie above float32.
