@@ -67,7 +67,7 @@ func peerFigures(venv string) []figure {
 
 // need is what is asked for.
 func (c peerCase) need() string {
-	if c.fewer != nil {
+	if c.fewer != nil && !c.fewer.whole {
 		return fmt.Sprintf("at least %.1fx, whole and after the prompt, the same model", c.least)
 	}
 	return fmt.Sprintf("at least %.1fx, the same model", c.least)
