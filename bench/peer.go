@@ -239,7 +239,7 @@ func (r *peerResult) same(ctx context.Context, p *peerProcess, own *peerWork) er
 	if r.GreedyEqual, r.GreedyTokens, err = equalGreedy(ctx, p, own); err != nil {
 		return err
 	}
-	if r.quantizedResult == nil || r.Checked == "" {
+	if r.quantizedResult == nil {
 		if err := sameModel(r.GreedyEqual, r.GreedyTokens); err != nil {
 			return err
 		}

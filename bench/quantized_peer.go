@@ -12,8 +12,8 @@ import (
 // quantizedCase is what a case has beside where weights are in fewer bits on both sides.
 type quantizedCase struct {
 	weights string // of the engine
-	// check is the peer's way in float32, whose greedy tokens must be those of the engine in float32: two roundings of random weights
-	// need not agree. "" where the weights are trained, and the quantised sides themselves must.
+	// check is the peer's way in float32, or the nearest to it that it has, whose greedy tokens must be those of the engine in
+	// float32: two roundings to fewer bits need not agree.
 	check   string
 	trained bool // a model of make trained-models, and texts
 	whole   bool // the peer does not say when it has the first token
@@ -22,8 +22,8 @@ type quantizedCase struct {
 // quantizedResult is what such a comparison says beside.
 type quantizedResult struct {
 	Weights *engine.WeightReport `json:"weights"` // of the engine
-	Checked string               `json:"checked_way,omitempty"`
-	// Float32Equal counts greedy tokens that are equal in float32.
+	Checked string               `json:"checked_way"`
+	// Float32Equal counts greedy tokens of the checked way that are those of the engine in float32.
 	Float32Equal  int `json:"float32_tokens_equal"`
 	Float32Tokens int `json:"float32_tokens"`
 	// After is the speed-up of what follows the first token of every input; nil where the peer does not say when that was.
@@ -73,9 +73,9 @@ func quantizedPeers() []peerCase {
 		for _, t := range []struct{ weights, file string }{{"int8", "Q8_0"}, {"int4", "Q4_0"}} {
 			list = append(list,
 				peerCase{"peer-llamacpp-smollm2-" + t.weights + "-" + rows, what + ", " + t.weights + ", against llama.cpp's " + t.file, c.least, "llamacpp",
-					[]string{t.file, t.file + "+no-flash-attention"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, trained: true}},
+					[]string{t.file, t.file + "+no-flash-attention"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, check: "F32", trained: true}},
 				peerCase{"peer-openvino-smollm2-" + t.weights + "-" + rows, what + ", " + t.weights + ", against OpenVINO GenAI over the same " + t.file, 1, "openvino_llm",
-					[]string{t.file, t.file + "+sdpa"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, trained: true}})
+					[]string{t.file, t.file + "+sdpa"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, check: "Q8_0", trained: true}})
 		}
 	}
 	return list
@@ -89,12 +89,9 @@ func ortWays(quantizations ...string) (ways []string) {
 	return ways
 }
 
-// checked compares the peer in float32 with the engine in float32, where that is the check.
+// checked compares the peer in float32 with the engine in float32.
 func (c peerCase) checked(ctx context.Context, b *bench, venv string) (*quantizedResult, error) {
 	r := &quantizedResult{Checked: c.fewer.check}
-	if r.Checked == "" {
-		return r, nil
-	}
 	own, err := c.open(b, "")
 	if err != nil {
 		return nil, err
@@ -109,7 +106,7 @@ func (c peerCase) checked(ctx context.Context, b *bench, venv string) (*quantize
 		return nil, err
 	}
 	if err := sameModel(r.Float32Equal, r.Float32Tokens); err != nil {
-		return nil, fmt.Errorf("in float32, %s: %w", r.Checked, err)
+		return nil, fmt.Errorf("%s beside float32: %w", r.Checked, err)
 	}
 	return r, nil
 }
@@ -142,9 +139,6 @@ func (r *peerResult) quantizedOutcome(c peerCase) (*outcome, error) {
 		out.Met = out.Met && after.Median >= c.least
 		out.Got += fmt.Sprintf("; after the prompt %.2fx (95%% %.2f to %.2f), a step %.2f -> %.2f ms", after.Median, after.CI95[0], after.CI95[1], r.StepA, r.StepB)
 	}
-	if r.Checked != "" {
-		out.Answers = fmt.Sprintf("in float32 %d of %d greedy tokens are the peer's; ", r.Float32Equal, r.Float32Tokens)
-	}
-	out.Answers += fmt.Sprintf("quantised %d of %d greedy tokens and %d of %d best sequences%s", r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch, r.tried())
+	out.Answers = fmt.Sprintf("%d of %d greedy tokens of the peer's %s are those of float32; quantised %d of %d greedy tokens and %d of %d best sequences%s", r.Float32Equal, r.Float32Tokens, r.Checked, r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch, r.tried())
 	return out, nil
 }

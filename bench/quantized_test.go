@@ -50,7 +50,7 @@ func TestQuantizedCases(t *testing.T) {
 	}
 	for _, c := range quantizedPeers() {
 		w, err := prepare.ParseWeights(c.weights())
-		if err != nil || !w.Quantizes() || len(c.ways) == 0 || (c.fewer.check == "") != c.trained() {
+		if err != nil || !w.Quantizes() || len(c.ways) == 0 || c.fewer.check == "" {
 			t.Errorf("%s: weights %q, error %v, ways %v, check %q", c.name, c.weights(), err, c.ways, c.fewer.check)
 		}
 		if module := filepath.Join("peers", c.peer+".py"); !exists(module) {

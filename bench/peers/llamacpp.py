@@ -13,11 +13,17 @@ import numpy as np
 import gguf_model
 
 
+@c.llama_log_callback
+def unsaid(level, text, data):
+    """Takes what llama.cpp would print: a line a tensor."""
+
+
 class Peer:
     def __init__(self, subject, way, threads):
         name, _, folder = subject.partition("@")
         kind, _, option = way.partition("+")
         self.threads, self.flash = threads, option != "no-flash-attention"
+        c.llama_log_set(unsaid, None)
         c.llama_backend_init()
         params = c.llama_model_default_params()
         params.n_gpu_layers = 0
