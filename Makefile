@@ -195,7 +195,13 @@ $(BENCH_PEERS)/.done: bench/peers/requirements.txt | setup
 	@python3 -m venv $(BENCH_PEERS) && $(BENCH_PEERS)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-bench-peers: graft runtime $(BENCH_PEERS)/.done
+# llama.cpp is built for this processor, which takes minutes.
+$(BENCH_PEERS)/.llm: bench/peers/requirements-llm.txt $(BENCH_PEERS)/.done
+	@CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) \
+	  $(BENCH_PEERS)/bin/pip install -q --disable-pip-version-check --no-binary llama-cpp-python -r $<
+	@touch $@
+
+bench-peers: graft runtime $(BENCH_PEERS)/.done $(BENCH_PEERS)/.llm
 	@out=bench/results/$$(date -u +%F); go run ./bench -peers $(BENCH_PEERS:$(CURDIR)/%=%) -rounds $(PEER_ROUNDS) -out $$out; code=$$?; \
 	go run ./bench/chart $$out && exit $$code
 

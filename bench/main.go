@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,11 +45,17 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "", "measure only figures whose name contains this")
+	only := flag.String("only", "", "measure only the figure of this name or, where there is none, figures whose name contains this")
 	list := flag.Bool("list", false, "list the figures and end")
-	out := flag.String("out", filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly)), "folder for the raw figures")
+	out := flag.String("out", "", "folder for the raw figures (default: bench/results/DATE; with -quick a temporary one)")
 	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
+	quick := flag.Bool("quick", false, "one round, few tokens: shows that figures of generation and of weights in fewer bits work, and measures nothing")
+	var sides []string
+	flag.Func("side", "generate-*-int8: a side of the comparison with float32, as graft ab names it (again for others; the first is judged)", func(name string) error {
+		sides = append(sides, name)
+		return nil
+	})
 	e := encoderFlags()
 	outputs := flag.Int("outputs", draftOutputs, "drafts: outputs of a figure")
 	var encoders batcherFlags
@@ -57,7 +64,7 @@ func main() {
 	flag.IntVar(&encoders.runs, "batch-runs", 0, "batcher: batches at once (default: 1)")
 	flag.Parse()
 	encoders.texts, encoders.threads = *e.texts, *e.threads
-	all, command := append(figures(), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
+	all, command := append(slices.Concat(figures(), quantizedFigures()), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
 	all = append(all, draftFigures(*outputs)...)
 	if *outputs != draftOutputs {
 		command += fmt.Sprintf(" -outputs %d", *outputs)
@@ -70,13 +77,26 @@ func main() {
 	case *peers != "":
 		all, command = peerFigures(*peers), command+" -peers "+*peers
 	}
+	for _, name := range sides {
+		command += " -side " + name
+	}
+	b := &bench{rounds: *rounds, sides: sides}
+	if *quick {
+		b.rounds, b.quick, command = 1, true, command+" -quick"
+	}
+	switch {
+	case *out != "":
+	case *quick:
+		*out = filepath.Join(os.TempDir(), "graft-bench-quick")
+	default:
+		*out = filepath.Join("bench", "results", time.Now().UTC().Format(time.DateOnly))
+	}
 	if *list {
 		for _, f := range all {
-			fmt.Printf("%-24s %s: %s\n", f.name, f.what, f.need)
+			fmt.Printf("%-34s %s: %s\n", f.name, f.what, f.need)
 		}
 		return
 	}
-	b := &bench{rounds: *rounds}
 	err := e.read(&b.encoders)
 	if err == nil {
 		err = b.run(ctx, all, command, *only, *out)
@@ -100,6 +120,8 @@ type bench struct {
 	library *ort.Library
 	set     *loaded.Set
 	rounds  int
+	quick   bool     // few tokens
+	sides   []string // of generate-*-int8; none for quantizedSides
 
 	encoders encoderOptions
 }
@@ -116,10 +138,7 @@ func (b *bench) run(ctx context.Context, all []figure, command, only, out string
 	}
 	missed := 0
 	var failed error
-	for _, f := range all {
-		if !strings.Contains(f.name, only) {
-			continue
-		}
+	for _, f := range chosen(all, only) {
 		o, err := f.run(ctx, b)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -134,7 +153,8 @@ func (b *bench) run(ctx context.Context, all []figure, command, only, out string
 			missed++
 		}
 		r := result{resultVersion, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(b.library)}
-		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB)
+		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s; %s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB,
+			strings.Join(r.Environment.ISA, " "))
 		if err := write(out, r); err != nil {
 			return err
 		}
@@ -143,6 +163,19 @@ func (b *bench) run(ctx context.Context, all []figure, command, only, out string
 		failed = errors.Join(failed, fmt.Errorf("%d figures missed", missed))
 	}
 	return failed
+}
+
+// chosen are the figure of a name or, where there is none, those whose name contains it.
+func chosen(all []figure, only string) (list []figure) {
+	if i := slices.IndexFunc(all, func(f figure) bool { return f.name == only }); i >= 0 {
+		return all[i : i+1]
+	}
+	for _, f := range all {
+		if strings.Contains(f.name, only) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // subject is the path of one file of a full-size model, made when it is missing.

@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/statistics"
-	"github.com/opgraft/graft/models"
 )
 
 // The search of every case.
@@ -29,28 +23,54 @@ type peerCase struct {
 	least      float64
 	peer       string   // module of bench/peers
 	ways       []string // of using the peer: the fastest is compared
-	subject    string
-	batch      int
-	input      int    // tokens of an input; 0 for features
-	seed       uint64 // of the inputs: one whose beams change places
+	subject    peerSubject
+
+	beams, tokens int            // of the search
+	fewer         *quantizedCase // where weights are in fewer bits on both sides
 }
 
+// peerSubject is a model and what it is given.
+type peerSubject struct {
+	model string
+	batch int
+	input int    // tokens of an input; 0 for features
+	seed  uint64 // of the inputs: one whose beams change places
+}
+
+// What the figures of peers generate from.
+var (
+	peerGPT2       = peerSubject{"gpt2-124m", 1, 704, 1}
+	peerGPT2Batch4 = peerSubject{"gpt2-124m", 4, 704, 1}
+	peerBART       = peerSubject{"bart-large", 4, 1024, 4}
+	peerT5         = peerSubject{"t5-base", 4, 1024, 1}
+	peerWhisper    = peerSubject{"whisper-small", 4, 0, 1}
+)
+
 func peerFigures(venv string) []figure {
+	float32Only := []string{"float32"}
 	var list []figure
-	for _, c := range []peerCase{
-		{"peer-ct2-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against CTranslate2", 1.3, "ct2", []string{"float32"}, "gpt2-124m", 1, 704, 1},
-		{"peer-ct2-gpt2-batch4", "the same, batch 4", 1.3, "ct2", []string{"float32"}, "gpt2-124m", 4, 704, 1},
-		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2", []string{"float32"}, "bart-large", 4, 1024, 4},
-		{"peer-ct2-t5", "T5-base shape, likewise", 1, "ct2", []string{"float32"}, "t5-base", 4, 1024, 1},
-		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", []string{"float32"}, "whisper-small", 4, 0, 1},
+	for _, c := range slices.Concat([]peerCase{
+		{"peer-ct2-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against CTranslate2", 1.3, "ct2", float32Only, peerGPT2, peerBeams, peerTokens, nil},
+		{"peer-ct2-gpt2-batch4", "the same, batch 4", 1.3, "ct2", float32Only, peerGPT2Batch4, peerBeams, peerTokens, nil},
+		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2", float32Only, peerBART, peerBeams, peerTokens, nil},
+		{"peer-ct2-t5", "T5-base shape, likewise", 1, "ct2", float32Only, peerT5, peerBeams, peerTokens, nil},
+		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", float32Only, peerWhisper, peerBeams, peerTokens, nil},
 		{"peer-ort-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against ONNX Runtime at its best", 1.5, "ort",
-			[]string{"group-query", "masked-attention", "beam-search", "genai"}, "gpt2-124m", 1, 704, 1},
-	} {
-		list = append(list, figure{c.name, c.what, fmt.Sprintf("at least %.1fx, the same model", c.least), func(ctx context.Context, b *bench) (*outcome, error) {
+			[]string{"group-query", "masked-attention", "beam-search", "genai"}, peerGPT2, peerBeams, peerTokens, nil},
+	}, quantizedPeers()) {
+		list = append(list, figure{c.name, c.what, c.need(), func(ctx context.Context, b *bench) (*outcome, error) {
 			return c.run(ctx, b, venv)
 		}})
 	}
-	return list
+	return append(list, perplexity(venv))
+}
+
+// need is what is asked for.
+func (c peerCase) need() string {
+	if c.fewer != nil && !c.fewer.whole {
+		return fmt.Sprintf("at least %.1fx, whole and after the prompt, the same model", c.least)
+	}
+	return fmt.Sprintf("at least %.1fx, the same model", c.least)
 }
 
 // peerSide is what one engine took.
@@ -59,7 +79,8 @@ type peerSide struct {
 	Versions        map[string]string `json:"versions,omitempty"`
 	Settings        map[string]any    `json:"settings,omitempty"`
 	Plugins         []string          `json:"plugins,omitempty"`
-	Seconds         []float64         `json:"seconds"` // of whole generations
+	Seconds         []float64         `json:"seconds"`                 // of whole generations
+	FirstSeconds    []float64         `json:"first_seconds,omitempty"` // of these, until every input had its first token, where that is known
 	TokensPerSecond float64           `json:"tokens_per_second"`
 	Distinct        int               `json:"min_distinct_tokens"`
 }
@@ -82,7 +103,8 @@ type peerResult struct {
 	A            peerSide           `json:"a"`
 	B            peerSide           `json:"b"`
 	Speedup      statistics.Speedup `json:"speedup"`
-	Ways         []peerTrial        `json:"ways,omitempty"` // of using the peer, where there are several
+	*quantizedResult
+	Ways []peerTrial `json:"ways,omitempty"` // of using the peer, where there are several
 }
 
 // peerTrial is one way of using a peer, tried before the fastest is compared.
@@ -95,31 +117,37 @@ type peerTrial struct {
 
 // run compares the engine with the fastest way to use the peer.
 func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, error) {
-	folder, err := models.Cached(c.subject, say)
+	if b.quick {
+		c.tokens = quickTokens
+	}
+	var fewer *quantizedResult
+	if c.fewer != nil {
+		var err error
+		if fewer, err = c.checked(ctx, b, venv); err != nil {
+			return nil, err
+		}
+	}
+	own, err := c.open(b, c.weights())
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: c.batch})
+	defer own.close()
+	if fewer != nil {
+		fewer.Weights = own.generator.Weights()
+	}
+	way, trials, err := c.fastest(ctx, b, venv, own)
 	if err != nil {
 		return nil, err
 	}
-	defer g.Close()
-	own, err := newPeerWork(g, c)
-	if err != nil {
-		return nil, err
-	}
-	way, trials, err := c.fastest(ctx, venv, own)
-	if err != nil {
-		return nil, err
-	}
-	p, err := startPeer(ctx, venv, c.peer, c.subject, way)
+	p, err := c.start(ctx, venv, way)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	r := &peerResult{SchemaVersion: 1, Model: c.subject, Batch: c.batch, InputTokens: c.input, Beams: peerBeams, NewTokens: peerTokens * c.batch, Ways: trials,
+	s := c.subject
+	r := &peerResult{SchemaVersion: 1, Model: s.model, Batch: s.batch, InputTokens: s.input, Beams: c.beams, NewTokens: c.tokens * s.batch, Ways: trials, quantizedResult: fewer,
 		A: peerSide{Name: c.peer + " " + way, Versions: p.hello.Versions, Settings: p.hello.Settings},
-		B: peerSide{Name: "graft", Plugins: g.Engine().Plugins()}}
+		B: peerSide{Name: "graft", Plugins: own.generator.Engine().Plugins()}}
 	if own.features != nil {
 		r.InputFeatures = own.features.Shape
 	}
@@ -136,23 +164,26 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 	}
 	r.Speedup = statistics.SpeedupOf(r.A.Seconds, r.B.Seconds)
 	r.ReorderShare = own.reorderShare()
+	if fewer != nil {
+		return r.quantizedOutcome(c)
+	}
 	return r.outcome(c), nil
 }
 
 // fastest tries every way to use the peer, four times, twice where it is hopeless.
-func (c peerCase) fastest(ctx context.Context, venv string, own *peerWork) (string, []peerTrial, error) {
+func (c peerCase) fastest(ctx context.Context, b *bench, venv string, own *peerWork) (string, []peerTrial, error) {
 	if len(c.ways) == 1 {
 		return c.ways[0], nil, nil
 	}
-	r := own.request(peerBeams, peerTokens)
-	mine, _, err := own.run(ctx, peerBeams, peerTokens)
+	r := own.request(c.beams, c.tokens)
+	mine, err := own.run(ctx, c.beams, c.tokens)
 	if err != nil {
 		return "", nil, err
 	}
 	chosen, least := "", math.Inf(1)
 	var trials []peerTrial
 	for _, way := range c.ways {
-		t := c.try(ctx, venv, way, r, mine, 2*least)
+		t := c.try(ctx, b, venv, way, r, mine.tokens, 2*least)
 		if err := ctx.Err(); err != nil {
 			return "", nil, err
 		}
@@ -168,15 +199,19 @@ func (c peerCase) fastest(ctx context.Context, venv string, own *peerWork) (stri
 }
 
 // try times one way, a third and a fourth time only where that took less than limit.
-func (c peerCase) try(ctx context.Context, venv, way string, r peerRequest, mine [][]int32, limit float64) peerTrial {
+func (c peerCase) try(ctx context.Context, b *bench, venv, way string, r peerRequest, mine [][]int32, limit float64) peerTrial {
 	t := peerTrial{Way: way}
-	p, err := startPeer(ctx, venv, c.peer, c.subject, way)
+	p, err := c.start(ctx, venv, way)
 	if err != nil {
 		t.Error = err.Error()
 		return t
 	}
 	defer p.close()
-	for len(t.Seconds) < 2 || len(t.Seconds) < 4 && slices.Min(t.Seconds) < limit {
+	few, most := 2, 4
+	if b.quick {
+		few, most = 1, 1
+	}
+	for len(t.Seconds) < few || len(t.Seconds) < most && slices.Min(t.Seconds) < limit {
 		a, err := p.generate(r)
 		if err != nil {
 			t.Error = err.Error()
@@ -200,31 +235,54 @@ func equalSequences(a, b [][]int32) int {
 // same runs both sides once before they are timed, greedily and with beams, and
 // notes what agrees.
 func (r *peerResult) same(ctx context.Context, p *peerProcess, own *peerWork) error {
+	var err error
+	if r.GreedyEqual, r.GreedyTokens, err = equalGreedy(ctx, p, own); err != nil {
+		return err
+	}
+	if r.quantizedResult == nil {
+		if err := sameModel(r.GreedyEqual, r.GreedyTokens); err != nil {
+			return err
+		}
+	}
+	theirs, err := p.generate(own.request(r.Beams, r.newTokens()))
+	if err != nil {
+		return err
+	}
+	mine, err := own.run(ctx, r.Beams, r.newTokens())
+	if err != nil {
+		return err
+	}
+	r.BeamsEqual = equalSequences(mine.tokens, theirs.Tokens)
+	r.A.Distinct, r.B.Distinct = leastDistinct(theirs.Tokens), leastDistinct(mine.tokens)
+	return nil
+}
+
+// newTokens are those of one input.
+func (r *peerResult) newTokens() int { return r.NewTokens / r.Batch }
+
+// equalGreedy counts the tokens of a short greedy run that are the peer's, up to the first that is not, of all inputs.
+func equalGreedy(ctx context.Context, p *peerProcess, own *peerWork) (equal, all int, err error) {
 	const tokens = 16
 	greedy, err := p.generate(own.request(1, tokens))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	mine, _, err := own.run(ctx, 1, tokens)
+	mine, err := own.run(ctx, 1, tokens)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	for i := range mine {
-		r.GreedyTokens += tokens
-		r.GreedyEqual += prefix(mine[i], greedy.Tokens[i])
+	for i := range mine.tokens {
+		all += tokens
+		equal += prefix(mine.tokens[i], greedy.Tokens[i])
 	}
-	if r.GreedyEqual < r.GreedyTokens/4 {
-		return fmt.Errorf("%d of %d greedy tokens are the peer's: the two do not run the same model", r.GreedyEqual, r.GreedyTokens)
+	return equal, all, nil
+}
+
+// sameModel is an error where too few greedy tokens are equal.
+func sameModel(equal, all int) error {
+	if equal < all/4 {
+		return fmt.Errorf("%d of %d greedy tokens are the peer's: the two do not run the same model", equal, all)
 	}
-	theirs, err := p.generate(own.request(peerBeams, peerTokens))
-	if err != nil {
-		return err
-	}
-	if mine, _, err = own.run(ctx, peerBeams, peerTokens); err != nil {
-		return err
-	}
-	r.BeamsEqual = equalSequences(mine, theirs.Tokens)
-	r.A.Distinct, r.B.Distinct = leastDistinct(theirs.Tokens), leastDistinct(mine)
 	return nil
 }
 
@@ -233,20 +291,28 @@ func (r *peerResult) round(ctx context.Context, p *peerProcess, own *peerWork) e
 	for _, theirs := range []bool{true, false, false, true} {
 		time.Sleep(rest)
 		if theirs {
-			a, err := p.generate(own.request(peerBeams, peerTokens))
+			a, err := p.generate(own.request(r.Beams, r.newTokens()))
 			if err != nil {
 				return err
 			}
-			r.A.Seconds = append(r.A.Seconds, a.Seconds)
+			r.A.add(a.Seconds, a.First)
 			continue
 		}
-		_, took, err := own.run(ctx, peerBeams, peerTokens)
+		mine, err := own.run(ctx, r.Beams, r.newTokens())
 		if err != nil {
 			return err
 		}
-		r.B.Seconds = append(r.B.Seconds, took.Seconds())
+		r.B.add(mine.seconds, mine.first)
 	}
 	return nil
+}
+
+// add adds a timed generation; first is 0 where it is not known.
+func (s *peerSide) add(seconds, first float64) {
+	s.Seconds = append(s.Seconds, seconds)
+	if first > 0 {
+		s.FirstSeconds = append(s.FirstSeconds, first)
+	}
 }
 
 func (r *peerResult) outcome(c peerCase) *outcome {
@@ -255,6 +321,12 @@ func (r *peerResult) outcome(c peerCase) *outcome {
 	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; at least %d distinct tokens, %.0f%% of steps reorder",
 		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond, r.B.Distinct, 100*r.ReorderShare)
 	out.Answers = fmt.Sprintf("%d of %d greedy tokens and %d of %d best sequences are the peer's", r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch)
+	out.Answers += r.tried()
+	return out
+}
+
+// tried says what the ways took.
+func (r *peerResult) tried() string {
 	var tried []string
 	for _, t := range r.Ways {
 		if t.Error != "" {
@@ -263,10 +335,10 @@ func (r *peerResult) outcome(c peerCase) *outcome {
 			tried = append(tried, fmt.Sprintf("%s %.2f s", t.Way, slices.Min(t.Seconds)))
 		}
 	}
-	if tried != nil {
-		out.Answers += "; ways: " + strings.Join(tried, ", ")
+	if tried == nil {
+		return ""
 	}
-	return out
+	return "; ways: " + strings.Join(tried, ", ")
 }
 
 // prefix is how many tokens two sequences begin with in common.
@@ -291,118 +363,3 @@ func leastDistinct(sequences [][]int32) int {
 	}
 	return least
 }
-
-// peerWork is the engine's side of a case.
-type peerWork struct {
-	generator *decode.Generator
-	inputs    []*decode.Input
-	features  *peerFeatures
-	start     []int32 // of a speech model's decoder
-	banned    []int32 // tokens that no output has, the end token first
-	// Of all requests so far.
-	steps, reorders int
-}
-
-// The names that make CTranslate2 transcribe English without timestamps.
-var transcribe = []int32{50258, 50259, 50359, 50363}
-
-// endOfText is the end token that CTranslate2 knows of a Whisper vocabulary.
-const endOfText = 50257
-
-func newPeerWork(g *decode.Generator, c peerCase) (*peerWork, error) {
-	o := g.Search()
-	if len(o.EOSTokenID) != 1 {
-		return nil, fmt.Errorf("%s: its configuration names %d end tokens: the comparison bans one", c.subject, len(o.EOSTokenID))
-	}
-	w := &peerWork{generator: g, banned: o.EOSTokenID}
-	if shape := g.Config().FeatureShape(); shape != nil {
-		w.features = &peerFeatures{Name: "features", Shape: append([]int64{int64(c.batch)}, shape[1:]...)}
-		w.start, w.banned = transcribe, append([]int32{endOfText}, transcribe...)
-		each := int(shape[1] * shape[2])
-		values := models.Normal(c.seed, w.features.Name, c.batch*each)
-		for i := range c.batch {
-			w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Prompt: w.start[1:],
-				Features: &engine.Features{Values: values[i*each : (i+1)*each], Shape: shape}})
-		}
-		return w, nil
-	}
-	r := rand.New(rand.NewPCG(c.seed, uint64(c.input)))
-	tokens := make([]int32, c.input)
-	for i := range tokens {
-		tokens[i] = int32(r.IntN(g.Config().Vocab))
-	}
-	for i := range c.batch {
-		r.Shuffle(len(tokens), func(i, j int) { tokens[i], tokens[j] = tokens[j], tokens[i] })
-		w.inputs = append(w.inputs, &decode.Input{Index: uint64(i), Tokens: slices.Clone(tokens)})
-	}
-	// What the decoder begins with is no output either, where every engine has its
-	// own view of whether that counts as a repetition.
-	if g.Engine().HasEncoder() {
-		start, err := o.DecoderPrompt()
-		if err != nil {
-			return nil, err
-		}
-		tokens = start
-	}
-	w.banned = append(slices.Clone(w.banned), tokens...)
-	return w, nil
-}
-
-// request asks the peer for what run does. No token comes twice in an output, and none
-// of the decoder's prompt: random weights would repeat themselves, and this is a rule
-// that all engines have in common.
-func (w *peerWork) request(beams, tokens int) peerRequest {
-	r := peerRequest{Features: w.features, Prompt: w.start, Banned: w.banned, Beams: beams, NewTokens: tokens, NoRepeatNgramSize: 1}
-	if w.features == nil {
-		for _, in := range w.inputs {
-			r.Inputs = append(r.Inputs, in.Tokens)
-		}
-	}
-	return r
-}
-
-// run generates the best sequence of every input.
-func (w *peerWork) run(ctx context.Context, beams, tokens int) ([][]int32, time.Duration, error) {
-	options := map[string]any{
-		"num_beams": beams, "max_new_tokens": tokens, "no_repeat_ngram_size": 1, "early_stopping": false,
-		// No end, and scores as softmax gives them after what is banned, as peers do it.
-		"eos_token_id": []int{}, "suppress_tokens": w.banned, "renormalize_logits": true,
-		"forced_bos_token_id": nil, "forced_eos_token_id": nil,
-	}
-	if w.start != nil {
-		options["decoder_start_token_id"] = w.start[0]
-	}
-	object, err := json.Marshal(options)
-	if err != nil {
-		return nil, 0, err
-	}
-	o, err := w.generator.SearchWith(object)
-	if err != nil {
-		return nil, 0, err
-	}
-	results := make([][]int32, len(w.inputs))
-	i := -1
-	start := time.Now()
-	err = w.generator.Run(ctx, o, func() (*decode.Input, error) {
-		if i++; i >= len(w.inputs) {
-			return nil, nil
-		}
-		return w.inputs[i], nil
-	}, func(out decode.Output) error {
-		results[out.Index] = best(out.Hypotheses)
-		if beams > 1 {
-			w.steps, w.reorders = w.steps+out.Steps, w.reorders+out.Reorders
-		}
-		return nil
-	})
-	return results, time.Since(start), err
-}
-
-func best(list []search.Hypothesis) []int32 {
-	if len(list) == 0 {
-		return nil
-	}
-	return list[0].Tokens
-}
-
-func (w *peerWork) reorderShare() float64 { return float64(w.reorders) / float64(max(w.steps, 1)) }

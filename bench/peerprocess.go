@@ -52,6 +52,7 @@ type peerFeatures struct {
 type peerAnswer struct {
 	Tokens  [][]int32 `json:"tokens"` // of the best sequence of each input
 	Seconds float64   `json:"seconds"`
+	First   float64   `json:"first"` // of these, until each input had its first token; 0 where the peer does not say
 	Error   string    `json:"error,omitempty"`
 }
 

@@ -1,4 +1,9 @@
-"""CTranslate2 as a peer: float32, one generation at a time."""
+"""CTranslate2 as a peer, one generation at a time.
+
+A way is a compute type of CTranslate2's: float32, int8 or int8_float32, which quantise
+the float32 model as it is opened. "+mkl" after it asks for Intel's library where
+CTranslate2 would take oneDNN.
+"""
 
 import os
 import time
@@ -10,7 +15,7 @@ import cached
 import ct2_model
 import weights
 
-WAYS = ("float32",)
+WAYS = ("float32", "int8", "int8_float32", "int8_float32+mkl")
 
 
 def named(sequences):
@@ -22,9 +27,13 @@ class Peer:
         folder = cached.folder("ct2", subject, ctranslate2.__version__, [ct2_model, weights], ct2_model.write)
         self.kind = subject.split("-")[0]
         load = {"gpt2": ctranslate2.Generator, "whisper": ctranslate2.models.Whisper}.get(self.kind, ctranslate2.Translator)
-        self.model = load(str(folder), compute_type="float32", inter_threads=1, intra_threads=threads)
+        compute_type, _, library = way.partition("+")
+        if library == "mkl":
+            os.environ["CT2_USE_MKL"] = "1"  # read when the first model is opened
+        self.model = load(str(folder), compute_type=compute_type, inter_threads=1, intra_threads=threads)
         self.settings = {
             "compute_type": self.model.compute_type,
+            "mkl": os.environ.get("CT2_USE_MKL", "chosen by CTranslate2"),
             "intra_threads": threads,
             "isa": os.environ.get("CT2_FORCE_CPU_ISA", "chosen by CTranslate2"),
         }

@@ -2,7 +2,8 @@
 
 group-query and masked-attention are led by a beam search written here: the prompt
 is run once a sample, caches are bound in place and never grow, candidates are
-taken in the graph, and a step allocates next to nothing.
+taken in the graph, and a step allocates next to nothing. Either may be followed by
+a quantisation of ort_quantized.py: group-query/dynamic-int8.
 """
 
 import json
@@ -14,6 +15,7 @@ import onnxruntime
 
 import cached
 import ort_model
+import ort_quantized
 import weights
 
 WAYS = ("group-query", "masked-attention", "beam-search", "genai")
@@ -22,10 +24,15 @@ WAYS = ("group-query", "masked-attention", "beam-search", "genai")
 class Peer:
     def __init__(self, subject, way, threads):
         self.folder = cached.folder("ort", subject, onnxruntime.__version__, [ort_model, weights], ort_model.write)
+        way, _, quantization = way.partition("/")
+        if quantization:
+            exported = self.folder
+            self.folder = cached.folder(f"ort-{quantization}", subject, onnxruntime.__version__, [ort_model, weights, ort_quantized],
+                                        lambda _, folder: ort_quantized.write(exported, quantization, folder))
         self.config, self.threads = weights.config(subject), threads
         make = {"group-query": GroupQuery, "masked-attention": MaskedAttention, "beam-search": BeamSearch, "genai": GenAI}[way]
         self.way = make(self)
-        self.settings = {"way": way, "intra_op_num_threads": threads}
+        self.settings = {"way": way, "quantization": quantization or "none", "intra_op_num_threads": threads}
         self.versions = {p: version(p) for p in ("onnxruntime", "onnxruntime-genai", "numpy")}
 
     def session(self, name):
@@ -35,9 +42,12 @@ class Peer:
 
     def run(self, request):
         inputs = np.array(request["inputs"], np.int64)
+        self.way.begun = None
         start = time.perf_counter()
         tokens = self.way.run(inputs, request["beams"], request["new_tokens"], request["banned"][0])
-        return tokens.tolist(), time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self.first = self.way.begun - start if self.way.begun else 0
+        return tokens.tolist(), seconds
 
 
 class Bound:
@@ -138,6 +148,7 @@ class GroupQuery(Led):
         search = Beams(inputs, beams, new_tokens, end)
         first = self.cache(samples, capacity)
         self.step(Bound(self.session), first, search, inputs, np.arange(prompt)[None].repeat(samples, 0), prompt, samples)
+        self.begun = time.perf_counter()
         cache = np.repeat(first, beams, axis=2)
         bound = Bound(self.session)
         for length in range(prompt + 1, capacity):
@@ -182,6 +193,7 @@ class MaskedAttention(Led):
             cache[1, i, ::beams, :, :prompt] = present[self.layers + i]
         del present
         search.follow(scores, tokens)
+        self.begun = time.perf_counter()
         rows = samples * beams
         table = np.zeros((samples, beams, capacity), np.int32)
         table[:, :, prompt:] = np.arange(beams)[None, :, None]

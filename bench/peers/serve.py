@@ -5,7 +5,8 @@
 It makes the subject's model in the peer's format (once, into the user's cache),
 says on one line that it is ready, and answers each request, a JSON object on a
 line of standard input, with the tokens of the best sequences, or the vectors of
-texts, and the seconds that the peer took, conversion of arguments left out. Between
+texts, and the seconds that the peer took, conversion of arguments left out (and,
+where the peer says so, those until every input had its first token). Between
 answers it does nothing.
 """
 
@@ -29,7 +30,8 @@ def main(peer, subject, way, threads):
         answer({"settings": p.settings, "versions": {"python": sys.version.split()[0], **p.versions}})
         for line in sys.stdin:
             result, seconds = p.run(json.loads(line))
-            answer({getattr(p, "gives", "tokens"): result, "seconds": seconds, "processor": getattr(p, "processor", None)})
+            answer({getattr(p, "gives", "tokens"): result, "seconds": seconds,
+                    "processor": getattr(p, "processor", None), "first": getattr(p, "first", 0)})
     except Exception as error:  # the caller records why a way is impossible
         traceback.print_exc()
         answer({"error": f"{type(error).__name__}: {error}"})
