@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test race-test-long cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -33,7 +33,7 @@ demo: graft runtime
 # under the race detector.
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
-# Packages with goroutines, which the race detector watches: in make test, and the others in make test-long.
+# Packages with goroutines, which the race detector watches: in make test, and the others in make race-test-long.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
 RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
 
@@ -42,13 +42,10 @@ LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host
 LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantisedFolders|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, a minute of hostile models, the race detector in the other packages with
-# goroutines, what tests leave out under -short, and graphs of a million nodes.
-test-long: graft runtime peers cxx-test-long sanitize fuzz-operators cuda-test
-	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
+# the CUDA variants, sanitizers over everything, what tests leave out under -short, and graphs of a million nodes.
+test-long: graft runtime peers cxx-test-long sanitize cuda-test
 	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGER:%=./%)
 	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
-	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:
@@ -178,6 +175,11 @@ faults: graft runtime
 # Packages with goroutines of their own.
 race-test: graft runtime
 	@go test -vet=off -race -short -timeout 20m $(RACED:%=./%)
+
+# The other packages with goroutines, and thousands of runs of which workers do not return: for before a release.
+race-test-long: graft runtime
+	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
+	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders

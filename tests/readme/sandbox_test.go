@@ -33,12 +33,12 @@ func pluginsBuilt(t *testing.T) string {
 	return path
 }
 
-// built is the graft command of this source, with the plugins beside it; once for all tests.
+// built is the graft command of this source with the plugins beside it, and the data of a user who verified them; once for all tests.
 var built struct {
 	sync.Once
-	folder string
-	err    error
-	output []byte
+	folder, data string
+	err          error
+	output       []byte
 }
 
 func TestMain(m *testing.M) {
@@ -59,6 +59,13 @@ func graftCommand(t *testing.T) string {
 		cmd.Dir = root(t)
 		if built.output, built.err = cmd.CombinedOutput(); built.err == nil {
 			built.err = os.CopyFS(filepath.Join(built.folder, "plugins"), os.DirFS(pluginsBuilt(t)))
+		}
+		if built.err == nil {
+			built.data = filepath.Join(built.folder, "data")
+			verify := exec.Command("sh", "-c", "exec ./graft plugin verify --quiet plugins/*")
+			verify.Dir = built.folder
+			verify.Env = readerEnvironment(t, built.folder, built.folder)
+			built.output, built.err = verify.CombinedOutput()
 		}
 	})
 	if built.err != nil {
@@ -103,25 +110,23 @@ func newSandbox(t *testing.T) *sandbox {
 	must(os.Symlink(bin, filepath.Join(s.folder, "bin")))
 	must(tool(s.folder, "tar", "-czf", "flash-decode-0.1.0.tar.gz", "-C", "build/plugins", "flash-decode"))
 
+	must(shareCache(filepath.Join(home, ".cache")))
+	must(os.CopyFS(filepath.Join(home, "data"), os.DirFS(built.data)))
+	s.env = readerEnvironment(t, home, bin)
+	return s
+}
+
+// readerEnvironment is that of a reader with a home and the command on PATH, who set nothing.
+func readerEnvironment(t *testing.T, home, bin string) []string {
+	t.Helper()
 	runtime, err := ort.Find("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := filepath.Join(home, ".cache")
-	if err := shareCache(cache); err != nil {
-		t.Fatal(err)
-	}
-	s.env = environment(map[string]string{
-		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": cache, "PATH": bin + ":" + os.Getenv("PATH"),
+	return environment(map[string]string{
+		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": filepath.Join(home, ".cache"), "PATH": bin + ":" + os.Getenv("PATH"),
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
-	verify := exec.Command(filepath.Join(bin, "graft"), "plugin", "verify",
-		"bin/plugins/el-attention", "bin/plugins/flash-decode", "bin/plugins/fused-gelu", "bin/plugins/ngram-block", "bin/plugins/packed-linear", "bin/plugins/quantized-linear", "bin/plugins/remove-padding", "bin/plugins/slim-attention", "bin/plugins/logits-top-k")
-	verify.Dir, verify.Env = s.folder, s.env
-	if out, err := verify.CombinedOutput(); err != nil {
-		t.Fatalf("graft plugin verify: %v\n%s", err, out)
-	}
-	return s
 }
 
 // shareCache makes a cache folder with all that lies in the user's, but for what graft measures: figures
