@@ -38,7 +38,7 @@ if(GRAFT_ORT_INCLUDE)
 endif()
 
 if(GRAFT_SANITIZE)
-  set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
 endif()
 
 include("${CMAKE_CURRENT_LIST_DIR}/Hardening.cmake")
