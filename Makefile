@@ -16,7 +16,7 @@ BIN     := $(CURDIR)/bin
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
-.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft go-test race-test race-test-long cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
   sanitize-kit sanitize arm64 peers fmt clean
 
 all: graft
@@ -33,12 +33,13 @@ demo: graft runtime
 # under the race detector.
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
-# Packages with goroutines, which the race detector watches: in make test, and the others in make race-test-long.
+# Packages with goroutines, which the race detector watches: in make test, and the others in make test-longest.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
 RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
 
-# Packages with tests that -short leaves out or makes shorter, and these tests, which make test-long takes whole.
-LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate tests/parity tests/patterns
+# Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
+LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
+LONGEST      = tests/parity tests/patterns
 LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantisedFolders|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
@@ -176,9 +177,11 @@ faults: graft runtime
 race-test: graft runtime
 	@go test -vet=off -race -short -timeout 20m $(RACED:%=./%)
 
-# The other packages with goroutines, and thousands of runs of which workers do not return: for before a release.
-race-test-long: graft runtime
+# The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and
+# thousands of runs of which workers do not return.
+test-longest: graft runtime peers
 	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
+	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGEST:%=./%)
 	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
 
 # The figures of the README, measured; raw times under bench/results.

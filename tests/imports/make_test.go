@@ -12,7 +12,7 @@ import (
 )
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share, but those of
-// commands; and tests of which -short leaves something out run in make test-long.
+// commands; and tests of which -short leaves something out run in make test-long or make test-longest.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -25,7 +25,7 @@ func TestMakefileLists(t *testing.T) {
 		}
 	}
 	raced := slices.Concat(lists["RACED"], lists["RACED_LONG"])
-	longer, names := lists["LONGER"], strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
+	longer, names := slices.Concat(lists["LONGER"], lists["LONGEST"]), strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
 	need := map[string]map[string]bool{"goroutines": {}, "tests that -short leaves out": {}}
 	run := map[string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {
