@@ -129,7 +129,7 @@ func (s *search) attributes(p *Node, n *graph.Node) bool {
 	names := map[string]bool{}
 	for _, want := range p.Attributes {
 		names[want.Name] = true
-		got := attributeOf(n, &own, want.Name)
+		got := s.attributeOf(n, &own, want.Name)
 		switch value := want.Value.(type) {
 		case Any:
 		case Capture:
@@ -152,7 +152,10 @@ func (s *search) attributes(p *Node, n *graph.Node) bool {
 		if !known {
 			usual, _ = own.Attribute(name)
 		}
-		if !s.same(n, name, usual.Default, attributeOf(n, &own, name)) {
+		if usual.Default == nil {
+			usual.Default = s.reversed(n, name)
+		}
+		if !s.same(n, name, usual.Default, s.attributeOf(n, &own, name)) {
 			return false
 		}
 	}
@@ -165,7 +168,7 @@ func (s *search) attributes(p *Node, n *graph.Node) bool {
 }
 
 // attributeOf is a node's attribute, or what ONNX says that an absent one is; nil for neither.
-func attributeOf(n *graph.Node, own *onnx.Schema, name string) any {
+func (s *search) attributeOf(n *graph.Node, own *onnx.Schema, name string) any {
 	if a := n.Attr(name); a != nil {
 		value, ok := attributeValue(a)
 		if !ok {
@@ -173,8 +176,23 @@ func attributeOf(n *graph.Node, own *onnx.Schema, name string) any {
 		}
 		return value
 	}
-	a, _ := own.Attribute(name)
-	return a.Default
+	if a, _ := own.Attribute(name); a.Default != nil {
+		return a.Default
+	}
+	return s.reversed(n, name)
+}
+
+// reversed is the default that depends on a rank: a Transpose without perm reverses the axes. nil for any other attribute.
+func (s *search) reversed(n *graph.Node, name string) any {
+	rank := s.axes(n)
+	if name != "perm" || !n.Is("Transpose") || rank == 0 {
+		return nil
+	}
+	perm := make([]int64, rank)
+	for i := range perm {
+		perm[i] = rank - 1 - int64(i)
+	}
+	return perm
 }
 
 // same reports that two values of an attribute are one: numbers by value, and axes whether they are counted from the
