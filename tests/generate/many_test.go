@@ -23,7 +23,7 @@ import (
 //
 // Three in four prompts are continued greedily, the others by four beams. ONNX Runtime runs the same files twice, with its optimiser and
 // without. Where nothing is rounded but weights, all tokens are equal. Where rows are rounded to eight bits as a model runs, the last bit of a number decides between
-// two integers: over how many prompts ONNX Runtime's two runs differ says how often, and the engine may differ on as many that are equal there.
+// two integers: over how many prompts ONNX Runtime's two runs differ says how often, and the engine may differ in a tenth of those that are equal there.
 func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 	prompts, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS"))
 	if err != nil {
@@ -111,8 +111,8 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 					t.Errorf("%d of %d prompts are not as in ONNX Runtime without its optimiser", prompts-plain, prompts)
 				case !c.rounds && !c.meaning && optimised != prompts:
 					t.Errorf("%d of %d prompts are not as in ONNX Runtime", prompts-optimised, prompts)
-				case c.rounds && 100*alone > 3*prompts+200:
-					t.Errorf("%d of %d prompts are equal in ONNX Runtime's two runs and not in the engine", alone, prompts)
+				case c.rounds && 100*alone > 10*prompts+100:
+					t.Errorf("%d of %d prompts are equal in ONNX Runtime's two runs and not in the engine, at most 10 of a hundred may be", alone, prompts)
 				}
 			})
 		}
