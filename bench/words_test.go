@@ -39,7 +39,7 @@ func TestWordsThatAreHeard(t *testing.T) {
 	}
 }
 
-// Sounds and references are as many, and a folder that is missing or odd is named with what mends it.
+// Sounds and references are as many, and a folder that is missing or odd is named with what to do.
 func TestSpokenFolder(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
