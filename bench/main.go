@@ -58,6 +58,7 @@ func main() {
 	})
 	e := encoderFlags()
 	outputs := flag.Int("outputs", draftOutputs, "drafts: outputs of a figure")
+	tokens := flag.Int("tokens", perplexityTokens, "smollm2-perplexity: tokens that are predicted")
 	var encoders batcherFlags
 	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
 	flag.IntVar(&encoders.tokens, "batch-tokens", 0, "batcher: the most tokens of a batch (default: the batcher's)")
@@ -68,6 +69,9 @@ func main() {
 	all = append(all, draftFigures(*outputs)...)
 	if *outputs != draftOutputs {
 		command += fmt.Sprintf(" -outputs %d", *outputs)
+	}
+	if *tokens != perplexityTokens {
+		command += fmt.Sprintf(" -tokens %d", *tokens)
 	}
 	switch {
 	case *e.on && *peers != "":
@@ -80,7 +84,7 @@ func main() {
 	for _, name := range sides {
 		command += " -side " + name
 	}
-	b := &bench{rounds: *rounds, sides: sides}
+	b := &bench{rounds: *rounds, sides: sides, tokens: max(1, *tokens)}
 	if *quick {
 		b.rounds, b.quick, command = 1, true, command+" -quick"
 	}
@@ -122,6 +126,7 @@ type bench struct {
 	rounds  int
 	quick   bool     // few tokens
 	sides   []string // of generate-*-int8; none for quantizedSides
+	tokens  int      // of smollm2-perplexity
 
 	encoders encoderOptions
 }

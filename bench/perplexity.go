@@ -17,8 +17,8 @@ import (
 const (
 	perplexityWindow = 1024
 	perplexityStride = 768
-	perplexityTokens = 100_000
-	quickPerplexity  = 200 // with -quick
+	perplexityTokens = 100_000 // where -tokens says nothing
+	quickPerplexity  = 200     // with -quick
 )
 
 // perplexityRise is the most that int8 may lie above float32.
@@ -65,7 +65,7 @@ type perplexityPair struct {
 // perplexity compares how well SmolLM2-135M predicts held-out English with weights in fewer bits. Of llama.cpp's files the weights are
 // what matters: they are rounded as its tools do it, and run as float32 in the same engine as all others, so that nothing else differs.
 func perplexity(venv string) figure {
-	const what = "SmolLM2-135M (trained), perplexity of 100,000 tokens of held-out English: float32, int8, int4, and the numbers of Q8_0 and Q4_0 in float32"
+	const what = "SmolLM2-135M (trained), perplexity of held-out English: float32, int8, int4, and the numbers of Q8_0 and Q4_0 in float32"
 	need := fmt.Sprintf("int8 at most %.1f %% above float32 and no worse than Q8_0, int4 no worse than Q4_0", 100*(perplexityRise-1))
 	return figure{"smollm2-perplexity", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := trainedFolder(smollm2)
@@ -89,7 +89,7 @@ func perplexity(venv string) figure {
 				return nil, err
 			}
 		}
-		tokens := perplexityTokens
+		tokens := b.tokens
 		if b.quick {
 			tokens = quickPerplexity
 		}

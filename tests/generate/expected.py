@@ -382,6 +382,8 @@ def brief_cases(name, asked):
                 continue
             cases.append({"model": name, "kind": kind, "option": "", "options": options, **case,
                           "sequences": sequences, "scores": scores, "steps": steps[0], "reorders": steps[1]})
+            if asked > BRIEF and (made + 1) % 10 == 0:
+                print(f"{name}: {made + 1} of {asked} {kind}", file=sys.stderr, flush=True)
     return cases, counts
 
 

@@ -145,27 +145,6 @@ func dequantised(static bool) quantisation {
 	}}
 }
 
-// numbers are the numbers that the integers of dequantised(false) stand for, in float32: ONNX Runtime makes a MatMulNBits that rounds rows to
-// eight bits of a DequantizeLinear and a MatMul, unless a session says otherwise, and the engine does not.
-var numbers = quantisation{"float32", func(z *quantiser, l layer) []*onnx.Node {
-	list := make([]float32, len(l.numbers))
-	for n := range l.columns {
-		most := 0.
-		for k := range l.depth {
-			most = max(most, math.Abs(float64(l.numbers[k*l.columns+n])))
-		}
-		for k := range l.depth {
-			at := k*l.columns + n
-			list[at] = float32(math.RoundToEven(float64(l.numbers[at])/most*127)) * float32(most/127)
-		}
-	}
-	product := plain(l.node.GetOpType(), []string{l.x, z.add(l, "numbers", onnx.Tensor_FLOAT, floatBytes(list), l.depth, l.columns)}, l.y)
-	if l.bias != "" {
-		product.Input = append(product.Input, l.bias)
-	}
-	return []*onnx.Node{product}
-}}
-
 func plain(op string, in []string, out ...string) *onnx.Node {
 	return &onnx.Node{Name: proto.String(op + " of " + out[0]), OpType: proto.String(op), Input: in, Output: out}
 }

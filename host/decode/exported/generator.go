@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/ort"
 )
 
 // Generator is an open model with its configuration, as decode.Generator is one. A
@@ -34,6 +35,12 @@ type Generator struct {
 // memory is taken as a batch needs it. A decoder that was exported without a past is
 // refused (ErrNoPast).
 func Open(folder string, o decode.Options) (*Generator, error) {
+	return OpenAt(folder, o, ort.OptimizeDefault)
+}
+
+// OpenAt is Open with a level of ONNX Runtime's own optimiser, which rounds otherwise in places: of models that round rows as they run, how many
+// answers differ between two levels says how many a rounding decides.
+func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Generator, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err
@@ -46,7 +53,7 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
-	if g.model, err = openSessions(o.Library, files, o.Threads); err != nil {
+	if g.model, err = openSessions(o.Library, files, o.Threads, level); err != nil {
 		return nil, err
 	}
 	if !o.ReferenceSelector {

@@ -32,14 +32,14 @@ var ErrNoPast = errors.New("the decoder was exported without a past: it would co
 
 // openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
 // they are and told which branch to take.
-func openSessions(l *ort.Library, f *modeldir.Files, threads int) (_ *sessions, err error) {
+func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.OptimizationLevel) (_ *sessions, err error) {
 	m := &sessions{library: l}
 	defer func() {
 		if err != nil {
 			m.close()
 		}
 	}()
-	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: threads}
+	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: threads, Optimization: level}
 	if f.Encoder != "" {
 		if m.encoder, err = openSession(l, f.Encoder, o); err != nil {
 			return nil, err

@@ -250,7 +250,7 @@ Layout AnyLayout(Dice* dice) { return static_cast<Layout>(dice->Between(0, 2)); 
 TEST(QuantizedLinear, RandomProblems) {
   constexpr int64_t kDepths[] = {1, 3, 4, 5, 16, 31, 64, 100}, kSizes[] = {1, 5, 8, 16, 24, 32, 48};
   constexpr int64_t kHeads[] = {1, 2, 3, 5}, kPositions[] = {1, 2, 7, 8, 9, 16, 40};
-  const int problems = testing::ProblemCount(400);
+  const int problems = testing::ProblemCount(10000);
   for (int i = 0; i < problems; ++i) {
     Dice dice(static_cast<uint32_t>(i));
     Case c;

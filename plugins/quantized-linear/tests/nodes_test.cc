@@ -354,7 +354,7 @@ void Check(const AttentionCase& c, uint32_t seed) {
 TEST(NodewiseAttention, RandomProblems) {
   constexpr int64_t kLengths[] = {1, 2, 7, 8, 16, 17, 33, 48, 65, 130, 300},
                     kSizes[] = {1, 8, 16, 20, 32, 64, 80};
-  const int problems = testing::ProblemCount(150);
+  const int problems = testing::ProblemCount(1000);
   for (int i = 0; i < problems; ++i) {
     Dice dice(static_cast<uint32_t>(i));
     AttentionCase c{};
