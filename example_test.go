@@ -143,6 +143,25 @@ func ExampleGenerator_GenerateText() {
 	// R EH1 D
 }
 
+// A model with weights of four bits, which any program on ONNX Runtime opens.
+func ExampleQuantize() {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	out := filepath.Join(folder, "g2p-int4")
+	done, err := graft.Quantize(context.Background(), "models/g2p", out, graft.Weights("int4,zero-points=true"), graft.Calibrate("hello", "world"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(done.Weights)
+	fmt.Println("fewer bytes:", done.BytesAfter < done.BytesBefore)
+	// Output:
+	// int4,logits=int8,group=32,activations=int8,zero-points=true
+	// fewer bytes: true
+}
+
 // A service whose goroutines have one text each, over a session of onnxruntime_go: a batcher makes batches of them.
 func ExampleNewBatcher() {
 	path, err := graft.RuntimePath()

@@ -113,8 +113,9 @@ func MaxInputTokens(n int) FolderOption {
 }
 
 // Threads sets the threads of an operator; one a core without it.
-func Threads(n int) FolderOption {
-	return number("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n }, func(o *encoderOptions) { o.inner.Threads = n })
+func Threads(n int) ModelOption {
+	return modelOption{number("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n }, func(o *encoderOptions) { o.inner.Threads = n }),
+		func(o *quantizeOptions) { o.threads(n) }}
 }
 
 // Attention names the KV-cache strategy instead of leaving it to the planner: keys_values,
@@ -133,12 +134,10 @@ func Cache(name string) GeneratorOption {
 
 // Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and after it, with commas
 // between, logits=TYPE for the last layer (one of these or "float32"; int8 without it where the others are int4), and of integers group=N for how
-// many weights have one scale (32, 64 or 128; 32 without it) and activations=TYPE ("int8", or "float32" for no rounding of what is
-// multiplied). They are quantised when the model is opened first, and stored in the user's cache folder. Without this option
-// weights are float32, as exported. docs/generation.md says what stays float32.
-func Weights(name string) GeneratorOption {
-	return generatorOption(func(o *generatorOptions) { o.weights = name })
-}
+// many weights have one scale (32, 64 or 128; 32 without it), zero-points=true for integers that have them, and activations=TYPE ("int8", or "float32" for no rounding of what is
+// multiplied). [NewGenerator] quantises them when it opens the model first, and stores them in the user's cache folder; [Quantize] writes them. Without this option
+// weights of a generator are float32, as exported. docs/generation.md says what stays float32.
+func Weights(name string) WeightsOption { return weightsOption(name) }
 
 // PreferMemory chooses the KV-cache strategy of the fewest bytes instead of the fastest.
 func PreferMemory() GeneratorOption {
@@ -146,8 +145,9 @@ func PreferMemory() GeneratorOption {
 }
 
 // Runtime names the libonnxruntime to use, as the environment variable GRAFT_ONNXRUNTIME does.
-func Runtime(path string) FolderOption {
-	return folderOption{func(o *generatorOptions) { o.runtime = path }, func(o *encoderOptions) { o.runtime = path }}
+func Runtime(path string) ModelOption {
+	return modelOption{folderOption{func(o *generatorOptions) { o.runtime = path }, func(o *encoderOptions) { o.runtime = path }},
+		func(o *quantizeOptions) { o.request.Runtime = path }}
 }
 
 // NewGenerator opens a model folder. Options of the search count for every call of Generate that does not

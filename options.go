@@ -62,6 +62,21 @@ type (
 		GeneratorOption
 		EncoderOption
 	}
+	// ModelOption is a FolderOption that Quantize takes, too.
+	ModelOption interface {
+		FolderOption
+		QuantizeOption
+	}
+	// LoadOption is a PluginOption that Quantize takes, too.
+	LoadOption interface {
+		PluginOption
+		QuantizeOption
+	}
+	// WeightsOption is Weights'. NewGenerator and Quantize take it.
+	WeightsOption interface {
+		GeneratorOption
+		QuantizeOption
+	}
 	// LoggerOption is Logger's. Enable, NewEmbedder and NewReranker take it.
 	LoggerOption interface {
 		EnableOption
@@ -146,16 +161,16 @@ func Except(names ...string) PluginOption {
 }
 
 // Folders searches these folders for plugins before the usual ones.
-func Folders(paths ...string) PluginOption {
-	return pluginOption(func(o *pluginOptions) { o.folders = append(o.folders, paths...) })
+func Folders(paths ...string) LoadOption {
+	return loadOption{func(o *pluginOptions) { o.folders = append(o.folders, paths...) }}
 }
 
 // Lock uses the plugins that a lock file names (`graft plugin lock` writes one), and no other. Each must be there as the lock says, to the
 // hash of every file: of several installed versions the one that the lock names is used, whichever is current. Where one is not
 // there or differs it is an error, [ErrBadPlugin], that says which. Hashed and compared are the bytes that are loaded. Without this option
 // the environment variable GRAFT_PLUGIN_LOCK names a lock; the session config entry [ConfigLock] does for one session.
-func Lock(path string) PluginOption {
-	return pluginOption(func(o *pluginOptions) { o.lock = path })
+func Lock(path string) LoadOption {
+	return loadOption{func(o *pluginOptions) { o.lock = path }}
 }
 
 // Force uses every operator that can implement a block, whatever it is expected to gain.
@@ -165,8 +180,8 @@ func Force() PluginOption {
 
 // AcceptUnverified loads plugins whose hashes `graft plugin install` or `graft
 // plugin verify` has not recorded: for their authors.
-func AcceptUnverified() PluginOption {
-	return pluginOption(func(o *pluginOptions) { o.unverified = true })
+func AcceptUnverified() LoadOption {
+	return loadOption{func(o *pluginOptions) { o.unverified = true }}
 }
 
 // AnalysisTime is how long the analysis of one model may take: 10 seconds without this option, and 0 is that too. A

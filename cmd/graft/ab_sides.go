@@ -39,7 +39,7 @@ func sides(b string) ([]string, error) {
 // ofWeights says whether b goes on with what a says of weights.
 func ofWeights(a, b string) bool {
 	name, _, ok := strings.Cut(b, "=")
-	return ok && strings.Contains(a, "weights=") && slices.Contains([]string{"logits", "group", "activations"}, name)
+	return ok && strings.Contains(a, "weights=") && slices.Contains([]string{"logits", "group", "activations", "zero-points"}, name)
 }
 
 // ofDraftModel says whether b goes on with what a says of a draft model: how its weights are stored.

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
 	"github.com/opgraft/graft/host/quantization"
 )
@@ -26,7 +25,9 @@ graft. MODEL is a folder, of which every .onnx is quantised and the other files 
 copied, or a single .onnx. The integers are those that graft generate --weights
 makes of the same model as it opens it. Nothing of MODEL is changed, and OUT is
 whole or not there.
-It costs accuracy: graft ab says how much, on texts of your own. With --max-kl
+It costs accuracy: graft ab says how much, on texts of your own. With --calibrate
+scales are chosen by texts, and the integers are others than those of graft
+generate. With --max-kl
 each weight of a folder that generates has the type that was asked for, eight bits or
 float32, so that the mean divergence of a token over --input stays below.`,
 		Example: `  graft quantize smollm2-135m -o smollm2-135m-int8 --weights int8
@@ -36,9 +37,10 @@ float32, so that the mean divergence of a token over --input stays below.`,
 			if c.file == "" {
 				return misuse("no file or folder to write", "-o OUT")
 			}
-			w, err := prepare.ParseWeights(weights)
-			if err == nil {
-				err = quantization.Check(w)
+			r := quantization.Request{Runtime: c.runtime, Threads: threads}
+			var err error
+			if r.Weights, err = prepare.ParseWeights(weights); err == nil {
+				err = quantization.Check(r.Weights)
 			}
 			if err != nil {
 				return misused("--weights", err)
@@ -46,43 +48,33 @@ float32, so that the mean divergence of a token over --input stays below.`,
 			if err := within.check(cmd); err != nil {
 				return err
 			}
-			info, err := os.Stat(args[0])
-			if err != nil {
-				return &diagnostic.Error{Path: args[0], Found: "cannot open it: " + diagnostic.Cause(err), Needed: "a model folder or an .onnx", Cause: err}
-			}
-			if !info.IsDir() {
-				if err := without(cmd, "a single file", "a folder that generates", "max-kl", "calibrate"); err != nil {
+			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+				if err := without(cmd, "a single file", "a folder that generates", "max-kl"); err != nil {
 					return err
 				}
 			}
-			set, err := c.load(true)
-			if err != nil {
+			if err := within.read(&r); err != nil {
+				return err
+			}
+			if err := r.Check(); err != nil {
+				return misused("", err)
+			}
+			if r.Plugins, err = c.load(true); err != nil {
 				return err
 			}
 			done := c.progress("quantising " + args[0])
 			defer done.end()
-			o := quantization.Options{Plugins: set.Plugins, Weights: w, Threads: threads, Step: done.say, Progress: done.set}
-			if err := within.calibrated(cmd.Context(), c, args[0], &o); err != nil {
-				return err
-			}
-			var r *quantization.Report
-			switch {
-			case within.asked(cmd):
-				r, err = within.quantise(cmd.Context(), c, args[0], set, o)
-			case info.IsDir():
-				r, err = quantization.Folder(cmd.Context(), args[0], c.file, o)
-			default:
-				r, err = quantization.File(cmd.Context(), args[0], c.file, o)
-			}
+			r.Step, r.Progress = done.say, done.set
+			report, err := quantization.Quantize(cmd.Context(), args[0], c.file, r)
 			done.end()
 			if err != nil {
 				return err
 			}
-			return c.print(&quantized{SchemaVersion: schemaVersion, Model: args[0], Output: c.file, Report: r}, func(w *page) { quantizedTo(w, c.file, r) })
+			return c.print(&quantized{SchemaVersion: schemaVersion, Model: args[0], Output: c.file, Report: report}, func(w *page) { quantizedTo(w, c.file, report) })
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&weights, "weights", "int8", "int8 or int4, which both cost accuracy; after it ,logits=int8|int4|float32 of the last layer, ,group=32|64|128 and ,activations=float32 for no rounding of what is multiplied")
+	f.StringVar(&weights, "weights", "int8", "int8 or int4, which both cost accuracy; after it ,logits=int8|int4|float32 of the last layer, ,group=32|64|128, ,zero-points=true for integers that have them, and ,activations=float32 for no rounding of what is multiplied")
 	within.add(f)
 	between(f, &threads, "threads", 0, 0, limit.Threads, "threads that round (default: one a core)")
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,10 @@ import (
 	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/defaults"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // Bound is how far a quantised model may be from the one that it was made of.
@@ -49,16 +53,17 @@ type unit struct {
 // chooser is the choice of types.
 type chooser struct {
 	*measure
-	bound  float64
-	usual  prepare.Weights
-	units  []*unit
-	last   map[prepare.Weight]bool
-	o      Options
-	counts int
+	bound   float64
+	usual   prepare.Weights
+	units   []*unit
+	last    map[prepare.Weight]bool
+	numbers map[prepare.Weight][sha256.Size]byte
+	o       Options
+	counts  int
 }
 
 // FolderWithin is Folder with a type for each weight of the graphs of a model that generates: the one that was asked for where the bound allows that, else
-// eight bits, else float32. What each set of weights alone does to the distributions of the next token is measured first; those
+// eight bits, else float32. What each set of weights alone does to the distributions of the next token is measured first, over a few tokens; those
 // that harm most for the bytes that they save are then spared, as few of them as the bound needs. Other graphs of the folder follow by the weights' numbers.
 // A model of which no choice is within the bound is an error.
 func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOptions, b Bound) (*Report, error) {
@@ -70,29 +75,18 @@ func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOp
 		return nil, err
 	}
 	s := &chooser{bound: b.KL, usual: o.Weights, o: o, last: map[prepare.Weight]bool{}}
-	numbers, err := s.find(ctx, files, cmp.Or(b.Units, maxUnits))
-	if err != nil {
+	if err := s.find(ctx, files, cmp.Or(b.Units, maxUnits)); err != nil {
 		return nil, err
 	}
 	o.step("measuring the model as exported")
 	if s.measure, err = newMeasure(ctx, folder, m, b); err != nil {
 		return nil, err
 	}
-	chosen, types, err := s.choose(ctx)
+	chosen, types, err := s.choose(ctx, files)
 	if err != nil {
 		return nil, err
 	}
-	byNumbers := map[[sha256.Size]byte]prepare.WeightType{}
-	for w, t := range types {
-		byNumbers[numbers[w]] = t
-	}
-	o.of = func(sum [sha256.Size]byte, usual prepare.WeightType) prepare.WeightType {
-		if t, ok := byNumbers[sum]; ok {
-			return t
-		}
-		return usual
-	}
-	r, err := Folder(ctx, folder, to, o)
+	r, err := Folder(ctx, folder, to, s.as(types))
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +94,26 @@ func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOp
 	return r, nil
 }
 
-// find are the weights of the graphs that generate, in the order in which they lie there, in units, and hashes of their numbers.
-func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) (map[prepare.Weight][sha256.Size]byte, error) {
-	numbers := map[prepare.Weight][sha256.Size]byte{}
+// as are the options of a folder whose weights have some types.
+func (s *chooser) as(types map[prepare.Weight]prepare.WeightType) Options {
+	byNumbers := map[[sha256.Size]byte]prepare.WeightType{}
+	for w, t := range types {
+		byNumbers[s.numbers[w]] = t
+	}
+	o := s.o
+	o.of = func(sum [sha256.Size]byte, usual prepare.WeightType) prepare.WeightType {
+		if t, ok := byNumbers[sum]; ok {
+			return t
+		}
+		return usual
+	}
+	return o
+}
+
+// find looks for the weights of the graphs that generate, in the order in which they lie there, in units, and hashes their numbers.
+func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) error {
+	s.numbers = map[prepare.Weight][sha256.Size]byte{}
+	numbers := s.numbers
 	seen := map[[sha256.Size]byte]bool{}
 	var list []*unit
 	for _, path := range []string{files.Encoder, files.First, files.Decoder} {
@@ -111,17 +122,17 @@ func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) (m
 		}
 		x, err := read(path, filepath.Base(path), s.o)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer x.close()
 		for _, m := range x.chosen {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return err
 			}
 			w := prepare.Weight{File: x.file, Name: m.value.Name}
 			sum, err := x.sum(m)
 			if err != nil {
-				return nil, modelError(path, err)
+				return modelError(path, err)
 			}
 			if _, twice := numbers[w]; twice {
 				continue
@@ -137,7 +148,7 @@ func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) (m
 		}
 	}
 	if len(list) == 0 {
-		return nil, &diagnostic.Error{Path: files.Decoder, Found: "found no weights that could be quantised", Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
+		return &diagnostic.Error{Path: files.Decoder, Found: "found no weights that could be quantised", Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
 	}
 	each := (len(list) + units - 1) / units
 	for part := range slices.Chunk(list, each) {
@@ -147,7 +158,7 @@ func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) (m
 		}
 		s.units = append(s.units, u)
 	}
-	return numbers, nil
+	return nil
 }
 
 // sum is a hash of a weight's shape and numbers.
@@ -191,23 +202,31 @@ func (s *chooser) types(steps, n int) map[prepare.Weight]prepare.WeightType {
 }
 
 // harm measures what each unit alone does, and puts those that harm most first.
-func (s *chooser) harm(ctx context.Context) error {
+func (s *chooser) harm(ctx context.Context, files *modeldir.Files) error {
+	by, err := loaded.Named(s.o.Plugins, defaults.Panels.Plugin)
+	if err != nil {
+		return err
+	}
+	p, err := newProbe(ctx, s.options.Library, by, files.Encoder, cmp.Or(files.First, files.Decoder), s.parts, s.vocab, s.o)
+	switch {
+	case err == nil:
+		defer p.close()
+	case !errors.Is(err, errOther):
+		return err
+	}
 	for i, u := range s.units {
 		s.o.step(fmt.Sprintf("measuring layers, %d of %d", i+1, len(s.units)))
-		types := map[prepare.Weight]prepare.WeightType{}
-		for _, other := range s.units {
-			for _, w := range other.weights {
-				if types[w] = prepare.Float32Weights; other == u {
-					types[w] = s.usual.Of(s.last[w])
-				}
-			}
+		var kl float64
+		if p != nil && p.covers(u, s.numbers) {
+			kl, err = p.of(ctx, s.sums(u))
+		} else {
+			kl, err = s.alone(ctx, u)
 		}
-		d, _, err := s.of(ctx, s.usual, types)
 		if err != nil {
 			return err
 		}
 		s.counts++
-		u.harm = d.KLMean / float64(u.bytes)
+		u.harm = kl / float64(u.bytes)
 	}
 	slices.SortStableFunc(s.units, func(a, b *unit) int {
 		switch {
@@ -221,6 +240,40 @@ func (s *chooser) harm(ctx context.Context) error {
 	return nil
 }
 
+// sums are hashes of a unit's numbers, each once.
+func (s *chooser) sums(u *unit) (list [][sha256.Size]byte) {
+	for _, w := range u.weights {
+		if !slices.Contains(list, s.numbers[w]) {
+			list = append(list, s.numbers[w])
+		}
+	}
+	return list
+}
+
+// alone is what a unit alone does to an engine: of models of which no text can be read at once.
+func (s *chooser) alone(ctx context.Context, u *unit) (float64, error) {
+	types := map[prepare.Weight]prepare.WeightType{}
+	for _, other := range s.units {
+		for _, w := range other.weights {
+			if types[w] = prepare.Float32Weights; other == u {
+				types[w] = s.usual.Of(s.last[w])
+			}
+		}
+	}
+	d, _, err := s.of(ctx, s.folder, s.single(types))
+	if err != nil {
+		return 0, err
+	}
+	return d.KLMean, nil
+}
+
+// single are weights that have a type each.
+func (s *chooser) single(types map[prepare.Weight]prepare.WeightType) prepare.Weights {
+	w := s.usual
+	w.Layers, w.Logits, w.Single = prepare.Float32Weights, prepare.Float32Weights, types
+	return w
+}
+
 // attempt is a choice, and what it reaches.
 type attempt struct {
 	types      map[prepare.Weight]prepare.WeightType
@@ -228,8 +281,23 @@ type attempt struct {
 	perplexity [2]float64
 }
 
+// try measures a choice. Calibrated, the integers are those of a folder that is written for it, since an engine makes others.
 func (s *chooser) try(ctx context.Context, types map[prepare.Weight]prepare.WeightType) (*attempt, error) {
-	d, perplexity, err := s.of(ctx, s.usual, types)
+	folder, w := s.folder, s.single(types)
+	if s.o.important != nil {
+		temporary, err := storage.Temporary("")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = temporary.Remove() }() // the next run does it
+		folder, w = filepath.Join(temporary.Path, "model"), prepare.Weights{}
+		o := s.as(types)
+		o.Step, o.Progress = nil, nil
+		if _, err := Folder(ctx, s.folder, folder, o); err != nil {
+			return nil, err
+		}
+	}
+	d, perplexity, err := s.of(ctx, folder, w)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +306,7 @@ func (s *chooser) try(ctx context.Context, types map[prepare.Weight]prepare.Weig
 }
 
 // choose finds types within the bound.
-func (s *chooser) choose(ctx context.Context) (*Chosen, map[prepare.Weight]prepare.WeightType, error) {
+func (s *chooser) choose(ctx context.Context, files *modeldir.Files) (*Chosen, map[prepare.Weight]prepare.WeightType, error) {
 	s.o.step("measuring all layers as " + string(s.usual.Of(false)))
 	best, err := s.try(ctx, s.types(0, 0))
 	if err != nil {
@@ -246,7 +314,7 @@ func (s *chooser) choose(ctx context.Context) (*Chosen, map[prepare.Weight]prepa
 	}
 	cheapest := best.reached.KLMean
 	if cheapest > s.bound {
-		if err := s.harm(ctx); err != nil {
+		if err := s.harm(ctx, files); err != nil {
 			return nil, nil, err
 		}
 		if best, err = s.spare(ctx); err != nil {
@@ -293,7 +361,7 @@ func (s *chooser) fewest(ctx context.Context, steps int, all *attempt) (*attempt
 	}
 	if best == nil {
 		return nil, &diagnostic.Error{Path: s.folder, Found: fmt.Sprintf("no choice of types is within a mean divergence of %g but that of float32 alone", s.bound),
-			Needed: "a bound that some quantised weights hold", Fix: "raise --max-kl"}
+			Needed: "a bound that some quantised weights hold", Fix: "raise the bound, --max-kl"}
 	}
 	return best, nil
 }

@@ -31,7 +31,10 @@ type export struct {
 }
 
 // read opens a file and chooses the types of its weights.
-func read(path, file string, o Options) (_ *export, err error) {
+func read(path, file string, o Options) (*export, error) { return readAs(path, file, o, nil) }
+
+// readAs is read of what a function makes of the model, which may be nil.
+func readAs(path, file string, o Options, change func(*model.Model) error) (_ *export, err error) {
 	x := &export{path: path, file: file, left: map[*graph.Value]string{}}
 	if x.model, err = model.Open(path); err != nil {
 		return nil, err
@@ -43,6 +46,11 @@ func read(path, file string, o Options) (_ *export, err error) {
 	}()
 	if x.size, x.data, err = filesOf(x.model); err != nil {
 		return nil, err
+	}
+	if change != nil {
+		if err := change(x.model); err != nil {
+			return nil, modelError(path, err)
+		}
 	}
 	if x.graph, err = graph.New(x.model.Proto(), x.model); err != nil {
 		return nil, modelError(path, err)
@@ -144,7 +152,7 @@ func (x *export) choose(o Options) error {
 		k := key{v, transposed}
 		m := found[k]
 		if m == nil {
-			m = &matrix{value: v, transposed: transposed, depth: v.Tensor.Dims[0], columns: v.Tensor.Dims[1], group: o.Weights.GroupSize()}
+			m = &matrix{value: v, transposed: transposed, depth: v.Tensor.Dims[0], columns: v.Tensor.Dims[1], group: o.Weights.GroupSize(), weights: o.Weights}
 			if transposed {
 				m.depth, m.columns = m.columns, m.depth
 			}
@@ -165,7 +173,6 @@ func (x *export) choose(o Options) error {
 			}
 			m.as = o.of(sum, m.as)
 		}
-		m.activations = cmp.Or(o.Weights.Activations, prepare.Int8Activations)
 		switch {
 		case m.as == prepare.Float32Weights:
 			x.left[m.value] = whyAsked

@@ -15,6 +15,9 @@ import (
 	"github.com/opgraft/graft/host/storage"
 )
 
+// ErrOutput is the kind of errors about what is to be written.
+var ErrOutput = errors.New("bad output")
+
 // maxFiles is how many files a model folder has at most.
 const maxFiles = 10_000
 
@@ -98,7 +101,7 @@ func cannotWrite(to string, err error) error {
 	if errors.As(err, &d) {
 		return err
 	}
-	return &diagnostic.Error{Path: to, Found: "cannot write the model there: " + diagnostic.Cause(err), Cause: err}
+	return &diagnostic.Error{Kind: ErrOutput, Path: to, Found: "cannot write the model there: " + diagnostic.Cause(err), Cause: err}
 }
 
 // vacant is an error where something is at a path that a folder is to be put at.
@@ -108,9 +111,9 @@ func vacant(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return &diagnostic.Error{Path: path, Found: "cannot write a model folder there: " + diagnostic.Cause(err), Needed: "a folder that is new or empty", Fix: "name another one", Cause: err}
+		return &diagnostic.Error{Kind: ErrOutput, Path: path, Found: "cannot write a model folder there: " + diagnostic.Cause(err), Needed: "a folder that is new or empty", Fix: "name another one", Cause: err}
 	case len(entries) > 0:
-		return &diagnostic.Error{Path: path, Found: fmt.Sprintf("found a folder that holds %s", diagnostic.Quote(entries[0].Name())), Needed: "one that is new or empty", Fix: "name another one, or remove it"}
+		return &diagnostic.Error{Kind: ErrOutput, Path: path, Found: fmt.Sprintf("found a folder that holds %s", diagnostic.Quote(entries[0].Name())), Needed: "one that is new or empty", Fix: "name another one, or remove it"}
 	}
 	return nil
 }

@@ -218,8 +218,10 @@ func TestQuantizedFolders(t *testing.T) {
 		{"whisper", "int8,group=128,activations=float32", []string{"int8"}},
 		{"gpt2-constant-scale", "int8,activations=float32", []string{"int8"}},
 		{"gpt2-merged", "int8,activations=float32", []string{"int8"}},
+		{"gpt2", "int8,zero-points=true,activations=float32", []string{"int8"}},
+		{"bart-merged", "int4,zero-points=true,activations=float32", []string{"int4", "int8"}},
 	} {
-		if testing.Short() && i != 1 && i != 3 {
+		if testing.Short() && i != 1 && i != 3 && i != 11 {
 			continue
 		}
 		t.Run(c.name+" "+c.weights, func(t *testing.T) {

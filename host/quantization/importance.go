@@ -3,30 +3,32 @@ package quantization
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
-	"path/filepath"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/roles"
 )
 
-// importance are the mean squares of what weights are multiplied with, a number for each position along the depth, by a hash of the weights' numbers.
+// importance are the sums of squares of what weights are multiplied with, a number for each position along the depth, by a hash of the weights' numbers.
 type importance map[[sha256.Size]byte][]float64
 
-// Calibration is over which texts the mean squares are taken.
+// Calibration is over which texts the squares are summed up.
 type Calibration struct {
 	Library *ort.Library
 	Threads int
-	Texts   [][]int32 // tokens
-	Tokens  int       // maximum, of all texts together; 0 is 4,096
+	Encoder string // path of an encoder-decoder's encoder; "" for one graph alone
+	Path    string // of the graph alone, or of the decoder without a past, which may be merged
+	Texts   []Text
+	Tokens  int // maximum, of all texts together; 0 is 4,096
+	Window  int // maximum that is read at once; 0 is 512
 }
+
+// Text is what a model reads: tokens, and beside an encoder those that the encoder reads.
+type Text struct{ Encoder, Tokens []int32 }
 
 // Bounds of what is read: tokens in all, and at once.
 const (
@@ -36,62 +38,94 @@ const (
 
 // observed is a value that weights are multiplied with.
 type observed struct {
-	output string // what the graph gives of it, [depth]
-	sums   []float64
-	read   [][sha256.Size]byte
+	sums []float64
+	read [][sha256.Size]byte
 }
 
-// Calibrate reads texts with a model in float32, an encoder or a decoder alone, and notes what is multiplied with its weights. Folder and File then choose scales of
-// four bits by it.
-func (o *Options) Calibrate(ctx context.Context, path string, c Calibration) error {
+// Calibrate reads texts with a model in float32 and notes what is multiplied with its weights. Folder and File then choose scales of
+// four bits, and zero points where there are any, by it.
+func (o *Options) Calibrate(ctx context.Context, c Calibration) error {
 	o.step("reading texts with the model as exported")
-	x, err := read(path, filepath.Base(path), *o)
+	r, err := newReader(c.Library, c.Threads, c.Encoder, c.Path, *o)
 	if err != nil {
 		return err
 	}
-	defer x.close()
-	list, err := x.observe()
-	if err != nil {
-		return modelError(path, err)
+	defer r.close()
+	seen := map[*reading][]*observed{}
+	for _, x := range r.graphs() {
+		if seen[x], err = x.observe(); err != nil {
+			return modelError(x.path, err)
+		}
 	}
-	s, err := x.session(c)
-	if err != nil {
-		return modelError(path, err)
+	if err := r.start(); err != nil {
+		return err
 	}
-	defer s.Close()
-	most := c.Tokens
+	most, window := c.Tokens, c.Window
 	if most == 0 {
 		most = calibrationTokens
 	}
-	rows := 0
+	if window == 0 {
+		window = calibrationWindow
+	}
+	tokens := 0
 	for _, text := range c.Texts {
-		for len(text) > 0 && rows < most {
-			n := min(len(text), most-rows, calibrationWindow)
-			if err := run(ctx, c.Library, s, text[:n], list); err != nil {
-				return modelError(path, err)
+		for len(text.Tokens) > 0 && tokens < most {
+			n := min(len(text.Tokens), window, max(most-tokens-len(text.Encoder), 1))
+			if err := r.run(ctx, text.Encoder, text.Tokens[:n], func(x *reading, results []*ort.Value) error { return add(seen[x], results) }); err != nil {
+				return err
 			}
-			text, rows = text[n:], rows+n
-			o.progress(int64(rows), int64(most))
+			tokens += len(text.Encoder) + n
+			if text.Tokens = text.Tokens[n:]; r.encoder != nil {
+				text.Tokens = nil // what an encoder read is read once
+			}
+			o.progress(int64(min(tokens, most)), int64(most))
 		}
 	}
-	if rows == 0 {
-		return &diagnostic.Error{Path: path, Found: "the texts have no tokens", Needed: "texts to calibrate with", Fix: "give others"}
+	if tokens == 0 {
+		return &diagnostic.Error{Path: c.Path, Found: "the texts have no tokens", Needed: "texts to calibrate with", Fix: "give others"}
 	}
 	o.important = importance{}
-	for _, v := range list {
-		for i := range v.sums {
-			v.sums[i] /= float64(rows)
+	for _, list := range seen {
+		for _, v := range list {
+			for _, sum := range v.read {
+				o.important.add(sum, v.sums)
+			}
 		}
-		for _, sum := range v.read {
-			o.important[sum] = v.sums
+	}
+	return nil
+}
+
+// add notes what a weight is multiplied with in one more place.
+func (m importance) add(sum [sha256.Size]byte, squares []float64) {
+	before := m[sum]
+	if before == nil {
+		m[sum] = slices.Clone(squares)
+		return
+	}
+	for i, x := range squares {
+		before[i] += x
+	}
+}
+
+// add adds up what a run gave.
+func add(list []*observed, results []*ort.Value) error {
+	for i, r := range results {
+		data, err := ort.Data[float32](r)
+		if err != nil {
+			return err
+		}
+		if list[i].sums == nil {
+			list[i].sums = make([]float64, len(data))
+		}
+		for k, x := range data {
+			list[i].sums[k] += float64(x)
 		}
 	}
 	return nil
 }
 
 // observe adds outputs to the graph: the sums of squares over all rows of what each weight is multiplied with.
-func (x *export) observe() ([]*observed, error) {
-	g := x.graph
+func (x *reading) observe() ([]*observed, error) {
 	known := map[*graph.Value]*observed{}
 	var list []*observed
 	for _, m := range x.chosen {
@@ -100,21 +134,19 @@ func (x *export) observe() ([]*observed, error) {
 			return nil, err
 		}
 		for _, n := range m.nodes {
-			if n.Graph != g {
-				return nil, &diagnostic.Error{Path: x.path, Found: "a graph whose layers lie in branches", Needed: "an encoder, or a decoder alone that was exported without merging", Fix: "leave --calibrate out"}
-			}
 			in := n.In[0]
 			if known[in] == nil {
-				v := &observed{output: g.FreshName("graft.squares")}
-				if err := squares(g, in, m.depth, v.output); err != nil {
+				output := x.graph.FreshName("graft.squares")
+				if err := squares(x.graph, in, m.depth, output); err != nil {
 					return nil, err
 				}
-				known[in], list = v, append(list, v)
+				known[in] = &observed{}
+				list, x.outputs = append(list, known[in]), append(x.outputs, output)
 			}
 			known[in].read = append(known[in].read, sum)
 		}
 	}
-	return list, g.Commit()
+	return list, nil
 }
 
 // squares adds nodes that sum the squares of rows up.
@@ -136,79 +168,5 @@ func squares(g *graph.Graph, in *graph.Value, depth int64, output string) error 
 		return err
 	}
 	g.AddOutput(n.Out[0], graph.TensorType(onnx.Tensor_FLOAT, int(depth)))
-	return nil
-}
-
-// session opens the graph as it is now, unpatched. Its weights are read from the file.
-func (x *export) session(c Calibration) (*ort.Session, error) {
-	out, err := x.model.Serialize(x.model.Proto(), model.SerializeOptions{})
-	if err != nil {
-		return nil, err
-	}
-	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: c.Threads, Config: map[string]string{}}
-	if out.Folder != "" {
-		o.Config[ort.ConfigExternalFolder] = out.Folder
-	}
-	return c.Library.NewSessionFromBytes(out.Bytes, o)
-}
-
-// run feeds tokens without a past, and adds up.
-func run(ctx context.Context, l *ort.Library, s *ort.Session, tokens []int32, list []*observed) error {
-	n := int64(len(tokens))
-	ids := make([]int64, n)
-	ones, zeros, order := make([]int64, n), make([]int64, n), make([]int64, n)
-	for i, t := range tokens {
-		if t < 0 || int64(t) >= limit.Tokens {
-			return fmt.Errorf("token %d is %d", i, t)
-		}
-		ids[i], ones[i], order[i] = int64(t), 1, int64(i)
-	}
-	fed := map[string]*ort.Value{}
-	defer func() {
-		for _, v := range fed {
-			v.Close()
-		}
-	}()
-	for _, in := range s.Inputs() {
-		var err error
-		switch is := roles.ByName(in.Name); {
-		case is == roles.Tokens:
-			fed[in.Name], err = ort.NewTensor(l, []int64{1, n}, ids)
-		case is == roles.Mask:
-			fed[in.Name], err = ort.NewTensor(l, []int64{1, n}, ones)
-		case is == roles.Types:
-			fed[in.Name], err = ort.NewTensor(l, []int64{1, n}, zeros)
-		case is == roles.Positions:
-			fed[in.Name], err = ort.NewTensor(l, []int64{1, n}, order)
-		case len(in.Shape) == 4 && in.Element == ort.Float32:
-			fed[in.Name], err = ort.NewTensor(l, []int64{1, in.Shape[1], 0, in.Shape[3]}, []float32{})
-		default:
-			err = &diagnostic.Error{Found: fmt.Sprintf("an input %s of which it is not known what to feed", in.Name), Needed: "an encoder of tokens, or a decoder alone", Fix: "leave --calibrate out"}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	var names []string
-	for _, v := range list {
-		names = append(names, v.output)
-	}
-	results, err := s.Run(ctx, fed, names...)
-	if err != nil {
-		return err
-	}
-	for i, r := range results {
-		data, err := ort.Data[float32](r)
-		if err == nil && list[i].sums == nil {
-			list[i].sums = make([]float64, len(data))
-		}
-		for k, x := range data {
-			list[i].sums[k] += float64(x)
-		}
-		r.Close()
-		if err != nil {
-			return err
-		}
-	}
 	return nil
 }

@@ -50,21 +50,29 @@ type part struct {
 	divergence.Window
 }
 
+// readsTexts is an error of a model that reads something else.
+func readsTexts(folder string, config *modeldir.Config) error {
+	if config.FeatureShape() == nil {
+		return nil
+	}
+	return &diagnostic.Error{Path: folder, Found: "the model reads sound or images", Needed: "a model that reads texts", Fix: "leave --max-kl and --calibrate out, and compare with graft ab"}
+}
+
 // newMeasure reads the texts with the model as exported.
 func newMeasure(ctx context.Context, folder string, o MeasureOptions, b Bound) (*measure, error) {
 	config, err := modeldir.ReadConfig(folder)
 	if err != nil {
 		return nil, err
 	}
-	if config.FeatureShape() != nil {
-		return nil, &diagnostic.Error{Path: folder, Found: "the model reads sound or images", Needed: "a model that reads texts, over which distributions can be compared", Fix: "leave the bound out, and compare with graft ab"}
+	if err := readsTexts(folder, config); err != nil {
+		return nil, err
 	}
 	m := &measure{folder: folder, options: o, vocab: config.Vocab}
 	most := min(maxLogits/4/config.Vocab, defaultTokens)
 	if b.Tokens > 0 {
 		most = b.Tokens
 	}
-	g, closeIt, err := m.open(prepare.Weights{})
+	g, closeIt, err := m.options.open(folder, prepare.Weights{})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +92,6 @@ func newMeasure(ctx context.Context, folder string, o MeasureOptions, b Bound) (
 
 // cut divides texts into windows, until enough tokens are predicted.
 func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir.Config, texts [][]int32, most int) error {
-	search := g.Search()
 	positions := int(min(config.Positions, modeldir.DefaultPositions))
 	for i, tokens := range texts {
 		if m.tokens >= most {
@@ -93,22 +100,12 @@ func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir
 		if len(tokens) == 0 {
 			continue
 		}
-		var encoder []int32
-		first := 1
-		if search.IsEncoderDecoder {
-			prompt, err := search.DecoderPrompt()
-			if err != nil {
-				return err
-			}
-			output, err := m.output(ctx, g, tokens)
-			if err != nil {
-				return fmt.Errorf("text %d: %w", i+1, err)
-			}
-			encoder, first = tokens, len(prompt)
-			tokens = append(slices.Clone(prompt), output...)
+		text, first, err := whole(ctx, g, tokens)
+		if err != nil {
+			return fmt.Errorf("text %d: %w", i+1, err)
 		}
 		size := max(2, min(windowTokens, positions))
-		list, err := divergence.Windows(len(tokens), first, size, max(1, size/2))
+		list, err := divergence.Windows(len(text.Tokens), first, size, max(1, size/2))
 		if err != nil {
 			return err
 		}
@@ -117,7 +114,7 @@ func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir
 				break
 			}
 			m.tokens += w.End - w.From
-			m.parts = append(m.parts, part{encoder, tokens, w})
+			m.parts = append(m.parts, part{text.Encoder, text.Tokens, w})
 		}
 	}
 	if m.tokens == 0 {
@@ -126,8 +123,22 @@ func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir
 	return nil
 }
 
-// output is what the model as exported makes of what its encoder reads, greedily.
-func (m *measure) output(ctx context.Context, g *decode.Generator, tokens []int32) (found []int32, err error) {
+// whole is a text as a model reads it: of an encoder-decoder with what it makes, as exported, of the tokens. The first token that is predicted is told, too.
+func whole(ctx context.Context, g *decode.Generator, tokens []int32) (t Text, first int, err error) {
+	search := g.Search()
+	if !search.IsEncoderDecoder {
+		return Text{Tokens: tokens}, 1, nil
+	}
+	prompt, err := search.DecoderPrompt()
+	if err != nil {
+		return t, 0, err
+	}
+	output, err := outputOf(ctx, g, tokens)
+	return Text{Encoder: tokens, Tokens: append(slices.Clone(prompt), output...)}, len(prompt), err
+}
+
+// outputOf is what a model makes of what its encoder reads, greedily.
+func outputOf(ctx context.Context, g *decode.Generator, tokens []int32) (found []int32, err error) {
 	o := g.Search()
 	o.NumBeams, o.NumBeamGroups, o.NumReturnSequences, o.DoSample = 1, 1, 1, false
 	o.MaxNewTokens = int(min(outputTokens, g.Engine().Positions()/2))
@@ -147,13 +158,13 @@ func (m *measure) output(ctx context.Context, g *decode.Generator, tokens []int3
 	return found, err
 }
 
-// open opens the model with weights of some types. Nothing is stored that outlives it.
-func (m *measure) open(w prepare.Weights) (*decode.Generator, func(), error) {
+// open opens a model with weights of some types. Nothing is stored that outlives it.
+func (o MeasureOptions) open(folder string, w prepare.Weights) (*decode.Generator, func(), error) {
 	temporary, err := storage.Temporary("")
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := decode.Open(m.folder, decode.Options{Library: m.options.Library, Plugins: m.options.Plugins, Threads: m.options.Threads, Batch: 1,
+	g, err := decode.Open(folder, decode.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Batch: 1,
 		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, Weights: w, Quantized: fold.At(temporary.Path, nil), ReferenceSelector: true})
 	if err != nil {
 		_ = temporary.Remove() // the first error says more
@@ -186,11 +197,10 @@ func (m *measure) logits(ctx context.Context, g *decode.Generator, p part) ([]fl
 	return rows, err
 }
 
-// of compares the model with weights of some types with the one as exported: how far it is, and the perplexity of both.
-func (m *measure) of(ctx context.Context, w prepare.Weights, types map[prepare.Weight]prepare.WeightType) (*divergence.Divergence, [2]float64, error) {
-	w.Layers, w.Logits, w.Single = prepare.Float32Weights, prepare.Float32Weights, types
+// of compares a folder of the model, opened with weights of some types, with the model as exported: how far it is, and the perplexity of both.
+func (m *measure) of(ctx context.Context, folder string, w prepare.Weights) (*divergence.Divergence, [2]float64, error) {
 	var both [2]float64
-	g, closeIt, err := m.open(w)
+	g, closeIt, err := m.options.open(folder, w)
 	if err != nil {
 		return nil, both, err
 	}

@@ -53,6 +53,7 @@ type problem struct {
 	weight, addend, x    []float32 // weight is [depth][columns]
 	kind, activations    string
 	group                int
+	zeros                bool
 }
 
 func problemOf(r *rand.Rand, way string) *problem {
@@ -76,6 +77,13 @@ func problemOf(r *rand.Rand, way string) *problem {
 		if column > 0 && r.IntN(10) == 0 { // of zeros
 			for k := range p.depth {
 				p.weight[k*p.columns+column] = 0
+			}
+		}
+	}
+	if p.zeros = r.IntN(2) == 0; p.zeros && r.IntN(2) == 0 { // columns whose numbers lie beside 0
+		for i := range p.weight {
+			if p.weight[i] != 0 {
+				p.weight[i] += float32(scale) * float32(i%p.columns%5-2)
 			}
 		}
 	}
@@ -177,9 +185,28 @@ func dequantised(t testing.TB, m *model.Model, n *onnx.Node, find func(name stri
 		return b
 	}
 	q, scales := data(n.Input[1]), floats(data(n.Input[2]))
+	var zeros []byte
+	if len(n.Input) > 3 {
+		zeros = data(n.Input[3])
+	}
 	blocks := (of["K"] + of["block_size"] - 1) / of["block_size"]
 	if want := of["N"] * blocks * of["block_size"] * of["bits"] / 8; len(q) != want || len(scales) != of["N"]*blocks {
 		t.Fatalf("%d bytes of integers and %d scales, want %d and %d", len(q), len(scales), want, of["N"]*blocks)
+	}
+	row := (blocks*of["bits"] + 7) / 8 // bytes of the zero points of a column
+	if zeros != nil && len(zeros) != of["N"]*row {
+		t.Fatalf("%d bytes of zero points, want %d", len(zeros), of["N"]*row)
+	}
+	zero := func(column, block int) int {
+		switch {
+		case zeros == nil:
+			return 1 << (of["bits"] - 1)
+		case of["bits"] == 8:
+			return int(zeros[column*row+block])
+		case block%2 == 1:
+			return int(zeros[column*row+block/2]) / 16
+		}
+		return int(zeros[column*row+block/2]) % 16
 	}
 	out := make([]float32, of["K"]*of["N"])
 	for column := range of["N"] {
@@ -188,16 +215,16 @@ func dequantised(t testing.TB, m *model.Model, n *onnx.Node, find func(name stri
 			var stands int
 			switch of["bits"] {
 			case 8:
-				stands = int(q[at]) - 128
+				stands = int(q[at])
 			case 4:
 				stands = int(q[at/2]) % 16
 				if at%2 == 1 {
 					stands = int(q[at/2]) / 16
 				}
-				stands -= 8
 			default:
 				t.Fatalf("%d bits", of["bits"])
 			}
+			stands -= zero(column, k/of["block_size"])
 			out[k*of["N"]+column] = float32(stands) * scales[column*blocks+k/of["block_size"]]
 		}
 	}
@@ -238,7 +265,7 @@ func TestProblems(t *testing.T) {
 	for i := range count {
 		r := rand.New(rand.NewPCG(uint64(i), 17))
 		p := problemOf(r, ways[i%len(ways)])
-		what := fmt.Sprintf("problem %d: %s of %d x %d, %d rows, %s, group %d, activations %s", i, p.way, p.depth, p.columns, p.rows, p.kind, p.group, p.activations)
+		what := fmt.Sprintf("problem %d: %s of %d x %d, %d rows, %s, group %d, activations %s, zero points %t", i, p.way, p.depth, p.columns, p.rows, p.kind, p.group, p.activations, p.zeros)
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "model.onnx"), filepath.Join(dir, "out.onnx")
 		data, err := proto.Marshal(p.model())
@@ -249,7 +276,7 @@ func TestProblems(t *testing.T) {
 			t.Fatal(err)
 		}
 		report, err := quantization.File(t.Context(), from, to, quantization.Options{Plugins: set.Plugins, Threads: 1 + i%2,
-			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s", p.kind, p.group, p.activations))})
+			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s,zero-points=%t", p.kind, p.group, p.activations, p.zeros))})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}

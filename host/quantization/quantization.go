@@ -118,7 +118,7 @@ func (r *Report) write(ctx context.Context, list []*export, place func(*export) 
 	if err != nil {
 		return err
 	}
-	if err := engine.Quantizes(by); err != nil {
+	if err := engine.Quantizes(by, o.Weights); err != nil {
 		return err
 	}
 	if o.Threads == 0 {

@@ -54,7 +54,7 @@ class PackedLinear {
         .OptionalInput("after_bias", graft::kFloat32)   // [N]
         // Scales of PackPanels, where panels are integers, or of whoever made these
         .OptionalInput("weight_scale", {graft::kBFloat16, graft::kFloat32})
-        // What stands for zero among integers, laid out as their scales are
+        // What stands for zero among integers, laid out as their scales are, of either
         .OptionalInput("weight_zero_point", graft::kInt8)
         .Output("y", graft::kFloat32)           // [..., N / parts]
         .OptionalOutput("y1", graft::kFloat32)  // the second of the parts
@@ -340,7 +340,8 @@ class PackedLinear {
 
 // Panels are [N / 16, rounded up][K][16], zeros beyond N, of float32 or bfloat16. Those of int8 and
 // int4 have K filled up to a multiple of 32, and int4, as uint8, has half as many rows
-// (quantized.h). Scales of integers are [N / 16, rounded up][K / group, rounded up][16].
+// (quantized.h). Scales of integers are [N / 16, rounded up][K / group, rounded up][16], and so are
+// zero points where they are asked for.
 class PackPanels {
  public:
   static graft::Operator Describe() {
@@ -348,13 +349,17 @@ class PackPanels {
         .Input("weight", graft::kFloat32)  // [K, N], or [N, K] when transposed
         .Output("panels", {graft::kFloat32, graft::kInt8, graft::kUInt8, graft::kBFloat16})
         .OptionalOutput("scales", graft::kBFloat16)
+        .OptionalOutput("zero_points", graft::kInt8)
         .Int("transposed", 0)
         .String("type", "float32")  // or int8, int4, bfloat16
-        .Int("group", 32);          // or 64, 128: positions along K that share a scale
+        .Int("group", 32)           // or 64, 128: positions along K that share a scale
+        .Int("asymmetric", 0);      // 1: integers have zero points
   }
 
   explicit PackPanels(const graft::CreateContext& context)
-      : transposed_(context.Int("transposed") != 0), group_(context.Int("group")) {
+      : transposed_(context.Int("transposed") != 0),
+        group_(context.Int("group")),
+        asymmetric_(context.Int("asymmetric") != 0) {
     const std::string type = context.String("type");
     const char* const names[] = {"float32", "int8", "int4", "bfloat16"};
     const auto* found = std::find(std::begin(names), std::end(names), type);
@@ -363,6 +368,11 @@ class PackPanels {
     type_ = static_cast<linear::WeightType>(found - std::begin(names));
     graft::Require(std::count(std::begin(kGroups), std::end(kGroups), group_) == 1,
                    "PackPanels: group is ", group_, ", needed is 32, 64 or 128");
+    const int64_t asymmetric = context.Int("asymmetric");
+    graft::Require(asymmetric == 0 || asymmetric == 1, "PackPanels: asymmetric is ", asymmetric,
+                   ", needed is 0 or 1");
+    graft::Require(asymmetric == 0 || linear::IsInteger(type_), "PackPanels: a weight of ", type,
+                   " has no zero points");
   }
 
   void Infer(graft::InferContext& context) const {
@@ -378,8 +388,9 @@ class PackPanels {
     context.SetOutput(0, kPanelTypes[static_cast<int>(type_)],
                       {panels, depth.known() ? graft::Dim(shape.rows) : graft::Dim(), width});
     if (!linear::IsInteger(type_)) return;
-    context.SetOutput(1, graft::kBFloat16,
-                      {panels, depth.known() ? graft::Dim(shape.groups) : graft::Dim(), width});
+    const graft::Dim groups = depth.known() ? graft::Dim(shape.groups) : graft::Dim();
+    context.SetOutput(1, graft::kBFloat16, {panels, groups, width});
+    if (asymmetric_) context.SetOutput(2, graft::kInt8, {panels, groups, width});
   }
 
   uint64_t Workspace(const graft::WorkspaceContext&) const { return 0; }
@@ -397,14 +408,18 @@ class PackPanels {
     const graft::MutableTensor scales = context.outputs[1];
     graft::Require(scales.present() || !linear::IsInteger(type_),
                    "PackPanels: panels of integers need the output scales");
+    const graft::MutableTensor zeros = context.outputs[2];
+    graft::Require(zeros.present() == asymmetric_, "PackPanels: the output zero_points is ",
+                   asymmetric_ ? "needed where asymmetric is 1" : "there where asymmetric is 0");
     linear::Quantize(type_, data, depth, columns, transposed_, group_, context.outputs[0].raw(),
                      scales.present() ? static_cast<uint16_t*>(scales.raw()) : nullptr,
-                     RunnerOf(context));
+                     zeros.present() ? zeros.data<int8_t>() : nullptr, RunnerOf(context));
   }
 
  private:
   bool transposed_;
   int64_t group_;
+  bool asymmetric_;
   linear::WeightType type_;
 };
 

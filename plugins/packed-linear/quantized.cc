@@ -23,6 +23,7 @@ struct QuantizeCall {
   int64_t group;
   char* panels;
   char* scales;
+  int8_t* zeros;  // or none: symmetric
 };
 
 float FromBFloat16(uint16_t bits) {
@@ -46,9 +47,10 @@ float Round(float v) {
   return (v + kShift) - kShift;
 }
 
-// What is tried: a scale a column, and the squared error that it leaves.
+// What is tried: a scale and a zero point a column, and the squared error that they leave.
 struct Trial {
   float scale[kPanelColumns];
+  float zero[kPanelColumns] = {};
   float error[kPanelColumns];
 };
 
@@ -59,6 +61,9 @@ struct Range {
 
 float Clamp(float v, Range range) { return std::min(std::max(v, range.least), range.most); }
 
+// The range of q less its zero point.
+Range Beside(Range range, float zero) { return {range.least - zero, range.most - zero}; }
+
 void Inverse(const float* scale, float* inverse) {
   for (int64_t i = 0; i < kPanelColumns; ++i) inverse[i] = scale[i] == 0 ? 0 : 1 / scale[i];
 }
@@ -68,7 +73,8 @@ void Measure(const Lines& w, int64_t depth, Range range, Trial* trial) {
   Inverse(trial->scale, inverse);
   for (int64_t k = 0; k < depth; ++k) {
     for (int64_t i = 0; i < kPanelColumns; ++i) {
-      const float off = w[k][i] - Clamp(Round(w[k][i] * inverse[i]), range) * trial->scale[i];
+      const float q = Clamp(Round(w[k][i] * inverse[i]), Beside(range, trial->zero[i]));
+      const float off = w[k][i] - q * trial->scale[i];
       error[i] += off * off;
     }
   }
@@ -76,18 +82,18 @@ void Measure(const Lines& w, int64_t depth, Range range, Trial* trial) {
 }
 
 // Replaces scales by those that are best for the integers that they lead to (least squares).
-void Refine(const Lines& w, int64_t depth, Range range, float* scale) {
+void Refine(const Lines& w, int64_t depth, Range range, Trial* trial) {
   float inverse[kPanelColumns], both[kPanelColumns] = {}, square[kPanelColumns] = {};
-  Inverse(scale, inverse);
+  Inverse(trial->scale, inverse);
   for (int64_t k = 0; k < depth; ++k) {
     for (int64_t i = 0; i < kPanelColumns; ++i) {
-      const float q = Clamp(Round(w[k][i] * inverse[i]), range);
+      const float q = Clamp(Round(w[k][i] * inverse[i]), Beside(range, trial->zero[i]));
       both[i] += q * w[k][i];
       square[i] += q * q;
     }
   }
   for (int64_t i = 0; i < kPanelColumns; ++i) {
-    if (square[i] > 0) scale[i] = both[i] / square[i];
+    if (square[i] > 0) trial->scale[i] = both[i] / square[i];
   }
 }
 
@@ -98,48 +104,106 @@ void RoundScales(float* scale) {
 
 void TakeBetter(const Trial& trial, Trial* best) {
   for (int64_t i = 0; i < kPanelColumns; ++i) {
-    if (!(trial.error[i] < best->error[i])) continue;
+    const bool none = best->error[i] != best->error[i];
+    if (!none && !(trial.error[i] < best->error[i])) continue;
     best->error[i] = trial.error[i];
     best->scale[i] = trial.scale[i];
+    best->zero[i] = trial.zero[i];
   }
 }
 
-// The two bfloat16 around the scale that takes the greatest number to 127.
-void ChooseInt8(const Lines& w, int64_t depth, const float* most, float* scale) {
-  constexpr Range kRange = {-127, 127};
-  Trial best, trial;
-  for (int64_t i = 0; i < kPanelColumns; ++i) {
-    const float exact = std::abs(most[i]) / 127;
-    uint32_t bits;
-    std::memcpy(&bits, &exact, sizeof bits);
-    trial.scale[i] = FromBFloat16(static_cast<uint16_t>(bits >> 16));
-    best.scale[i] = FromBFloat16(static_cast<uint16_t>((bits + 0xffff) >> 16));
+// Puts the two bfloat16 around a trial's scales, which are positive, to the test.
+void TakeBetterOfTwo(const Lines& w, int64_t depth, Range range, const Trial& exact, Trial* best) {
+  for (const uint32_t up : {0xffffu, 0u}) {
+    Trial trial = exact;
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, &exact.scale[i], sizeof bits);
+      trial.scale[i] = FromBFloat16(static_cast<uint16_t>((bits + up) >> 16));
+    }
+    Measure(w, depth, range, &trial);
+    TakeBetter(trial, best);
   }
-  Measure(w, depth, kRange, &best);
-  Measure(w, depth, kRange, &trial);
-  TakeBetter(trial, &best);
-  std::copy(best.scale, best.scale + kPanelColumns, scale);
+}
+
+// No trial yet, which any is better than, whatever its error.
+Trial None() {
+  Trial none;
+  std::fill(none.scale, none.scale + kPanelColumns, 0.0f);
+  std::fill(none.error, none.error + kPanelColumns, std::numeric_limits<float>::quiet_NaN());
+  return none;
+}
+
+// The two bfloat16 around the scale that takes the greatest number to 127.
+Trial ChooseInt8(const Lines& w, int64_t depth, const float* most) {
+  Trial exact, best = None();
+  for (int64_t i = 0; i < kPanelColumns; ++i) exact.scale[i] = std::abs(most[i]) / 127;
+  TakeBetterOfTwo(w, depth, {-127, 127}, exact, &best);
+  return best;
 }
 
 // Scales that take the greatest number to -8, or a little beyond or before it, or to 7, each then
 // refined.
-void ChooseInt4(const Lines& w, int64_t depth, const float* most, float* scale) {
+Trial ChooseInt4(const Lines& w, int64_t depth, const float* most) {
   constexpr Range kRange = {-8, 7};
   constexpr float kTargets[] = {-8.0f, -7.0f, -7.5f, -8.6f, -9.2f, 6.4f, 7.0f, 7.8f};
-  Trial best, trial;
+  Trial best = None(), trial;
   for (const float target : kTargets) {
     for (int64_t i = 0; i < kPanelColumns; ++i) trial.scale[i] = most[i] / target;
     if (target == kTargets[0]) {
-      best = trial;
-      RoundScales(best.scale);
-      Measure(w, depth, kRange, &best);
+      Trial first = trial;
+      RoundScales(first.scale);
+      Measure(w, depth, kRange, &first);
+      TakeBetter(first, &best);
     }
-    Refine(w, depth, kRange, trial.scale);
+    Refine(w, depth, kRange, &trial);
     RoundScales(trial.scale);
     Measure(w, depth, kRange, &trial);
     TakeBetter(trial, &best);
   }
-  std::copy(best.scale, best.scale + kPanelColumns, scale);
+  return best;
+}
+
+// Zero points that put the least and the greatest number of a group, and 0, within the range, and
+// those beside them; for four bits each with scales that clip nothing, or a little. What is
+// symmetric stays where it is better.
+void ChooseZeros(WeightType type, const Lines& w, int64_t depth, Trial* best) {
+  const bool eight = type == WeightType::kInt8;
+  const Range range = eight ? Range{-128, 127} : Range{-8, 7};
+  const float steps = range.most - range.least;
+  float low[kPanelColumns] = {}, high[kPanelColumns] = {}, ideal[kPanelColumns];
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      low[i] = std::min(low[i], w[k][i]);
+      high[i] = std::max(high[i], w[k][i]);
+    }
+  }
+  for (int64_t i = 0; i < kPanelColumns; ++i) {
+    const float step = high[i] / steps - low[i] / steps;  // high - low may be no number
+    ideal[i] = step > 0 ? Round(range.least - low[i] / step) : 0;
+  }
+  for (const float beside : {0.0f, -1.0f, 1.0f}) {
+    Trial exact;
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      exact.zero[i] = Clamp(ideal[i] + beside, range);
+      const Range rest = Beside(range, exact.zero[i]);
+      const float down = rest.least < 0 ? low[i] / rest.least : 0;
+      const float up = rest.most > 0 ? high[i] / rest.most : 0;
+      exact.scale[i] = std::max(down, up);
+    }
+    if (eight) {
+      TakeBetterOfTwo(w, depth, range, exact, best);
+      continue;
+    }
+    for (const float share : {1.0f, 0.93f, 0.86f}) {
+      Trial trial = exact;
+      for (float& scale : trial.scale) scale *= share;
+      Refine(w, depth, range, &trial);
+      RoundScales(trial.scale);
+      Measure(w, depth, range, &trial);
+      TakeBetter(trial, best);
+    }
+  }
 }
 
 // Reads a group of a panel; what is beyond W becomes zeros.
@@ -178,11 +242,13 @@ void FindMost(const Lines& w, int64_t depth, float* most) {
 }
 
 // Writes the integers of one group, from position `begin` of a panel on, of `count` positions.
-void Write(WeightType type, const Lines& w, const float* scale, int64_t begin, int64_t count,
-           char* panel) {
+void Write(WeightType type, const Lines& w, const Trial& chosen, bool zeros, int64_t begin,
+           int64_t count, char* panel) {
   float inverse[kPanelColumns];
-  Inverse(scale, inverse);
-  const Range range = type == WeightType::kInt8 ? Range{-127, 127} : Range{-8, 7};
+  Inverse(chosen.scale, inverse);
+  const Range range = type == WeightType::kInt4 ? Range{-8, 7}
+                      : zeros                   ? Range{-128, 127}
+                                                : Range{-127, 127};
   for (int64_t i = 0; i < kPanelColumns; ++i) {
     if (!(std::abs(inverse[i]) <= std::numeric_limits<float>::max())) inverse[i] = 0;
   }
@@ -190,7 +256,9 @@ void Write(WeightType type, const Lines& w, const float* scale, int64_t begin, i
     const int64_t k = begin + j;
     for (int64_t i = 0; i < kPanelColumns; ++i) {
       const float number = inverse[i] == 0 ? 0 : w[j][i];  // not 0 times infinity
-      const auto q = static_cast<int>(Clamp(Round(number * inverse[i]), range));
+      const float zero = chosen.zero[i];
+      const auto q =
+          static_cast<int>(Clamp(Round(number * inverse[i]), Beside(range, zero)) + zero);
       if (type == WeightType::kInt8) {
         panel[k / 4 * 64 + i * 4 + k % 4] = static_cast<char>(q);
         continue;
@@ -210,20 +278,22 @@ void QuantizePanel(const QuantizeCall& call, int64_t panel) {
   for (int64_t g = 0; g < shape.groups; ++g) {
     const int64_t k = g * call.group, depth = std::min(call.group, call.depth - k);
     Gather(call, first, k, depth, &w);
-    float most[kPanelColumns], scale[kPanelColumns];
+    float most[kPanelColumns];
     FindMost(w, depth, most);
-    if (call.type == WeightType::kInt8) {
-      ChooseInt8(w, depth, most, scale);
-    } else {
-      ChooseInt4(w, depth, most, scale);
-    }
+    Trial chosen =
+        call.type == WeightType::kInt8 ? ChooseInt8(w, depth, most) : ChooseInt4(w, depth, most);
+    if (call.zeros != nullptr) ChooseZeros(call.type, w, depth, &chosen);
     for (int64_t i = 0; i < kPanelColumns; ++i) {
-      if (most[i] != most[i] || most[i] == 0) scale[i] = most[i];
+      if (most[i] == most[i] && most[i] != 0) continue;
+      chosen.scale[i] = most[i];
+      chosen.zero[i] = 0;
     }
-    Write(call.type, w, scale, k, RoundUp(depth, kChunk), to);
+    Write(call.type, w, chosen, call.zeros != nullptr, k, RoundUp(depth, kChunk), to);
+    const int64_t at = (panel * shape.groups + g) * kPanelColumns;
     for (int64_t i = 0; i < kPanelColumns; ++i) {
-      const uint16_t bits = ToBFloat16(scale[i]);
-      std::memcpy(call.scales + ((panel * shape.groups + g) * kPanelColumns + i) * 2, &bits, 2);
+      const uint16_t bits = ToBFloat16(chosen.scale[i]);
+      std::memcpy(call.scales + (at + i) * 2, &bits, 2);
+      if (call.zeros != nullptr) call.zeros[at + i] = static_cast<int8_t>(chosen.zero[i]);
     }
   }
 }
@@ -271,7 +341,7 @@ size_t PackedBytes(WeightType type, int64_t depth, int64_t columns) {
 }
 
 void Quantize(WeightType type, const float* weight, int64_t depth, int64_t columns, bool transposed,
-              int64_t group, void* panels, uint16_t* scales, const Runner& runner) {
+              int64_t group, void* panels, uint16_t* scales, int8_t* zeros, const Runner& runner) {
   if (depth == 0 || columns == 0) return;
   QuantizeCall call{type,
                     weight,
@@ -280,7 +350,8 @@ void Quantize(WeightType type, const float* weight, int64_t depth, int64_t colum
                     transposed,
                     group,
                     static_cast<char*>(panels),
-                    reinterpret_cast<char*>(scales)};
+                    reinterpret_cast<char*>(scales),
+                    zeros};
   const int64_t tasks = DivideUp(columns, kPanelColumns);
   if (runner.parallel_for == nullptr) {
     for (int64_t task = 0; task < tasks; ++task) QuantizeOne(&call, task);

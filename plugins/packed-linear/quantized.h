@@ -12,9 +12,9 @@
 //             where k % 8 < 4. q in -8 .. 7
 //   bfloat16  [P][K][16], as in float32
 //
-// scales are bfloat16 [P][K / group, rounded up][16]. Integers that somebody else made may have
-// scales of float32, and zero points, int8 laid out as scales are: a value is then (q - zero) times
-// the scale. q and zero of int8 are -128 .. 127 there, zeros of int4 -8 .. 7.
+// scales are bfloat16 [P][K / group, rounded up][16]. There may be zero points, int8 laid out as
+// scales are: a value is then (q - zero) times the scale. q and zero of int8 are -128 .. 127 there,
+// zeros of int4 -8 .. 7. Integers that somebody else made may have scales of float32.
 #ifndef GRAFT_PLUGINS_PACKED_LINEAR_QUANTIZED_H_
 #define GRAFT_PLUGINS_PACKED_LINEAR_QUANTIZED_H_
 
@@ -52,10 +52,11 @@ constexpr bool IsInteger(WeightType type) {
 // Rounds W, [K, N] or [N, K] when transposed, compact, any alignment, to `type`, which is not
 // float32. Scales are those with the least squared error among a few; int8 alone never clips by
 // more than half a step. A group of a column with a number that is not finite has the scale NaN:
-// all that is multiplied with it is NaN. bfloat16 rounds to nearest, ties to even, and takes no
-// scales.
+// all that is multiplied with it is NaN. With `zeros`, which may be null, each group has a zero
+// point too, 0 where that leaves the smaller error. bfloat16 rounds to nearest, ties to even, and
+// takes neither scales nor zeros.
 void Quantize(WeightType type, const float* weight, int64_t depth, int64_t columns, bool transposed,
-              int64_t group, void* panels, uint16_t* scales, const Runner& runner);
+              int64_t group, void* panels, uint16_t* scales, int8_t* zeros, const Runner& runner);
 
 // Bytes of a scale of a problem.
 constexpr int64_t ScaleBytes(const Problem& problem) { return problem.wide_scales ? 4 : 2; }

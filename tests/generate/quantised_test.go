@@ -18,10 +18,10 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestQuantisedFolders: of models that others quantised, the engine generates the tokens that ONNX Runtime generates of the same files, and
+// TestQuantizedFolders: of models that others quantised, the engine generates the tokens that ONNX Runtime generates of the same files, and
 // multiplies with the integers that the files hold. Where rows are rounded to eight bits as a model runs, the last bit of a number decides
 // between two integers, and a token may differ once in a while.
-func TestQuantisedFolders(t *testing.T) {
+func TestQuantizedFolders(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)
@@ -131,10 +131,10 @@ func generated(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 	return list
 }
 
-// TestQuantisedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of a text:
+// TestQuantizedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of a text:
 // GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise. All are to be equal, unless
 // GRAFT_TEST_DIFFER says how many of a hundred may differ, of a model that rounds rows as it runs.
-func TestQuantisedFolderOfACaller(t *testing.T) {
+func TestQuantizedFolderOfACaller(t *testing.T) {
 	folder, path := os.Getenv("GRAFT_TEST_FOLDER"), os.Getenv("GRAFT_TEST_TEXT")
 	if folder == "" || path == "" {
 		t.Skip("GRAFT_TEST_FOLDER and GRAFT_TEST_TEXT name a model folder and a text")

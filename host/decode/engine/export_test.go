@@ -32,7 +32,7 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	scale, err := quantizes(p)
+	at, err := quantizes(p, o.Weights)
 	if err != nil {
 		return nil, err
 	}
@@ -42,22 +42,22 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 		if as == prepare.Float32Weights {
 			continue
 		}
-		q := &quantizable{matrix: w, as: as, attributes: PanelAttributes(as, o.Weights.GroupSize())}
+		q := quantizableOf(w, as, o.Weights)
 		if err := q.infer(p); err != nil {
 			return nil, err
 		}
-		if q.packed, err = tensor.New(q.packed.DType, q.packed.Shape...); err != nil {
-			return nil, err
-		}
-		if q.scales != nil {
-			if q.scales, err = tensor.New(q.scales.DType, q.scales.Shape...); err != nil {
+		for _, t := range []**tensor.Tensor{&q.packed, &q.scales, &q.zeros} {
+			if *t == nil {
+				continue
+			}
+			if *t, err = tensor.New((*t).DType, (*t).Shape...); err != nil {
 				return nil, err
 			}
 		}
 		if err := q.pack(of.Model, p, make([]byte, w.bytes()), q.tensors(), q.attributes, 1); err != nil {
 			return nil, err
 		}
-		y, err := multiply(p, w, q.packed, q.scales, scale)
+		y, err := multiply(p, q, at)
 		if err != nil {
 			return nil, err
 		}
@@ -75,16 +75,16 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 	return found, nil
 }
 
-// multiply gives the unit matrix times a weight. Scales are nil for bfloat16.
-func multiply(p *plugin.Plugin, w *matrix, packed, scales *tensor.Tensor, scale int) ([]float32, error) {
+// multiply gives the unit matrix times a weight.
+func multiply(p *plugin.Plugin, w *quantizable, at integerInputs) ([]float32, error) {
 	unit := make([]float32, w.depth*w.depth)
 	for i := range w.depth {
 		unit[i*w.depth+i] = 1
 	}
 	y := make([]float32, w.depth*w.columns)
-	in := make([]*tensor.Tensor, scale+1)
+	in := make([]*tensor.Tensor, max(at.scale, at.zero)+1)
 	in[0] = &tensor.Tensor{DType: tensor.Float32, Shape: []int64{w.depth, w.depth}, Data: unsafe.Pointer(&unit[0])}
-	in[weightOperand], in[scale] = packed, scales
+	in[weightOperand], in[at.scale], in[at.zero] = w.packed, w.scales, w.zeros
 	out := []*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{w.depth, w.columns}, Data: unsafe.Pointer(&y[0])}}
 	k, err := p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: w.columns}, {Name: activationsAttribute, Value: "float32"}}, nil, tensor.CPU)
 	if err != nil {

@@ -18,9 +18,6 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// zeroInput is where the operator that multiplies takes zero points.
-const zeroInput = "weight_zero_point"
-
 // roundsRows is the accuracy level of a MatMulNBits that rounds what it multiplies with to eight bits.
 const roundsRows = 4
 
@@ -131,12 +128,7 @@ func (p *panels) lay(of *prepare.Graph, x *exportedIntegers, take func(int64, te
 			x.read(in)
 			continue
 		}
-		for _, n := range x.nodes {
-			for len(n.In) <= at {
-				n.In = append(n.In, nil)
-			}
-			n.SetInput(at, in)
-		}
+		x.takes(at, in)
 	}
 	for _, n := range x.nodes {
 		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(activations)))

@@ -21,6 +21,7 @@ func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 	l, set := open(t)
 	for _, c := range []struct{ model, weights string }{
 		{"gpt2", "int8"}, {"bart", "int4"}, {"bart", "int8,group=128"}, {"llama", "int4,logits=int4,group=64"}, {"t5", "int8"}, {"whisper", "int4,logits=float32"},
+		{"gpt2", "int4,zero-points=true"}, {"bart", "int8,zero-points=true,group=128"}, {"llama", "int4,logits=int4,group=64,zero-points=true"},
 	} {
 		if testing.Short() && c.model != "gpt2" && c.weights != "int4" {
 			continue
@@ -117,6 +118,18 @@ func integersOf(t *testing.T, path string) map[string]func(transposed bool) []fl
 		}
 		depth, columns, group, bits := of["K"], of["N"], of["block_size"], of["bits"]
 		groups := (depth + group - 1) / group
+		zero := func(column, g int64) int { return 1 << (bits - 1) }
+		if len(n.Input) > 3 {
+			z, err := m.Data(constants[n.Input[3]])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bits == 4 {
+				zero = func(column, g int64) int { return int(z[column*((groups+1)/2)+g/2]) >> (g % 2 * 4) & 15 }
+			} else {
+				zero = func(column, g int64) int { return int(z[column*groups+g]) }
+			}
+		}
 		found[n.Input[1][:len(n.Input[1])-len("_quantized")]] = func(transposed bool) []float32 {
 			out := make([]float32, depth*columns)
 			for column := range columns {
@@ -124,11 +137,9 @@ func integersOf(t *testing.T, path string) map[string]func(transposed bool) []fl
 					at := column*groups*group + k
 					stands := int(q[at*bits/8])
 					if bits == 4 {
-						stands = stands>>(at%2*4)&15 - 8
-					} else {
-						stands -= 128
+						stands = stands >> (at % 2 * 4) & 15
 					}
-					x := float32(stands) * math.Float32frombits(binary.LittleEndian.Uint32(s[4*(column*groups+k/group):]))
+					x := float32(stands-zero(column, k/group)) * math.Float32frombits(binary.LittleEndian.Uint32(s[4*(column*groups+k/group):]))
 					if transposed {
 						out[column*depth+k] = x
 					} else {

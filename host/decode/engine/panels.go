@@ -221,6 +221,16 @@ func (m *matrix) read(in *graph.Value) {
 	}
 }
 
+// takes gives the linear layers of a weight one more input.
+func (m *matrix) takes(at int, in *graph.Value) {
+	for _, n := range m.nodes {
+		for len(n.In) <= at {
+			n.In = append(n.In, nil)
+		}
+		n.SetInput(at, in)
+	}
+}
+
 // matrices are the constant weights of a graph's linear layers.
 func matrices(g *graph.Graph) []*matrix {
 	type key struct {

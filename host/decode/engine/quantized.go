@@ -30,7 +30,9 @@ import (
 const (
 	typeAttribute        = "type"
 	groupAttribute       = "group"
+	asymmetricAttribute  = "asymmetric"
 	scaleInput           = "weight_scale"
+	zeroInput            = "weight_zero_point"
 	activationsAttribute = "activations"
 )
 
@@ -39,8 +41,10 @@ type quantizable struct {
 	*matrix
 	as         prepare.WeightType
 	attributes []manifest.Attribute
+	asymmetric bool
 	packed     *tensor.Tensor // integers or bfloat16, in the plugin's layout
 	scales     *tensor.Tensor // of integers; nil for bfloat16
+	zeros      *tensor.Tensor // zero points of integers; nil where these are symmetric
 }
 
 // quantize stores those of a graph's weights in fewer bits that are to be, and lets their linear layers read them. It
@@ -50,7 +54,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	if err != nil {
 		return nil, err
 	}
-	scale, err := quantizes(by)
+	at, err := quantizes(by, o.Weights)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +66,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 			plain = append(plain, w)
 			continue
 		}
-		q := &quantizable{matrix: w, as: as, attributes: PanelAttributes(as, o.Weights.GroupSize())}
+		q := quantizableOf(w, as, o.Weights)
 		if why := q.infer(by); why != nil {
 			p.refused[w.value] = fmt.Sprintf("refused by %s: %s", by.Manifest.Name, reasonOf(why))
 			plain = append(plain, w)
@@ -78,7 +82,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	}
 	counts := map[prepare.WeightType]*LinearWeights{}
 	for _, q := range chosen {
-		if err := q.stand(p, of.Graph, scale, o); err != nil {
+		if err := q.stand(p, of.Graph, at, o); err != nil {
 			return nil, err
 		}
 		if counts[q.as] == nil {
@@ -93,33 +97,56 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	return plain, nil
 }
 
-// Quantizes is an error of a plugin that stores weights as float32 alone.
-func Quantizes(p *plugin.Plugin) error {
-	_, err := quantizes(p)
+// quantizableOf is a weight of a type.
+func quantizableOf(m *matrix, as prepare.WeightType, w prepare.Weights) *quantizable {
+	return &quantizable{matrix: m, as: as, attributes: PanelAttributes(as, w), asymmetric: w.Asymmetric(as)}
+}
+
+// Quantizes is an error of a plugin that stores weights as float32 alone, or that has no zero points where weights are to have them.
+func Quantizes(p *plugin.Plugin, w prepare.Weights) error {
+	_, err := quantizes(p, w)
 	return err
 }
 
-// quantizes says where a plugin's operator takes scales; a plugin that knows float32 alone is an error.
-func quantizes(p *plugin.Plugin) (scale int, err error) {
+// integerInputs is where an operator that multiplies takes scales and zero points.
+type integerInputs struct{ scale, zero int }
+
+// quantizes says where a plugin's operator takes scales and, where weights are to have them, zero points; a plugin that knows float32 alone is an error.
+func quantizes(p *plugin.Plugin, w prepare.Weights) (at integerInputs, err error) {
 	lays, _, laysOut := p.Info.Operator(defaults.Panels.Name)
 	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
-	scale = -1
-	if ok {
-		scale = slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == scaleInput })
+	input := func(name string) int {
+		if !ok {
+			return -1
+		}
+		return slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == name })
 	}
-	if scale < 0 || !laysOut || !slices.ContainsFunc(lays.Attributes, func(a signature.Attribute) bool { return a.Name == typeAttribute }) {
-		return 0, refusal.Incompatible(p.Path, fmt.Sprintf("%s %s, whose operators take weights of float32 alone", p.Manifest.Name, p.Manifest.Version),
-			"a version that stores weights as integers", "install a newer "+p.Manifest.Name)
+	attribute := func(name string) bool {
+		return laysOut && slices.ContainsFunc(lays.Attributes, func(a signature.Attribute) bool { return a.Name == name })
 	}
-	return scale, nil
+	at = integerInputs{scale: input(scaleInput), zero: input(zeroInput)}
+	found, needed := "", ""
+	switch {
+	case at.scale < 0 || !attribute(typeAttribute):
+		found, needed = "whose operators take weights of float32 alone", "a version that stores weights as integers"
+	case w.ZeroPoints == prepare.WithZeroPoints && (at.zero < 0 || !attribute(asymmetricAttribute)):
+		found, needed = "whose integers have no zero points", "a version that stores zero points"
+	default:
+		return at, nil
+	}
+	return at, refusal.Incompatible(p.Path, fmt.Sprintf("%s %s, %s", p.Manifest.Name, p.Manifest.Version, found), needed, "install a newer "+p.Manifest.Name)
 }
 
 // PanelAttributes are those of the operator that lays weights of a type out in panels.
-func PanelAttributes(as prepare.WeightType, group int64) []manifest.Attribute {
+func PanelAttributes(as prepare.WeightType, w prepare.Weights) []manifest.Attribute {
 	if as == prepare.BFloat16Weights {
 		return []manifest.Attribute{{Name: typeAttribute, Value: "bfloat16"}}
 	}
-	return []manifest.Attribute{{Name: typeAttribute, Value: string(as)}, {Name: groupAttribute, Value: group}}
+	list := []manifest.Attribute{{Name: typeAttribute, Value: string(as)}, {Name: groupAttribute, Value: w.GroupSize()}}
+	if w.Asymmetric(as) {
+		list = append(list, manifest.Attribute{Name: asymmetricAttribute, Value: int64(1)})
+	}
+	return list
 }
 
 // size is the bytes that the weight takes, scales included.
@@ -130,12 +157,15 @@ func (q *quantizable) size() (n int64) {
 	return n
 }
 
-// tensors are the packed weight and, of integers, its scales.
+// tensors are the packed weight and, of integers, its scales and zero points.
 func (q *quantizable) tensors() []*tensor.Tensor {
-	if q.scales == nil {
-		return []*tensor.Tensor{q.packed}
+	list := []*tensor.Tensor{q.packed}
+	for _, t := range []*tensor.Tensor{q.scales, q.zeros} {
+		if t != nil {
+			list = append(list, t)
+		}
 	}
-	return []*tensor.Tensor{q.packed, q.scales}
+	return list
 }
 
 // infer asks the plugin for types and shapes.
@@ -145,11 +175,17 @@ func (q *quantizable) infer(p *plugin.Plugin) error {
 		return err
 	}
 	defer k.Destroy()
-	out, err := k.Infer([]*tensor.Tensor{in}, []bool{true, q.as.Integers()})
+	wanted := []bool{true, q.as.Integers()}
+	if q.asymmetric { // an older plugin knows no such output
+		wanted = append(wanted, true)
+	}
+	out, err := k.Infer([]*tensor.Tensor{in}, wanted)
 	if err != nil {
 		return err
 	}
-	q.packed, q.scales = out[0], out[1]
+	for i, to := range []**tensor.Tensor{&q.packed, &q.scales, &q.zeros}[:len(out)] {
+		*to = out[i]
+	}
 	for _, t := range q.tensors() {
 		if n, err := tensor.Elements(t.Shape); err != nil || n == 0 {
 			return fmt.Errorf("its shape is %v", t.Shape)
@@ -173,11 +209,10 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable
 	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
 	for i, q := range list {
 		weights = append(weights, q.matrix)
-		tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i), DType: q.packed.DType, Shape: q.packed.Shape})
-		if q.scales != nil {
-			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, " scales"), DType: q.scales.DType, Shape: q.scales.Shape})
+		for k, t := range q.tensors() {
+			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, []string{"", " scales", " zero points"}[k]), DType: t.DType, Shape: t.Shape})
 		}
-		parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed))
+		parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed), strconv.FormatBool(q.asymmetric))
 	}
 	size := int64(0)
 	for _, t := range tensors {
@@ -219,12 +254,12 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable
 
 // lie has the weight's tensors lie where the first of a list do, and gives the others.
 func (q *quantizable) lie(in []fold.Tensor) (rest []fold.Tensor) {
-	q.packed = over(in[0])
-	if q.scales == nil {
-		return in[1:]
+	for _, t := range []**tensor.Tensor{&q.packed, &q.scales, &q.zeros} {
+		if *t != nil {
+			*t, in = over(in[0]), in[1:]
+		}
 	}
-	q.scales = over(in[1])
-	return in[2:]
+	return in
 }
 
 // over is a tensor over a stored one's data.
@@ -278,7 +313,7 @@ func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, er
 }
 
 // stand lets the linear layers of a weight multiply with what is stored.
-func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) error {
+func (q *quantizable) stand(p *panels, g *graph.Graph, at integerInputs, o Options) error {
 	in, err := p.input(o.Library, g, "graft.panels."+q.value.Name, q.packed)
 	if err != nil {
 		return err
@@ -292,11 +327,15 @@ func (q *quantizable) stand(p *panels, g *graph.Graph, scale int, o Options) err
 		return err
 	}
 	q.read(in)
-	for _, n := range q.nodes {
-		for len(n.In) <= scale {
-			n.In = append(n.In, nil)
+	q.takes(at.scale, scales)
+	if q.zeros != nil {
+		zeros, err := p.input(o.Library, g, "graft.zeros."+q.value.Name, q.zeros)
+		if err != nil {
+			return err
 		}
-		n.SetInput(scale, scales)
+		q.takes(at.zero, zeros)
+	}
+	for _, n := range q.nodes {
 		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(cmp.Or(o.Weights.Activations, prepare.Int8Activations))))
 	}
 	return nil

@@ -123,9 +123,9 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 		equal   int     // rows of 5 whose best token these leave, at least
 		weights []string
 	}{
-		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32", "bf16", "bf16,logits=int4"}},
-		{"bart", 0.4, 1, []string{"int8", "int4"}},
-		{"llama", 0.06, 4, []string{"int8", "int4,group=64", "bf16"}},
+		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32", "bf16", "bf16,logits=int4", "int8,zero-points=true"}},
+		{"bart", 0.4, 1, []string{"int8", "int4", "int4,zero-points=true,group=64"}},
+		{"llama", 0.06, 4, []string{"int8", "int4,group=64", "int4,logits=int4,zero-points=true", "bf16"}},
 		{"t5", 0.2, 3, []string{"int8", "int4"}},
 		{"whisper", 0.8, 0, []string{"int8", "int4"}},
 	} {
@@ -490,13 +490,23 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Quantizes(p); err != nil {
+	symmetric, zeros := prepare.Weights{Layers: prepare.Int4Weights}, prepare.Weights{Layers: prepare.Int4Weights, ZeroPoints: prepare.WithZeroPoints}
+	if err := engine.Quantizes(p, zeros); err != nil {
 		t.Error(err)
 	}
 	for _, part := range []string{"weight_scale", "type"} {
 		without := older(p, part)
-		if err := engine.Quantizes(without); !isIncompatible(err) || !strings.Contains(err.Error(), "take weights of float32 alone") {
+		if err := engine.Quantizes(without, symmetric); !isIncompatible(err) || !strings.Contains(err.Error(), "take weights of float32 alone") {
 			t.Errorf("a plugin without %s: %v; want one that says that its operators take float32 alone", part, err)
+		}
+	}
+	for _, part := range []string{"weight_zero_point", "asymmetric"} {
+		without := older(p, part)
+		if err := engine.Quantizes(without, symmetric); err != nil {
+			t.Errorf("a plugin without %s, for integers without zero points: %v", part, err)
+		}
+		if err := engine.Quantizes(without, zeros); !isIncompatible(err) || !strings.Contains(err.Error(), "whose integers have no zero points") {
+			t.Errorf("a plugin without %s: %v; want one that says that its integers have no zero points", part, err)
 		}
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
+// WithoutPast makes a merged decoder the one that reads no past. A model that is not merged stays as it is.
+func WithoutPast(p *onnx.Model) error { return takeBranch(p, false) }
+
 // takeBranch makes a merged decoder one of its two: the branch that reads a past,
 // or the one that does not. A model that is not merged stays as it is.
 func takeBranch(p *onnx.Model, past bool) error {

@@ -32,6 +32,16 @@ const (
 	Float32Activations Activations = "float32"
 )
 
+// ZeroPoints says whether integers have zero points: a value is then (q - zero) times the scale, with a zero for each group and column,
+// and otherwise q times the scale.
+type ZeroPoints string
+
+// Integers with and without zero points.
+const (
+	WithZeroPoints    ZeroPoints = "true"
+	WithoutZeroPoints ZeroPoints = "false"
+)
+
 // DefaultGroup is how many weights have one scale where nothing else was asked for.
 const DefaultGroup = 32
 
@@ -43,6 +53,7 @@ type Weights struct {
 	Layers, Logits WeightType
 	Group          int64       // 0: DefaultGroup
 	Activations    Activations // "": Int8Activations
+	ZeroPoints     ZeroPoints  // "": WithoutZeroPoints
 	// Single are the types of single weights, whatever the others say of them; nil for none.
 	Single map[Weight]WeightType
 }
@@ -85,6 +96,9 @@ func (w Weights) any(holds func(WeightType) bool) bool {
 // GroupSize is how many weights have one scale.
 func (w Weights) GroupSize() int64 { return cmp.Or(w.Group, DefaultGroup) }
 
+// Asymmetric says whether weights of a type have zero points.
+func (w Weights) Asymmetric(t WeightType) bool { return t.Integers() && w.ZeroPoints == WithZeroPoints }
+
 // Quantizes says whether any weights are to be stored in fewer bits than they were exported with.
 func (w Weights) Quantizes() bool {
 	return w.any(func(t WeightType) bool { return t != Float32Weights })
@@ -93,7 +107,7 @@ func (w Weights) Quantizes() bool {
 // Integers says whether any weights are to be stored as integers.
 func (w Weights) Integers() bool { return w.any(WeightType.Integers) }
 
-// String is what ParseWeights reads, with all that is not said but for single weights.
+// String is what ParseWeights reads, with all that is not said but for single weights, and zero points where there are any.
 func (w Weights) String() string {
 	switch {
 	case !w.Quantizes():
@@ -101,11 +115,15 @@ func (w Weights) String() string {
 	case !w.Integers():
 		return fmt.Sprintf("%s,logits=%s", w.Of(false), w.Of(true))
 	}
-	return fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), cmp.Or(w.Activations, Int8Activations))
+	text := fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), cmp.Or(w.Activations, Int8Activations))
+	if w.ZeroPoints == WithZeroPoints {
+		text += ",zero-points=true"
+	}
+	return text
 }
 
 // ParseWeights reads what to store weights as: float32, bf16, int8 or int4, and after that, with commas between, logits=TYPE,
-// group=N (32, 64 or 128) and activations=int8 or float32.
+// group=N (32, 64 or 128), activations=int8 or float32, and zero-points=true or false.
 func ParseWeights(text string) (w Weights, err error) {
 	parts := strings.Split(text, ",")
 	if w.Layers, err = weightType(parts[0]); err != nil {
@@ -129,12 +147,16 @@ func ParseWeights(text string) (w Weights, err error) {
 			if w.Activations = Activations(value); w.Activations != Int8Activations && w.Activations != Float32Activations {
 				return w, fmt.Errorf("activations is %q, needed is int8 or float32", value)
 			}
+		case "zero-points":
+			if w.ZeroPoints = ZeroPoints(value); w.ZeroPoints != WithZeroPoints && w.ZeroPoints != WithoutZeroPoints {
+				return w, fmt.Errorf("zero-points is %q, needed is true or false", value)
+			}
 		default:
-			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N or activations=TYPE", part)
+			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N, activations=TYPE or zero-points=true", part)
 		}
 	}
-	if !w.Integers() && (w.Group != 0 || w.Activations != "") {
-		return w, fmt.Errorf("group and activations are of weights that are stored as integers, and none of %s are", text)
+	if !w.Integers() && (w.Group != 0 || w.Activations != "" || w.ZeroPoints != "") {
+		return w, fmt.Errorf("group, activations and zero-points are of weights that are stored as integers, and none of %s are", text)
 	}
 	return w, nil
 }

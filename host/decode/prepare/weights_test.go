@@ -19,6 +19,9 @@ func TestParseWeights(t *testing.T) {
 		{"int4,logits=bf16,group=64", "int4,logits=bf16,group=64,activations=int8"},
 		{"int4,group=128,logits=float32", "int4,logits=float32,group=128,activations=int8"},
 		{"int8,activations=float32", "int8,logits=int8,group=32,activations=float32"},
+		{"int4,zero-points=true", "int4,logits=int8,group=32,activations=int8,zero-points=true"},
+		{"bf16,logits=int8,zero-points=true", "bf16,logits=int8,group=32,activations=int8,zero-points=true"},
+		{"int8,zero-points=false,group=64", "int8,logits=int8,group=64,activations=int8"},
 		{"float32,logits=int8,group=64", "float32,logits=int8,group=64,activations=int8"},
 	} {
 		w, err := prepare.ParseWeights(c.text)
@@ -40,14 +43,18 @@ func TestParseWeights(t *testing.T) {
 		{"int8,group=16", `group is "16", needed is 32, 64 or 128`},
 		{"int8,group=thirty", `group is "thirty"`},
 		{"int8,activations=int4", `activations is "int4", needed is int8 or float32`},
-		{"int8,", `"" is not understood, needed is logits=TYPE, group=N or activations=TYPE`},
+		{"int8,", `"" is not understood, needed is logits=TYPE, group=N, activations=TYPE or zero-points=true`},
+		{"int4,zero-points", `zero-points is "", needed is true or false`},
+		{"int4,zero-points=yes", `zero-points is "yes", needed is true or false`},
+		{"int4,zero-points=true,zero-points=true", "zero-points is named twice"},
+		{"bf16,zero-points=true", "group, activations and zero-points are of weights that are stored as integers"},
 		{"int8,symmetric=true", `"symmetric=true" is not understood`},
 		{"int8,group=32,group=64", "group is named twice"},
-		{"float32,group=64", "group and activations are of weights that are stored as integers"},
-		{"bf16,group=64", "group and activations are of weights that are stored as integers, and none of bf16,group=64 are"},
-		{"bf16,logits=float32,activations=float32", "group and activations are of weights that are stored as integers"},
+		{"float32,group=64", "group, activations and zero-points are of weights that are stored as integers"},
+		{"bf16,group=64", "group, activations and zero-points are of weights that are stored as integers, and none of bf16,group=64 are"},
+		{"bf16,logits=float32,activations=float32", "group, activations and zero-points are of weights that are stored as integers"},
 		{"bfloat16", `"bfloat16" is no type of weights`},
-		{"float32,logits=float32,activations=int8", "group and activations are of weights that are stored as integers"},
+		{"float32,logits=float32,activations=int8", "group, activations and zero-points are of weights that are stored as integers"},
 	} {
 		if w, err := prepare.ParseWeights(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v, %v; want an error that says %s", c.text, w, err, c.says)

@@ -57,7 +57,8 @@ struct Case {
   int threads = 1;
   size_t weight_shift = 0;  // bytes off the alignment of a float
   bool bias = false;
-  bool wide_scales = false, zeros = false;  // of integers that somebody else made
+  bool wide_scales = false;                 // of integers that somebody else made
+  bool zeros = false, other_zeros = false;  // those of Quantize, or of somebody else
   uint64_t seed = 0;
 };
 
@@ -136,8 +137,10 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
     p.weight_scale = reinterpret_cast<const uint16_t*>(scales.data());
     Quantize(p.type, reinterpret_cast<const float*>(weight.data() + c.weight_shift), p.depth,
              p.columns, p.transposed, p.group, panels.data(),
-             reinterpret_cast<uint16_t*>(scales.data()), runner);
-    EXPECT_TRUE(panels.Untouched() && scales.Untouched()) << "a write outside panels or scales";
+             reinterpret_cast<uint16_t*>(scales.data()),
+             c.zeros ? reinterpret_cast<int8_t*>(zeros.data()) : nullptr, runner);
+    EXPECT_TRUE(panels.Untouched() && scales.Untouched() && zeros.Untouched())
+        << "a write outside panels, scales or zero points";
     if (c.wide_scales) {
       for (size_t i = 0; i < scale_count; ++i) {
         const float scale = uniform(random) / 16;
@@ -146,14 +149,14 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
       p.weight_scale = wide_scales.data();
       p.wide_scales = true;
     }
-    if (c.zeros) {
+    if (c.zeros && c.other_zeros) {
       const int most = p.type == WeightType::kInt8 ? 128 : 8;
       for (size_t i = 0; i < scale_count; ++i) {
         zeros.data()[i] =
             static_cast<char>(std::uniform_int_distribution<int>(-most, most - 1)(random));
       }
-      p.weight_zero = reinterpret_cast<const int8_t*>(zeros.data());
     }
+    if (c.zeros) p.weight_zero = reinterpret_cast<const int8_t*>(zeros.data());
     for (size_t i = 0; i < k && check; ++i) {
       for (size_t j = 0; j < n; ++j) {
         w[p.transposed ? j * k + i : i * n + j] =
@@ -342,7 +345,8 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
     p.float_activations = pick(0, 2) == 0;
     c.tuning.no_dots = pick(0, 1) == 0;
     c.wide_scales = IsInteger(p.type) && seed % 3 == 0;
-    c.zeros = IsInteger(p.type) && seed % 7 < 3;
+    c.zeros = IsInteger(p.type) && seed % 7 < 4;
+    c.other_zeros = seed % 7 < 2;
   }
   c.bias = pick(0, 1) == 1;
   c.weight_shift = pick(0, 2) == 0 ? static_cast<size_t>(pick(1, 3)) : 0;

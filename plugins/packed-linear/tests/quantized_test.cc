@@ -32,18 +32,48 @@ struct Panels {
   int64_t depth, columns, group;
   std::vector<uint8_t> bytes;
   std::vector<uint16_t> scales;
+  std::vector<int8_t> zeros;  // of none where symmetric
 
   Panels(WeightType type, const std::vector<float>& w, int64_t depth, int64_t columns,
-         int64_t group)
+         int64_t group, bool asymmetric = false)
       : type(type), depth(depth), columns(columns), group(group) {
     const PackedShape shape = ShapeOf(type, depth, columns, group);
     bytes.assign(PackedBytes(type, depth, columns), 0xff);
     scales.assign(static_cast<size_t>(shape.panels * shape.groups * kPanelColumns), 0xffff);
-    Quantize(type, w.data(), depth, columns, false, group, bytes.data(), scales.data(), Runner());
+    if (asymmetric) zeros.assign(scales.size(), 0x55);
+    Quantize(type, w.data(), depth, columns, false, group, bytes.data(), scales.data(), Zeros(),
+             Runner());
+  }
+
+  int8_t* Zeros() { return zeros.empty() ? nullptr : zeros.data(); }
+
+  void Describe(Problem* problem) const {
+    problem->depth = depth;
+    problem->columns = columns;
+    problem->panels = true;
+    problem->type = type;
+    problem->quantized = bytes.data();
+    problem->weight_scale = scales.data();
+    problem->weight_zero = zeros.empty() ? nullptr : zeros.data();
+    problem->group = group;
   }
 
   float Value(int64_t k, int64_t column) const {
-    return ValueOf(type, bytes.data(), scales.data(), depth, group, k, column);
+    Problem problem;
+    Describe(&problem);
+    return ValueOf(problem, k, column);
+  }
+
+  // The squared error of the values.
+  double Error(const std::vector<float>& w) const {
+    double sum = 0;
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int64_t j = 0; j < columns; ++j) {
+        const double off = double{w[static_cast<size_t>(k * columns + j)]} - Value(k, j);
+        sum += off * off;
+      }
+    }
+    return sum;
   }
 };
 
@@ -58,16 +88,10 @@ std::vector<float> Normals(size_t count, uint64_t seed, float deviation) {
 std::vector<float> Multiply(const Panels& w, const std::vector<float>& x, const Tuning& tuning = {},
                             bool float_activations = false, const Runner& runner = Runner()) {
   Problem p;
-  p.depth = w.depth;
-  p.columns = w.columns;
+  w.Describe(&p);
   p.rows = static_cast<int64_t>(x.size()) / w.depth;
   p.x = x.data();
   p.x_stride = w.depth;
-  p.panels = true;
-  p.type = w.type;
-  p.quantized = w.bytes.data();
-  p.weight_scale = w.scales.data();
-  p.group = w.group;
   p.float_activations = float_activations;
   std::vector<float> y(static_cast<size_t>(p.rows * p.columns), kNaN);
   p.y = y.data();
@@ -180,17 +204,79 @@ TEST(Quantized, ErrorsAreBelowThoseOfBlocksOfTheSameSize) {
   for (const std::vector<float>& w : {normal, heavy}) {
     for (const WeightType type : kIntegerTypes) {
       const Panels panels(type, w, kDepth, kColumns, 32);
-      double sum = 0;
-      for (int64_t k = 0; k < kDepth; ++k) {
-        for (int64_t j = 0; j < kColumns; ++j) {
-          const double off = double{w[static_cast<size_t>(k * kColumns + j)]} - panels.Value(k, j);
-          sum += off * off;
-        }
-      }
+      const double sum = panels.Error(w);
       const bool eight = type == WeightType::kInt8;
       const double block = BlockError(w, kDepth, kColumns, eight);
       RecordProperty(eight ? "int8" : "int4", std::to_string(sum / block));
       EXPECT_LE(sum, block * (eight ? 1.0 : 0.95)) << (eight ? "int8" : "int4");
+    }
+  }
+}
+
+TEST(Quantized, ZeroPointsLieAsTheHeaderSays) {
+  // From 0 to 15, and from -1 to 14, in steps of a half; a column of zeros; one below zero.
+  constexpr int64_t kDepth = 32, kColumns = 18;
+  std::vector<float> w(kDepth * kColumns, 0.0f);
+  for (int64_t k = 0; k < kDepth; ++k) {
+    w[static_cast<size_t>(k * kColumns)] = 0.5f * static_cast<float>(k % 16);
+    w[static_cast<size_t>(k * kColumns + 17)] = 0.5f * static_cast<float>(k % 16 - 1);
+    w[static_cast<size_t>(k * kColumns + 3)] = -0.5f * static_cast<float>(k % 16);
+  }
+  const Panels four(WeightType::kInt4, w, kDepth, kColumns, 32, true);
+  ASSERT_EQ(four.zeros.size(), size_t{2 * 16});
+  EXPECT_EQ(four.scales[0], 0x3f00);  // 0.5
+  EXPECT_EQ(four.zeros[0], -8);
+  EXPECT_EQ(four.zeros[1], 0);
+  EXPECT_EQ(four.zeros[3], 7);
+  EXPECT_EQ(four.zeros[16 + 1], -7);
+  EXPECT_EQ(four.zeros[16 + 2], 0);  // beyond the last column
+  EXPECT_EQ(four.bytes[0], 0x40);    // positions 4 and 0 of column 0
+  EXPECT_EQ(four.bytes[64], 0xc8);   // positions 12 and 8
+  EXPECT_EQ(four.Error(w), 0.0);
+  for (float& v : w) v *= 17;  // 255 steps of a half
+  const Panels eight(WeightType::kInt8, w, kDepth, kColumns, 32, true);
+  EXPECT_EQ(eight.zeros[0], -128);
+  EXPECT_EQ(eight.zeros[3], 127);
+  EXPECT_EQ(eight.scales[0], 0x3f00);
+  EXPECT_EQ(eight.Error(w), 0.0);
+}
+
+TEST(Quantized, ZeroPointsNeverAddToTheError) {
+  constexpr int64_t kDepth = 500, kColumns = 50;
+  const std::vector<float> normal = Normals(kDepth * kColumns, 13, 0.05f);
+  std::vector<float> heavy = normal, moved = normal, above = normal;
+  for (float& v : heavy) v *= std::abs(v) * 20;
+  for (float& v : moved) v += 0.03f;
+  for (float& v : above) v = std::abs(v) + 0.01f;
+  struct {
+    const char* name;
+    const std::vector<float>& w;
+    double four, eight;  // at most this share of the symmetric error
+  } const table[] = {{"normal", normal, 0.97, 0.97},
+                     {"heavy", heavy, 0.9, 0.9},
+                     {"moved", moved, 0.85, 0.85},
+                     {"above", above, 0.4, 0.4}};
+  for (const auto& line : table) {
+    for (const WeightType type : kIntegerTypes) {
+      for (const int64_t group : {32, 128}) {
+        const Panels symmetric(type, line.w, kDepth, kColumns, group);
+        const Panels zeros(type, line.w, kDepth, kColumns, group, true);
+        for (int64_t j = 0; j < kColumns; ++j) {
+          for (int64_t begin = 0; begin < kDepth; begin += group) {
+            double before = 0, after = 0;
+            for (int64_t k = begin; k < std::min(kDepth, begin + group); ++k) {
+              const double exact = line.w[static_cast<size_t>(k * kColumns + j)];
+              before += std::pow(exact - symmetric.Value(k, j), 2);
+              after += std::pow(exact - zeros.Value(k, j), 2);
+            }
+            ASSERT_LE(after, before * 1.00001) << line.name;
+          }
+        }
+        const double share = zeros.Error(line.w) / symmetric.Error(line.w);
+        const bool eight = type == WeightType::kInt8;
+        EXPECT_LE(share, eight ? line.eight : line.four)
+            << line.name << (eight ? ", int8" : ", int4") << " in groups of " << group;
+      }
     }
   }
 }
@@ -292,9 +378,10 @@ TEST(Quantized, NumbersThatAreNotFiniteMakeNaN) {
       for (const float bad : {kNaN, kInfinity, -kInfinity}) {
         std::vector<float> w = Normals(kDepth * kColumns, 7, 1.0f);
         std::vector<float> x = Normals(5 * kDepth, 8, 1.0f);
-        const Panels clean(type, w, kDepth, kColumns, 32);
+        const bool asymmetric = IsInteger(type) && bad > 0;
+        const Panels clean(type, w, kDepth, kColumns, 32, asymmetric);
         w[40 * kColumns + 20] = bad;
-        const Panels panels(type, w, kDepth, kColumns, 32);
+        const Panels panels(type, w, kDepth, kColumns, 32, asymmetric);
         for (const Tuning& tuning : Tunings()) {
           const std::vector<float> before = Multiply(clean, x, tuning, floats);
           const std::vector<float> y = Multiply(panels, x, tuning, floats);
@@ -338,8 +425,8 @@ TEST(Quantized, ExtremeMagnitudes) {
     std::vector<float> wide = w, rows = x;
     for (float& v : wide) v *= line.w;
     for (float& v : rows) v *= line.x;
-    for (const WeightType type : kIntegerTypes) {
-      const Panels panels(type, wide, kDepth, kColumns, 32);
+    for (size_t way = 0; way < 4; ++way) {
+      const Panels panels(kIntegerTypes[way / 2], wide, kDepth, kColumns, 32, way % 2 == 1);
       for (const Tuning& tuning : Tunings()) {
         const std::vector<float> y = Multiply(panels, rows, tuning);
         for (size_t r = 0; r < 3; ++r) {
@@ -381,14 +468,16 @@ TEST(Quantized, TransposedWeightsMakeTheSamePanels) {
   }
   ThreadPool pool(3);
   for (const WeightType type : {WeightType::kInt8, WeightType::kInt4, WeightType::kBFloat16}) {
-    const Panels one(type, w, kDepth, kColumns, 64);
+    const Panels one(type, w, kDepth, kColumns, 64, type == WeightType::kInt4);
     Panels other = one;
     std::fill(other.bytes.begin(), other.bytes.end(), uint8_t{0xff});
     std::fill(other.scales.begin(), other.scales.end(), uint16_t{0xffff});
+    std::fill(other.zeros.begin(), other.zeros.end(), int8_t{0x55});
     Quantize(type, t.data(), kDepth, kColumns, true, 64, other.bytes.data(), other.scales.data(),
-             pool.runner());
+             other.Zeros(), pool.runner());
     EXPECT_EQ(one.bytes, other.bytes);
     EXPECT_EQ(one.scales, other.scales);
+    EXPECT_EQ(one.zeros, other.zeros);
   }
 }
 
