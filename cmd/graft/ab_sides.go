@@ -25,10 +25,12 @@ func sides(b string) ([]string, error) {
 		if part == "" {
 			return nil, misuse("--b "+b+" with an empty name", "names with commas between, as none,flash-decode,auto")
 		}
-		if slices.Contains(list, part) {
-			return nil, misuse("--b "+b+" with "+part+" twice", "each side once")
-		}
 		list = append(list, part)
+	}
+	for i, side := range list { // whole ones: two may begin alike
+		if slices.Contains(list[:i], side) {
+			return nil, misuse("--b "+b+" with "+side+" twice", "each side once")
+		}
 	}
 	if len(list) > comparison.MaxSides {
 		return nil, misuse(fmt.Sprintf("%d sides of --b", len(list)), fmt.Sprintf("at most %d", comparison.MaxSides))

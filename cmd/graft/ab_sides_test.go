@@ -17,6 +17,7 @@ func TestSides(t *testing.T) {
 		{"weights=int8,weights=int4", []string{"weights=int8", "weights=int4"}},
 		{"weights=int4,logits=float32,group=64,auto,keys+weights=int8,activations=float32", []string{"weights=int4,logits=float32,group=64", "auto", "keys+weights=int8,activations=float32"}},
 		{"weights=int4,zero-points=true,weights=int4", []string{"weights=int4,zero-points=true", "weights=int4"}},
+		{"weights=int4,weights=int4,group=64", []string{"weights=int4", "weights=int4,group=64"}},
 		{"auto,logits=int8", []string{"auto", "logits=int8"}}, // the side refuses the name
 		{"weights=int8,keys", []string{"weights=int8", "keys"}},
 		{"weights=int8,draft=lookup,weights=int4", []string{"weights=int8", "draft=lookup", "weights=int4"}},
