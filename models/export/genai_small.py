@@ -8,9 +8,9 @@ from pathlib import Path
 FLOAT32, INT4 = "fp32", "int4"  # as the builder calls its precisions
 CONFIG = "genai_config.json"
 
-# Models of generation_families, each for what is its own: Llama; biases of query, key and value; norms of query and key; windows; a
-# packed projection in the file; soft caps; two kinds of positions.
-SUBJECTS = ("llama3", "qwen2", "qwen3", "mistral", "phi3", "gemma2", "gemma3")
+# Models of generation_families, each for what is its own: Llama; biases of query, key and value; norms of query and key; a
+# packed projection in the checkpoint; windows and soft caps; two kinds of positions.
+SUBJECTS = ("llama3", "qwen2", "qwen3", "phi3", "gemma2", "gemma3")
 
 # Those that are written in four bits too, and the builder's options: products in float32 of both; zero points, and an embedding that reads
 # the integers of the last layer (GatherBlockQuantized), of the second.

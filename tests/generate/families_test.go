@@ -2,6 +2,7 @@ package generate
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/decode"
@@ -54,6 +55,9 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			}
 			defer g.Close()
 			compare(t, g, e)
+			if slices.Contains(wideHeads, f.Name) {
+				return
+			}
 			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
 			if err != nil {
 				t.Fatal(err)
@@ -76,6 +80,12 @@ func few(cases []Case) (list []Case) {
 	}
 	return list
 }
+
+// wideHeads are folders that ONNX Runtime does not run: its GroupQueryAttention turns heads of 16, 32 and so on, and these have 24.
+var wideHeads = []string{"qwen3-genai", "gemma2-genai", "gemma3-genai"}
+
+// genai reports a folder that onnxruntime-genai's builder wrote.
+func genai(name string) bool { return strings.HasSuffix(name, "-genai") }
 
 // readsPrompts are models whose decoder takes what it is fed without a past for a prompt: what follows it cannot be fed with it.
 var readsPrompts = []string{"unilm"}
@@ -106,7 +116,7 @@ func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expe
 	if !slices.Equal(got, want[:len(got)]) {
 		t.Errorf("patched: %v, want %v", got, want)
 	}
-	if attention == 0 {
+	if attention == 0 && !genai(name) { // whose attention a session leaves as it is
 		t.Error("patched: no operator stands in place of attention")
 	}
 }
