@@ -8,14 +8,13 @@ from pathlib import Path
 FLOAT32, INT4 = "fp32", "int4"  # as the builder calls its precisions
 CONFIG = "genai_config.json"
 
-# Models of generation_families, each for what is its own: Llama; biases of query, key and value; norms of query and key; a
-# packed projection in the checkpoint; windows and soft caps; two kinds of positions.
-SUBJECTS = ("llama3", "qwen2", "qwen3", "phi3", "gemma2", "gemma3")
+# Models of generation_families, each for what is its own: Llama; biases of query, key and value; norms of query and key.
+SUBJECTS = ("llama3", "qwen2", "qwen3")
 
-# Those that are written in four bits too, and the builder's options: products in float32 of both; zero points, and an embedding that reads
-# the integers of the last layer (GatherBlockQuantized), of the second.
-EXACT = "accuracy_level=0"
-QUANTISED = {"llama3": (EXACT,), "qwen2": (EXACT, "is_symmetric=false", "algo_config=rtn", "shared_embeddings=true")}
+# Those that are written in four bits too, and the builder's options: products in float32 of both; of the second, an embedding that
+# reads the integers of the last layer (GatherBlockQuantized).
+EXACT, SHARED = "accuracy_level=0", "shared_embeddings=true"
+QUANTISED = {"llama3": (EXACT,), "qwen2": (EXACT, SHARED)}
 
 
 def tokenizer(config):
@@ -30,6 +29,9 @@ def tokenizer(config):
 
 def build(model, directory, precision, options=()):
     """Writes model.onnx and genai_config.json into directory. Options are the builder's own, NAME=VALUE (--extra_options)."""
+    if SHARED in options and not model.config.tie_word_embeddings:  # the builder shares what is tied alone
+        model.get_input_embeddings().weight = model.get_output_embeddings().weight
+        model.config.tie_word_embeddings = True
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
         tokenizer(model.config).save_pretrained(scratch)

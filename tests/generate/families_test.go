@@ -82,7 +82,7 @@ func few(cases []Case) (list []Case) {
 }
 
 // wideHeads are folders that ONNX Runtime does not run: its GroupQueryAttention turns heads of 16, 32 and so on, and these have 24.
-var wideHeads = []string{"qwen3-genai", "gemma2-genai", "gemma3-genai"}
+var wideHeads = []string{"qwen3-genai"}
 
 // genai reports a folder that onnxruntime-genai's builder wrote.
 func genai(name string) bool { return strings.HasSuffix(name, "-genai") }

@@ -31,6 +31,7 @@ type genaiConfig struct {
 		Pad           json.RawMessage `json:"pad_token_id"`
 		Decoder       struct {
 			FileName string            `json:"filename"`
+			HeadSize int64             `json:"head_size"`
 			Pipeline []json.RawMessage `json:"pipeline"`
 		} `json:"decoder"`
 		Encoder   json.RawMessage `json:"encoder"`
@@ -79,7 +80,8 @@ var genaiSearch = []string{"do_sample", "early_stopping", "length_penalty", "min
 
 // checkpoint is the configuration in the words of config.json. The builder's max_length is the number of positions, and says no more.
 func (c *genaiConfig) checkpoint() ([]byte, error) {
-	out := map[string]any{"model_type": c.Model.Type, "vocab_size": c.Model.VocabSize, "max_position_embeddings": c.Model.ContextLength}
+	out := map[string]any{"model_type": c.Model.Type, "vocab_size": c.Model.VocabSize, "max_position_embeddings": c.Model.ContextLength,
+		"head_dim": c.Model.Decoder.HeadSize}
 	for name, value := range map[string]json.RawMessage{"bos_token_id": c.Model.BOS, "eos_token_id": c.Model.EOS, "pad_token_id": c.Model.Pad} {
 		if value != nil {
 			out[name] = value
@@ -95,6 +97,24 @@ func (c *genaiConfig) checkpoint() ([]byte, error) {
 		out["max_length"] = value
 	}
 	return json.Marshal(out)
+}
+
+// HeadSize is the size of a head of the decoder's attention, 0 where the configuration does not tell.
+func (c *Config) HeadSize() int64 {
+	var of struct {
+		HeadDim int64 `json:"head_dim"`
+		Width   int64 `json:"hidden_size"`
+		Heads   int64 `json:"num_attention_heads"`
+	}
+	switch err := json.Unmarshal(c.JSON, &of); {
+	case err != nil:
+		return 0
+	case of.HeadDim > 0 && of.HeadDim <= limit.Tokens:
+		return of.HeadDim
+	case of.Heads > 0 && of.Width > 0 && of.Width <= limit.Tokens:
+		return of.Width / of.Heads
+	}
+	return 0
 }
 
 // HasConfig reports a folder with a configuration, of either name.

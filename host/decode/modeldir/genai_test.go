@@ -14,7 +14,7 @@ import (
 // genai is a genai_config.json with a decoder of some fields, and options of the search.
 func genai(decoder, rest, search string) string {
 	return `{"model": {"type": "qwen3", "vocab_size": 320, "context_length": 192, "bos_token_id": 1, "eos_token_id": [44, 45], "pad_token_id": 0,
-		"decoder": {"filename": "model.onnx"` + decoder + `}` + rest + `}, "search": {` + search + `}}`
+		"decoder": {"filename": "model.onnx", "head_size": 24` + decoder + `}` + rest + `}, "search": {` + search + `}}`
 }
 
 // folderOf makes files in a folder.
@@ -36,21 +36,25 @@ func TestGenaiConfig(t *testing.T) {
 		files     map[string]string
 		kind      string
 		positions int64
+		head      int64
 		check     func(o search.Options) bool
 	}{
-		{"as the builder writes it", map[string]string{"genai_config.json": genai("", "", `"early_stopping": true, "max_length": 192, "num_beams": 1, "top_k": 50, "past_present_share_buffer": true`)}, "qwen3", 192,
+		{"as the builder writes it", map[string]string{"genai_config.json": genai("", "", `"early_stopping": true, "max_length": 192, "num_beams": 1, "top_k": 50, "past_present_share_buffer": true`)}, "qwen3", 192, 24,
 			func(o search.Options) bool {
 				return o.MaxLength == 0 && o.EarlyStopping == search.StopFirst && len(o.EOSTokenID) == 2 && o.EOSTokenID[1] == 45
 			}},
-		{"options of the search", map[string]string{"genai_config.json": genai("", "", `"max_length": 64, "num_beams": 3, "repetition_penalty": 1.25`)}, "qwen3", 192,
+		{"options of the search", map[string]string{"genai_config.json": genai("", "", `"max_length": 64, "num_beams": 3, "repetition_penalty": 1.25`)}, "qwen3", 192, 24,
 			func(o search.Options) bool { return o.MaxLength == 64 && o.NumBeams == 3 && o.RepetitionPenalty == 1.25 }},
-		{"beside a config.json", map[string]string{"genai_config.json": genai("", "", `"num_beams": 3`), "config.json": `{"model_type": "llama", "vocab_size": 320, "max_position_embeddings": 100}`}, "llama", 100,
+		{"beside a config.json", map[string]string{"genai_config.json": genai("", "", `"num_beams": 3`), "config.json": `{"model_type": "llama", "vocab_size": 320, "max_position_embeddings": 100, "hidden_size": 64, "num_attention_heads": 4}`}, "llama", 100, 16,
 			func(o search.Options) bool { return o.NumBeams == 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found, err := modeldir.ReadConfig(folderOf(t, c.files))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if size := found.HeadSize(); size != c.head {
+				t.Errorf("heads of %d, want %d", size, c.head)
 			}
 			if found.ModelType != c.kind || found.Vocab != 320 || found.Positions != c.positions || !json.Valid(found.JSON) {
 				t.Errorf("found %+v", found)
