@@ -44,7 +44,9 @@ func TestGenaiConfig(t *testing.T) {
 				return o.MaxLength == 0 && o.EarlyStopping == search.StopFirst && len(o.EOSTokenID) == 2 && o.EOSTokenID[1] == 45
 			}},
 		{"options of the search", map[string]string{"genai_config.json": genai("", "", `"max_length": 64, "num_beams": 3, "repetition_penalty": 1.25`)}, "qwen3", 192, 24,
-			func(o search.Options) bool { return o.MaxLength == 64 && o.NumBeams == 3 && o.RepetitionPenalty == 1.25 }},
+			func(o search.Options) bool {
+				return o.MaxLength == 64 && o.NumBeams == 3 && o.RepetitionPenalty == 1.25
+			}},
 		{"beside a config.json", map[string]string{"genai_config.json": genai("", "", `"num_beams": 3`), "config.json": `{"model_type": "llama", "vocab_size": 320, "max_position_embeddings": 100, "hidden_size": 64, "num_attention_heads": 4}`}, "llama", 100, 16,
 			func(o search.Options) bool { return o.NumBeams == 1 }},
 	} {
