@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -35,6 +36,8 @@ type SmallFolder struct {
 	// Family says that the model stands for a family of architectures, of which
 	// tests/generate asks a few questions only.
 	Family bool `json:"family"`
+	// Bits are those of weights that its exporter quantised, 0 for float32: it generates other tokens than its Model does.
+	Bits int `json:"bits"`
 	// MadeBy are the packages that wrote it, with their versions.
 	MadeBy map[string]string `json:"made_by"`
 }
@@ -53,12 +56,25 @@ var smallManifest = sync.OnceValue(func() []SmallFolder {
 	return m.Folders
 })
 
-// SmallFolders lists the small generation models by name.
-func SmallFolders() []SmallFolder { return append([]SmallFolder(nil), smallManifest()...) }
+// SmallFolders lists the small generation models by name, in float32.
+func SmallFolders() []SmallFolder { return smallOf(func(bits int) bool { return bits == 0 }) }
+
+// SmallQuantised lists those that their exporter quantised.
+func SmallQuantised() []SmallFolder { return smallOf(func(bits int) bool { return bits > 0 }) }
+
+func smallOf(bits func(int) bool) (list []SmallFolder) {
+	for _, f := range smallManifest() {
+		if bits(f.Bits) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
 
 // Small makes the small generation model name in the folder dir, which it
 // creates: its .onnx files with their weights filled from DefaultSeed,
-// config.json and generation_config.json. The same bytes come every time, and
+// config.json and generation_config.json, and genai_config.json where
+// onnxruntime-genai's builder wrote them. The same bytes come every time, and
 // tests/generate says what Hugging Face's generate makes of them.
 func Small(name, dir string) error {
 	folder, err := lookupSmall(name)
@@ -73,8 +89,11 @@ func Small(name, dir string) error {
 			return err
 		}
 	}
-	for _, file := range []string{"config.json", "generation_config.json"} {
+	for _, file := range []string{"config.json", "generation_config.json", "genai_config.json"} {
 		b, err := fs.ReadFile(small, path.Join("small", name, file))
+		if errors.Is(err, fs.ErrNotExist) && file == "genai_config.json" {
+			continue // of others than genai's builder
+		}
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ func TestSmallFoldersAreWholeAndTheSameEveryTime(t *testing.T) {
 	if len(folders) < 15 {
 		t.Fatalf("found %d small folders, need at least 15", len(folders))
 	}
-	for _, f := range folders {
+	for _, f := range append(folders, models.SmallQuantised()...) {
 		t.Run(f.Name, func(t *testing.T) {
 			first, second := t.TempDir(), t.TempDir()
 			for _, dir := range []string{first, second} {
@@ -28,6 +28,9 @@ func TestSmallFoldersAreWholeAndTheSameEveryTime(t *testing.T) {
 				}
 			}
 			want := []string{"config.json", "generation_config.json"}
+			if strings.Contains(f.Name, "-genai") {
+				want = append(want, "genai_config.json")
+			}
 			for _, file := range f.Files {
 				want = append(want, file+".onnx")
 			}

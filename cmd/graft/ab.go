@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/history"
 	"github.com/opgraft/graft/host/plugin/author"
@@ -63,7 +63,7 @@ is reached by its path, ./list.`,
 				return err
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if _, err := os.Stat(filepath.Join(args[0], "config.json")); err != nil && manifest.Exists(args[0]) {
+				if !modeldir.HasConfig(args[0]) && manifest.Exists(args[0]) {
 					return &diagnostic.Error{Path: args[0], Found: "found the folder of a plugin", Needed: "a model, or a model folder",
 						Fix: "name a model that holds what the plugin replaces; graft plugin new writes one, " + author.Example}
 				}

@@ -370,6 +370,9 @@ func (f *finder) groupQuery(b *Block, n *graph.Node) error {
 		a.Projections = nil
 	}
 	b.Obstacle = "ONNX Runtime's GroupQueryAttention already reads its cache in place"
+	if why := fused.WholeGroup(n, f.shapes); why != "" {
+		b.Obstacle += ", and is not taken apart for an engine: " + why
+	}
 	return nil
 }
 

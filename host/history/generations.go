@@ -176,7 +176,7 @@ func folderSHA256(folder string) (string, error) {
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"} {
+	for _, name := range []string{"config.json", "genai_config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"} {
 		data, err := os.ReadFile(filepath.Join(folder, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

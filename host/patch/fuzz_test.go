@@ -140,6 +140,13 @@ func checkDrawn(t *testing.T, data []byte, with []*manifest.Manifest) (blocks, r
 	if g, err := graph.New(m.Proto(), m); err != nil || g.Complete() != nil {
 		return 0, 0 // a value that is handed out twice, say
 	}
+	rows, err := patch.ViewRows(unhurried(t), m, proto.CloneOf(m.Proto()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := graph.New(rows.Graph.Model(), m); err != nil {
+		t.Fatalf("the graph for rows without padding is not sound: %v", err)
+	}
 	a, err := patch.Analyse(unhurried(t), m, with, plan.Options{Force: true})
 	if err == nil {
 		err = a.Apply(unhurried(t))

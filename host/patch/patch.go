@@ -66,7 +66,7 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
 	ctx, done := limited(ctx)
 	defer done()
-	a, err := view(ctx, m, m.Proto(), o.Device == nil)
+	a, err := view(ctx, m, m.Proto(), apartOn(o))
 	if err != nil {
 		return nil, err
 	}
@@ -80,16 +80,39 @@ func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest
 // View recognises the blocks of a graph whose weights lie with a model. Nothing is
 // planned yet: Choose does that. Errors are those of Analyse.
 func View(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
-	return view(ctx, m, p, false)
+	return view(ctx, m, p, nothingApart)
+}
+
+// ViewRows is View of a graph that is to run without padding, as that of an engine: what [fused.TakeGroupsApart] takes apart then is.
+// The graph is changed.
+func ViewRows(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
+	return view(ctx, m, p, groupsApart)
 }
 
 // ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it for sessions on the CPU. Apply makes one operator again of
 // parts that nothing took.
 func ViewApart(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
-	return view(ctx, m, p, true)
+	return view(ctx, m, p, fusedApart)
 }
 
-func view(ctx context.Context, m *model.Model, p *onnx.Model, apart bool) (a *Analysis, err error) {
+// apart says what of a graph is taken apart before blocks are looked for.
+type apart int
+
+const (
+	nothingApart apart = iota
+	fusedApart         // what fused.TakeApart takes apart, and parts put together
+	groupsApart        // what fused.TakeGroupsApart does
+)
+
+// apartOn is what is taken apart for sessions.
+func apartOn(o plan.Options) apart {
+	if o.Device != nil {
+		return nothingApart
+	}
+	return fusedApart
+}
+
+func view(ctx context.Context, m *model.Model, p *onnx.Model, what apart) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
 	ctx, done := limited(ctx)
 	defer done()
@@ -103,14 +126,19 @@ func view(ctx context.Context, m *model.Model, p *onnx.Model, apart bool) (a *An
 	a = &Analysis{Model: m, Graph: g}
 	if err := a.Within(ctx, func() error {
 		a.Shapes = graph.Infer(g)
-		if apart {
-			var err error
-			if a.parts, err = fused.TakeApart(g, a.Shapes); err != nil {
-				return err
-			}
-			if a.parts.Any() {
-				a.Shapes = graph.Infer(g)
-			}
+		changed, err := false, error(nil)
+		switch what {
+		case fusedApart:
+			a.parts, err = fused.TakeApart(g, a.Shapes)
+			changed = a.parts.Any()
+		case groupsApart:
+			changed, err = fused.TakeGroupsApart(g, a.Shapes)
+		}
+		if err != nil {
+			return err
+		}
+		if changed {
+			a.Shapes = graph.Infer(g)
 		}
 		a.Report = blocks.Find(g, a.Shapes)
 		were := a.parts.Were()
@@ -150,7 +178,7 @@ func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o
 	ctx, done := limited(ctx)
 	defer done()
 	for again := true; again && a.Plan.Changes(); {
-		trial, err := view(ctx, a.Model, proto.CloneOf(a.Model.Proto()), o.Device == nil)
+		trial, err := view(ctx, a.Model, proto.CloneOf(a.Model.Proto()), apartOn(o))
 		if err != nil {
 			return err
 		}

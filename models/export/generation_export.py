@@ -2,9 +2,9 @@
 
     python generation_export.py [FOLDER...]
 
-Needs requirements.txt. Several folders hold one model in different shapes (with
-separate decoders, merged, without past, without position_ids), so that one list
-of expected tokens serves them all.
+Needs requirements.txt, and for folders whose name ends in -genai requirements-genai.txt. Several folders
+hold one model in different shapes (with separate decoders, merged, without past, without position_ids, as
+onnxruntime-genai's builder writes it), so that one list of expected tokens serves them all.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import genai_small
+
 SMALL = Path(__file__).resolve().parent.parent / "small"
 
 
@@ -31,6 +33,11 @@ class Folder:
     attention: str | None  # None: what the class chooses
     files: tuple
     positions: bool = True  # whether position_ids is an input (decoder-only)
+    options: tuple = ()  # of onnxruntime-genai's builder
+
+    @property
+    def genai(self):
+        return self.task in (genai_small.FLOAT32, genai_small.INT4)
 
 
 CAUSAL, SEQ2SEQ, SPEECH, VISION = (
@@ -66,6 +73,9 @@ FOLDERS = {
     "donut-merged": Folder("donut", VISION, None, MERGED),
     "moonshine-merged": Folder("moonshine", SPEECH, "sdpa", MERGED),
     "vit-gpt2-merged": Folder("vit-gpt2", VISION, None, MERGED),
+    **{f"{subject}-genai": Folder(subject, genai_small.FLOAT32, "eager", ("model",)) for subject in genai_small.SUBJECTS},
+    **{f"{subject}-genai-int4": Folder(subject, genai_small.INT4, "eager", ("model",), options=options)
+       for subject, options in genai_small.QUANTISED.items()},
 }
 
 
@@ -110,7 +120,10 @@ def without_positions(model, task):
 
 
 def write(folder, model, directory):
-    """Lets optimum write the folder's models into directory."""
+    """Lets an exporter write the folder's models into directory."""
+    if folder.genai:
+        genai_small.build(model, directory, folder.task, folder.options)
+        return
     from optimum.exporters.onnx.convert import onnx_export_from_model
 
     import generation_families
@@ -180,10 +193,16 @@ def run(name):
     with tempfile.TemporaryDirectory() as scratch:
         write(folder, model, Path(scratch))
         for file in folder.files:
-            limit = 1024 if folder.subject in generation_subjects.SUBJECTS else 16384
+            limit = 1024 if folder.subject in generation_subjects.SUBJECTS and not folder.genai else 16384
             packed, parameters = pack(Path(scratch) / f"{file}.onnx", drawn, generation_subjects.SEED, limit)
             (target / f"{file}.onnx.gz").write_bytes(packed)
             print(f"{name}/{file}: {parameters} of {len(drawn)} parameters, {len(packed)} bytes")
+        if folder.genai:  # beside it the files of the checkpoint, as the release for optimum writes them
+            (target / genai_small.CONFIG).write_bytes((Path(scratch) / genai_small.CONFIG).read_bytes())
+            for file in ("config.json", "generation_config.json"):
+                (target / file).write_bytes((SMALL / folder.subject / file).read_bytes())
+            record(name, folder, ("onnxruntime-genai", "transformers", "torch", "onnx"))
+            return
     (target / "config.json").write_text(dump(config))
     (target / "generation_config.json").write_text(dump(generation))
     record(name, folder, ("transformers", "torch", "onnx") if own else ("optimum-onnx", "transformers", "torch", "onnx"))
@@ -200,6 +219,7 @@ def record(name, folder, packages):
         "model": folder.subject,
         "files": list(folder.files),
         **({} if folder.subject in generation_subjects.SUBJECTS else {"family": True}),
+        **({"bits": 4} if folder.task == genai_small.INT4 else {}),
         "made_by": {p: version(p) for p in packages},
     })
     entries.sort(key=lambda e: e["name"])

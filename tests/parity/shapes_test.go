@@ -53,6 +53,9 @@ func graphs(t *testing.T) map[string]func(t *testing.T) string {
 		}
 	}
 	for _, f := range models.SmallFolders() {
+		if slices.Contains(wideHeads, f.Name) {
+			continue
+		}
 		for _, file := range f.Files {
 			list["small/"+f.Name+"/"+file] = func(t *testing.T) string {
 				dir := t.TempDir()
@@ -65,6 +68,9 @@ func graphs(t *testing.T) map[string]func(t *testing.T) string {
 	}
 	return list
 }
+
+// wideHeads are folders that ONNX Runtime runs at no shape: its GroupQueryAttention turns heads of 16, 32 and so on, and these have 24.
+var wideHeads = []string{"qwen3-genai"}
 
 // TestShapes runs every small graph plain and with the default patch, at three of the twelve shapes; where GRAFT_SHAPES is "all" at all of them, and
 // with every operator forced too; with -short every fourth graph. Shapes for which ONNX Runtime itself gives no answer do not count.

@@ -134,7 +134,11 @@ func (b *batch) pastOf(f *feeds, in ort.ValueInfo, rows int64) error {
 			return add(f, in.Name, l.past[:n], rows, l.heads, int64(b.length), l.size)
 		}
 	}
-	return add(f, in.Name, []float32{}, rows, in.Shape[1], 0, in.Shape[3])
+	size := in.Shape[3]
+	if size < 0 {
+		size = b.headSize
+	}
+	return add(f, in.Name, []float32{}, rows, in.Shape[1], 0, size)
 }
 
 // move copies row parents[r] of each present to row r of its past, on all cores.

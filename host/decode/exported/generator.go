@@ -56,6 +56,7 @@ func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Gene
 	if g.model, err = openSessions(o.Library, files, o.Threads, level); err != nil {
 		return nil, err
 	}
+	g.model.headSize = config.HeadSize()
 	if !o.ReferenceSelector {
 		if g.selector, g.closeSelector, err = decode.SelectorOf(o.Plugins, o.Threads); err != nil {
 			g.model.close()

@@ -20,6 +20,8 @@ type sessions struct {
 	encoder *ort.Session // nil for a decoder alone
 	first   *ort.Session // the decoder without a past; nil when one session does both
 	decoder *ort.Session
+	// headSize is that of pasts whose graph leaves it open, as onnxruntime-genai's builder does; 0 where it is not known.
+	headSize int64
 	// self and cross are what the decoder's and the encoder's keys and values took in
 	// the last generation, in bytes, all copies counted.
 	self, cross int64

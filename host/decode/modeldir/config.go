@@ -3,20 +3,16 @@ package modeldir
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // Config is what generation needs of a model's config.json.
 type Config struct {
-	JSON      []byte // the file
+	JSON      []byte // the file, or what a genai_config.json says in its words
 	ModelType string // such as "bart"
 	Vocab     int    // width of the logits
 	Inputs    int    // tokens that may be fed
@@ -52,13 +48,9 @@ const (
 // unbounded stands for the positions of models that set no limit.
 const unbounded = 1 << 20
 
-// ReadConfig reads a folder's config.json.
+// ReadConfig reads a folder's config.json, or, where there is none, its genai_config.json.
 func ReadConfig(folder string) (*Config, error) {
-	path := filepath.Join(folder, "config.json")
-	data, err := storage.ReadRegular(path, limit.Config)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside it", path)
-	}
+	data, path, err := readCheckpoint(folder)
 	if err != nil {
 		return nil, err
 	}

@@ -130,22 +130,25 @@ func TestConfigIsAFile(t *testing.T) {
 	}
 }
 
-// FuzzReadConfig: no config.json makes the reader panic, or asks for sizes that no model has.
+// FuzzReadConfig: no config.json, and no genai_config.json, makes the reader panic, or asks for sizes that no model has.
 func FuzzReadConfig(f *testing.F) {
 	for _, config := range []string{`{"vocab_size": 10, "max_position_embeddings": 9}`, `{"model_type": "whisper", "vocab_size": 51865, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448}`,
 		`{"model_type": "vision-encoder-decoder", "decoder": {"vocab_size": 10}, "encoder": {"image_size": [64, 48], "depths": [2, 2]}}`,
 		`{"model_type": "t5", "vocab_size": 32128, "n_positions": 512, "relative_attention_num_buckets": 32}`, strings.Repeat("[", 20000)} {
 		f.Add([]byte(config))
 	}
-	dir := f.TempDir()
+	f.Add([]byte(`{"model": {"type": "qwen3", "vocab_size": 320, "context_length": 192, "eos_token_id": [44], "decoder": {"filename": "model.onnx"}}, "search": {"max_length": 192, "top_k": 50}}`))
+	dirs := map[string]string{modeldir.ConfigName: f.TempDir(), modeldir.GenaiConfigName: f.TempDir()}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		limittest.Check(t, len(data), func() {
-			if c, err := modeldir.ReadConfig(dir); err == nil {
-				checkConfig(t, c)
+		for name, dir := range dirs {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+				t.Fatal(err)
 			}
-		})
+			limittest.Check(t, len(data), func() {
+				if c, err := modeldir.ReadConfig(dir); err == nil {
+					checkConfig(t, c)
+				}
+			})
+		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Files are the graphs of a model folder, as optimum names them.
+// Files are the graphs of a model folder, as optimum names them, or as a genai_config.json does.
 type Files struct {
 	Folder  string
 	Encoder string // "" for a decoder alone
@@ -44,7 +44,11 @@ func Find(folder string) (*Files, error) {
 		}
 		f := &Files{Folder: folder, Encoder: has("encoder_model.onnx")}
 		if f.Encoder == "" {
-			if f.Decoder = has("model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx"); f.Decoder != "" {
+			f.Decoder = has("model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")
+			if c, err := readGenai(in); f.Decoder == "" && err == nil && c.graph() != "" {
+				f.Decoder = has(c.graph())
+			}
+			if f.Decoder != "" {
 				return f, nil
 			}
 			continue

@@ -71,7 +71,7 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 	if err := takeIntegers(file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
-	if m.decoder, err = patch.View(ctx, file, file.Proto()); err != nil {
+	if m.decoder, err = patch.ViewRows(ctx, file, file.Proto()); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if err := m.storeCross(ctx); err != nil {

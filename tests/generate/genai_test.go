@@ -1,0 +1,74 @@
+package generate
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/decode/exported"
+	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/models"
+)
+
+// TestGenaiQuantisedFolders: of models that onnxruntime-genai's builder wrote in four bits, the engine generates the tokens that ONNX
+// Runtime generates of the same file, with the file's integers.
+func TestGenaiQuantisedFolders(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := models.SmallQuantised()
+	if len(folders) < 2 {
+		t.Fatalf("%d folders, want at least 2", len(folders))
+	}
+	for _, f := range folders {
+		t.Run(f.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := models.Small(f.Name, dir); err != nil {
+				t.Fatal(err)
+			}
+			e, err := Load(f.Model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			want := generated(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
+			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			if r := g.Weights(); len(r.Linear) == 0 || r.Linear[0].Type != "int4 of the model" {
+				t.Errorf("weights are %+v, want int4 of the model", r)
+			}
+			got := generated(t, g, e, g.SearchWith)
+			other := 0 // tokens than in float32
+			for i, c := range e.Cases {
+				if len(got[i]) != len(want[i]) {
+					t.Fatalf("%s: %d sequences, want %d", c, len(got[i]), len(want[i]))
+				}
+				for j := range want[i] {
+					if !slices.Equal(got[i][j], want[i][j]) {
+						t.Errorf("%s, prompt %v:\n%v, want\n%v", c, c.Prompt, got[i][j], want[i][j])
+					}
+					if !slices.Equal(want[i][j], narrow(c.Sequences[j])) {
+						other++
+					}
+				}
+			}
+			if other == 0 {
+				t.Error("all tokens are those of float32: nothing was quantised")
+			}
+		})
+	}
+}
