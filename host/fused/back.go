@@ -36,6 +36,9 @@ func (p *Parts) PutBack(g *graph.Graph) error {
 			}
 		}
 	}
+	if p.integers {
+		putIntegersBack(g)
+	}
 	g.Prune()
 	return g.Commit()
 }

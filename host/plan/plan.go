@@ -132,6 +132,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}
 	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
+	p.Choices = append(p.Choices, leftNBits(g, manifests, o)...)
 	var r *rounds
 	for i := range p.Choices {
 		c := &p.Choices[i]
