@@ -160,7 +160,7 @@ func (x Expectation) noGain(q *model.Integers) string {
 }
 
 // nbitsKnown reports a CPU with the instructions of the one that was measured.
-func nbitsKnown() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA && !cpu.X86.HasAVX512F }
+var nbitsKnown = func() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA && !cpu.X86.HasAVX512F }
 
 // leftNBits are the products with integers that are not taken apart, where an operator would take them.
 func leftNBits(g *graph.Graph, manifests []*manifest.Manifest, o Options) (list []Choice) {
