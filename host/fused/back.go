@@ -16,6 +16,7 @@ func (p *Parts) PutBack(g *graph.Graph) error {
 	if !p.Any() {
 		return nil
 	}
+	p.putIntegersBack(g) // while their constants are there
 	nodes := map[string]*graph.Node{}
 	for _, n := range g.Nodes {
 		g.Spend(1)
@@ -35,9 +36,6 @@ func (p *Parts) PutBack(g *graph.Graph) error {
 				return fmt.Errorf("%s: %w", n.Path(), err)
 			}
 		}
-	}
-	if p.integers {
-		putIntegersBack(g)
 	}
 	g.Prune()
 	return g.Commit()

@@ -32,12 +32,12 @@ const minOpset = 11
 type Parts struct {
 	attentions []attention
 	embeddings []embedding
-	integers   bool // of weights
+	integers   []string // last nodes of products with integers
 }
 
 // Any says that something was taken apart.
 func (p *Parts) Any() bool {
-	return p != nil && (p.integers || len(p.attentions)+len(p.embeddings) > 0)
+	return p != nil && len(p.attentions)+len(p.embeddings)+len(p.integers) > 0
 }
 
 // Were are the operators that nodes were in the model, by name, where these are others now.
@@ -59,7 +59,7 @@ func (p *Parts) And(other *Parts) *Parts {
 		}
 		return p
 	}
-	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings), p.integers || other.integers}
+	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings), slices.Concat(p.integers, other.integers)}
 }
 
 // TakeApart edits the view of a graph, and adds constants to its model; nodes of the model change when the view is committed.
@@ -83,7 +83,9 @@ func TakeApart(g *graph.Graph, shapes *graph.Shapes) (*Parts, error) {
 				p.attentions = append(p.attentions, t.attention(n))
 			}
 		case NBits:
-			p.integers = t.integers(n) || p.integers
+			if t.integers(n) {
+				p.integers = append(p.integers, n.Proto.GetName())
+			}
 		case MultiHead:
 			if Whole(n, shapes) == "" && (n.Input(3) != nil || n.Input(4) != nil) {
 				p.attentions = append(p.attentions, t.multiHead(n))

@@ -55,6 +55,7 @@ func (t *taker) integers(n *graph.Node) (taken bool) {
 	}
 	x, bias := n.Input(0), n.Input(model.NBitsBias)
 	own(n)
+	name(t.g, n)
 	n.Proto.Domain, n.Proto.Attribute = nil, nil
 	for i := range n.In {
 		n.SetInput(i, nil)
@@ -71,10 +72,25 @@ func (t *taker) integers(n *graph.Node) (taken bool) {
 }
 
 // putIntegersBack makes a MatMulNBits again of a matmul with its numbers, and of the sum with its bias where that follows.
-func putIntegersBack(g *graph.Graph) {
+func (p *Parts) putIntegersBack(g *graph.Graph) {
 	m, ok := g.Source().(*model.Model)
-	if !ok {
+	if !ok || len(p.integers) == 0 {
 		return
+	}
+	taken := map[string]bool{}
+	for _, name := range p.integers {
+		taken[name] = true
+	}
+	constants := map[string]*graph.Value{}
+	constant := func(t *onnx.Tensor) *graph.Value {
+		v := constants[t.GetName()]
+		if v == nil {
+			if v = g.Lookup(t.GetName()); v == nil || v.Tensor == nil { // it was dropped
+				v = g.AddInitializer(proto.CloneOf(t))
+			}
+			constants[t.GetName()] = v
+		}
+		return v
 	}
 	for _, n := range slices.Clone(g.Nodes) {
 		g.Spend(1)
@@ -85,16 +101,14 @@ func putIntegersBack(g *graph.Graph) {
 		if q == nil || !q.Packed {
 			continue
 		}
-		in := []*graph.Value{n.In[0], constantOf(g, q.Quantized), constantOf(g, q.Scales)}
+		in := []*graph.Value{n.In[0], constant(q.Quantized), constant(q.Scales)}
 		if q.Zeros != nil {
-			in = append(in, constantOf(g, q.Zeros))
+			in = append(in, constant(q.Zeros))
 		}
 		whole := n
-		if bias := named(q.Node, model.NBitsBias); bias != "" {
-			if sum := biased(n, bias); sum != nil {
-				in = append(slices.Grow(in, model.NBitsBias), make([]*graph.Value, model.NBitsBias-len(in))...)
-				in, whole = append(in, sum.In[1]), sum
-			}
+		if sum := biased(n, taken); sum != nil {
+			in = append(in, make([]*graph.Value, model.NBitsBias-len(in))...)
+			in, whole = append(in, sum.In[1]), sum
 		}
 		own(whole)
 		whole.Proto.OpType, whole.Proto.Domain, whole.Proto.Attribute = q.Node.OpType, q.Node.Domain, slices.Clone(q.Node.Attribute)
@@ -107,22 +121,14 @@ func putIntegersBack(g *graph.Graph) {
 	}
 }
 
-// biased is the sum that alone reads a node, with a bias of a name, or nil.
-func biased(n *graph.Node, bias string) *graph.Node {
+// biased is the sum with a bias that alone reads a node, and that was taken out of a product, or nil.
+func biased(n *graph.Node, taken map[string]bool) *graph.Node {
 	if !alone(n.Out[0]) {
 		return nil
 	}
 	sum := n.Out[0].Uses[0].Node
-	if !sum.Is("Add") || sum.Graph != n.Graph || sum.In[0] != n.Out[0] || sum.In[1] == nil || sum.In[1].Name != bias {
+	if !sum.Is("Add") || sum.Graph != n.Graph || !taken[sum.Proto.GetName()] || sum.In[0] != n.Out[0] {
 		return nil
 	}
 	return sum
-}
-
-// constantOf is a tensor of the graph, which may have been dropped.
-func constantOf(g *graph.Graph, t *onnx.Tensor) *graph.Value {
-	if v := g.Lookup(t.GetName()); v != nil && v.Tensor != nil {
-		return v
-	}
-	return g.AddInitializer(proto.CloneOf(t))
 }

@@ -53,7 +53,7 @@ func TestNBits(t *testing.T) {
 	const four, eight, level4 = "x, w4, s) K=768 N=768 bits=4 block_size=32", "x, w8, s) K=768 N=768 bits=8 block_size=32", " accuracy_level=4"
 	const faster = "ONNX Runtime's own com.microsoft.MatMulNBits is as fast or faster"
 	old := map[string][]signature.Operator{"packed-linear": {{Name: "PackedLinear", Inputs: []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}},
-		{Name: "weight", Types: []tensor.DType{tensor.Float32}}}}}}
+		{Name: "weight", Types: []tensor.DType{tensor.Float32}}}, Outputs: []signature.Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}}}}}
 	for _, c := range []struct {
 		name, text string
 		options    plan.Options
@@ -118,18 +118,18 @@ func TestNBitsAroundOthers(t *testing.T) {
 		out y f32[batch, seq, 32]
 		const w u8[32, 2, 16]
 		const s f32[64]
-		g = com.microsoft.Gelu(x)
+		g = Relu(x)
 		y = com.microsoft.MatMulNBits(g, w, s) K=64 N=32 bits=4 block_size=32`
-	gelu := parsed(t, "gelu", `  - name: Mine
+	others := parsed(t, "others", `  - name: Mine
     replaces:
-      pattern: {inputs: [x], outputs: [y], nodes: [{op: com.microsoft.Gelu, in: [x], out: [y]}]}
+      pattern: {inputs: [x], outputs: [y], nodes: [{op: Relu, in: [x], out: [y]}]}
     with: {nodes: [{op: Mine, domain: graft, in: [x], out: [y]}]}
-    cost: {bandwidth: 1}
+    cost: {bandwidth: 1, flops: 1, overhead_us: 0}
   - name: Other
     replaces:
       pattern: {inputs: [x], outputs: [y], nodes: [{op: MatMul, in: [x, w], out: [y]}], constants: {w: {any: true}}}
     with: {nodes: [{op: Other, domain: graft, in: [x, w], out: [y]}]}
-    cost: {bandwidth: 1}
+    cost: {bandwidth: 1, flops: 1, overhead_us: 0}
 `)
 	for level, want := range map[string][2]string{"": {"", "of which Other would make float32"}, " accuracy_level=4": {"com.microsoft.MatMulNBits rounds what becomes of its result", "of which Other would make float32"}} {
 		g, s := blockstest.Graph(t, text+level)
@@ -137,7 +137,7 @@ func TestNBitsAroundOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = graph.Infer(g)
-		p := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{gelu}, plan.Options{Force: true})
+		p := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{others}, plan.Options{Force: true})
 		if len(p.Choices) != 2 {
 			t.Fatalf("%d choices", len(p.Choices))
 		}
