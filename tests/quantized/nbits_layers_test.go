@@ -74,11 +74,11 @@ func layers(p product, r *rand.Rand, bias bool) *onnx.Graph {
 func TestNBitsLayers(t *testing.T) {
 	runs := newRunner(t)
 	for i, p := range []product{
-		{bits: 4, block: 32, depth: 64, columns: 48},
-		{bits: 4, block: 64, zeros: true, depth: 64, columns: 48},
-		{bits: 8, block: 32, zeros: true, depth: 96, columns: 32},
-		{bits: 8, block: 256, depth: 64, columns: 16},
-		{bits: 4, block: 32, level: 4, depth: 64, columns: 48},
+		{bits: 4, block: 32, depth: 256, columns: 192},
+		{bits: 4, block: 64, zeros: true, depth: 256, columns: 192},
+		{bits: 8, block: 32, zeros: true, depth: 224, columns: 160},
+		{bits: 8, block: 256, depth: 512, columns: 96},
+		{bits: 4, block: 32, level: 4, depth: 256, columns: 192},
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), 3))
@@ -90,7 +90,7 @@ func TestNBitsLayers(t *testing.T) {
 			}
 			plain, _ := runs.run(t, model, false, shape, x)
 			made, a := runs.run(t, model, true, shape, x)
-			tolerance := 2e-5
+			tolerance := 1e-4
 			if p.level == 4 {
 				tolerance = 0.05 // of rows that are rounded anew in every layer
 			}
@@ -108,7 +108,7 @@ func TestNBitsLayers(t *testing.T) {
 				}
 			}
 			want := []string{"3 parts, norm before true, after false, residual false, gelu false", "1 parts, norm before false, after false, residual false, gelu true",
-				"1 parts, norm before false, after true, residual true, gelu false"}
+				"1 parts, norm before false, after false, residual true, gelu false", "LayerNormalization"} // whose result is the model's
 			if !slices.Equal(got, want) {
 				t.Errorf("placed are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -145,7 +145,8 @@ func once(t *testing.T, runs *runner, content []byte) {
 		t.Error("no panels of integers are given in place")
 	}
 	for _, x := range m.Graph.Initializer {
-		if name := x.GetName(); strings.HasSuffix(name, ".q") || strings.HasSuffix(name, "_numbers") || strings.HasPrefix(name, "graft_panels") && !given[name] {
+		large := len(x.Dims) == 3 && x.Dims[0]*x.Dims[1]*x.Dims[2] >= 16<<10
+		if name := x.GetName(); strings.HasSuffix(name, ".q") || strings.HasSuffix(name, "_numbers") || large && !given[name] {
 			t.Errorf("%s of %v is in the session's model", name, x.Dims)
 		}
 	}
