@@ -80,7 +80,7 @@ func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *m
 	switch {
 	case m.Name != defaults.Linear.Plugin || !slices.Contains(op.Emits(), defaults.Linear.Name):
 		return "its weight stands for integers, of which " + op.Name + " would make float32"
-	case !e.panels:
+	case !e.panels && !o.OwnPanels:
 		return "its weight stands for integers, which are taken in panels, and weights stay as they lie here"
 	case q.RoundsRows() && !o.QuantizationNoise:
 		return fused.NBits + " of accuracy level 4 rounds rows to eight bits, and what is added up in another order moves the model's answers within the noise of that; " +

@@ -73,6 +73,7 @@ func TestNBits(t *testing.T) {
 		{name: "another CPU, forced", text: one + weights + four, options: plan.Options{Force: true}, unknown: true},
 		{name: "another CPU, of which ONNX Runtime makes float32", text: many + weights + eight, unknown: true},
 		{name: "weights as they lie", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true}, left: "weights stay as they lie"},
+		{name: "weights as they lie until an engine lays them out", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true, OwnPanels: true}},
 		{name: "a version that takes float32 alone", text: many + weights + eight, options: plan.Options{Force: true, Described: old}, left: "takes no weight_scale"},
 		{name: "blocks of 16", text: many + weights + "x, small, s2) K=768 N=768 bits=4 block_size=16", options: plan.Options{Force: true}, left: "in blocks of 16"},
 		{name: "groups in an order of their own", text: many + weights + "x, w4, s, , order) K=768 N=768 bits=4 block_size=32", options: plan.Options{Force: true}, left: "(g_idx)"},
