@@ -16,6 +16,7 @@ func (p *Parts) PutBack(g *graph.Graph) error {
 	if !p.Any() {
 		return nil
 	}
+	p.putIntegersBack(g) // while their constants are there
 	nodes := map[string]*graph.Node{}
 	for _, n := range g.Nodes {
 		g.Spend(1)

@@ -1,5 +1,6 @@
 // Package fused takes operators of ONNX Runtime's own domain apart that stand for several parts, as its optimizer for
-// transformers writes them: the projections and the mask inside an attention, and the counting of a mask inside an embedding.
+// transformers writes them: the projections and the mask inside an attention, and the counting of a mask inside an embedding. A matmul with
+// integers of a few bits is one with the numbers that they stand for.
 // What recognises and replaces parts of a graph then finds them as exporters write them, and Parts.PutBack makes one operator
 // again of those that nothing took.
 //
@@ -31,10 +32,13 @@ const minOpset = 11
 type Parts struct {
 	attentions []attention
 	embeddings []embedding
+	integers   []string // last nodes of products with integers
 }
 
 // Any says that something was taken apart.
-func (p *Parts) Any() bool { return p != nil && len(p.attentions)+len(p.embeddings) > 0 }
+func (p *Parts) Any() bool {
+	return p != nil && len(p.attentions)+len(p.embeddings)+len(p.integers) > 0
+}
 
 // Were are the operators that nodes were in the model, by name, where these are others now.
 func (p *Parts) Were() map[string]string {
@@ -55,7 +59,7 @@ func (p *Parts) And(other *Parts) *Parts {
 		}
 		return p
 	}
-	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings)}
+	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings), slices.Concat(p.integers, other.integers)}
 }
 
 // TakeApart edits the view of a graph, and adds constants to its model; nodes of the model change when the view is committed.
@@ -77,6 +81,10 @@ func TakeApart(g *graph.Graph, shapes *graph.Shapes) (*Parts, error) {
 		case Attention:
 			if Whole(n, shapes) == "" {
 				p.attentions = append(p.attentions, t.attention(n))
+			}
+		case NBits:
+			if t.integers(n) {
+				p.integers = append(p.integers, n.Proto.GetName())
 			}
 		case MultiHead:
 			if Whole(n, shapes) == "" && (n.Input(3) != nil || n.Input(4) != nil) {

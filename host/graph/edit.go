@@ -24,6 +24,19 @@ func (g *Graph) FreshName(stem string) string {
 // AddInitializer adds a constant to this graph and returns its value. The
 // tensor's name is replaced when it is empty or taken.
 func (g *Graph) AddInitializer(t *onnx.Tensor) *Value {
+	v := g.constant(t)
+	g.Proto.Initializer = append(g.Proto.Initializer, t)
+	return v
+}
+
+// AddConstant is AddInitializer of a constant that belongs to the view: the model has it from the next Commit on, and
+// only if something reads it then.
+func (g *Graph) AddConstant(t *onnx.Tensor) *Value {
+	g.waiting = append(g.waiting, t)
+	return g.constant(t)
+}
+
+func (g *Graph) constant(t *onnx.Tensor) *Value {
 	if t.GetName() == "" || g.root.names[t.GetName()] {
 		stem := t.GetName()
 		if stem == "" {
@@ -34,7 +47,6 @@ func (g *Graph) AddInitializer(t *onnx.Tensor) *Value {
 	g.root.names[t.GetName()] = true
 	v := &Value{Name: t.GetName(), Graph: g, Tensor: t}
 	g.values[v.Name] = v
-	g.Proto.Initializer = append(g.Proto.Initializer, t)
 	return v
 }
 
@@ -347,6 +359,14 @@ func (g *Graph) commit() {
 		}
 		g.Proto.Node = append(g.Proto.Node, n.Proto)
 	}
+	for _, t := range g.waiting {
+		if v := g.values[t.GetName()]; v != nil && len(v.Uses) > 0 {
+			g.Proto.Initializer = append(g.Proto.Initializer, t)
+			continue
+		}
+		delete(g.values, t.GetName())
+	}
+	g.waiting = nil
 	g.Proto.ValueInfo = slices.DeleteFunc(g.Proto.ValueInfo, func(vi *onnx.ValueInfo) bool {
 		return g.values[vi.GetName()] == nil
 	})

@@ -34,9 +34,10 @@ type Graph struct {
 	Inputs  []*Value
 	Outputs []*Value
 
-	root   *root
-	values map[string]*Value
-	attr   string // the attribute that holds this graph
+	root    *root
+	values  map[string]*Value
+	waiting []*onnx.Tensor // of AddConstant
+	attr    string         // the attribute that holds this graph
 }
 
 // root is what all graphs of one model share.
@@ -254,6 +255,9 @@ func (g *Graph) Lookup(name string) *Value {
 	}
 	return nil
 }
+
+// Source is what reads the elements of constants.
+func (g *Graph) Source() Tensors { return g.root.tensors }
 
 // Model is the proto this view was made from.
 func (g *Graph) Model() *onnx.Model { return g.root.proto }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/model/onnx"
 )
 
@@ -98,33 +97,54 @@ func (m *Model) Dequantized(name string, q Integers) (*onnx.Tensor, error) {
 	if wrong := q.check(); wrong != "" {
 		return nil, m.misused("weight "+quote(q.Quantized.GetName())+" is no weight of integers: found "+wrong, "integers, scales and zero points of one weight")
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "integers %d %d %d %d %t %t %d\n", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed, accuracy(q.Node))
-	for _, t := range []*onnx.Tensor{q.Quantized, q.Scales, q.Zeros} {
-		if t == nil {
-			continue
-		}
-		at, err := m.origin(t)
-		if err != nil {
-			return nil, located(err, m.shown())
-		}
-		fmt.Fprintf(&text, "%s as %d\n", at, t.GetDataType())
+	text, err := m.integersText(&q)
+	if err != nil {
+		return nil, err
 	}
 	dims := []int64{q.Depth, q.Columns}
 	if q.Transposed {
 		dims = []int64{q.Columns, q.Depth}
 	}
-	return m.laidOut(name, &layout{integers: &q, text: text.String()}, dims), nil
+	return m.laidOut(name, &layout{integers: &q, text: fmt.Sprintf("%slevel %d\n", text, q.Accuracy())}, onnx.Tensor_FLOAT, dims), nil
 }
 
-// accuracy is that of a node; 0 where it says nothing.
-func accuracy(n *onnx.Node) int64 {
+// integersText says which bytes of which files integers are.
+func (m *Model) integersText(q *Integers) (string, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "integers %d %d %d %d %t %t\n", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed)
+	for _, t := range q.tensors() {
+		at, err := m.origin(t)
+		if err != nil {
+			return "", located(err, m.shown())
+		}
+		fmt.Fprintf(&text, "%s as %d\n", at, t.GetDataType())
+	}
+	return text.String(), nil
+}
+
+// tensors are those that hold the integers.
+func (q *Integers) tensors() []*onnx.Tensor {
+	if q.Zeros == nil {
+		return []*onnx.Tensor{q.Quantized, q.Scales}
+	}
+	return []*onnx.Tensor{q.Quantized, q.Scales, q.Zeros}
+}
+
+// Accuracy is the accuracy level of the node that the integers were read by; 0 where it says nothing.
+func (q *Integers) Accuracy() int64 { return attributeOf(q.Node, "accuracy_level", 0) }
+
+// RoundsRows says that rows that the integers multiply are rounded to eight bits, each group of them by a scale of its own: accuracy
+// level 4 of MatMulNBits.
+func (q *Integers) RoundsRows() bool { return q.Accuracy() == 4 }
+
+// attributeOf is an integer of a node.
+func attributeOf(n *onnx.Node, name string, otherwise int64) int64 {
 	for _, a := range n.GetAttribute() {
-		if a.GetName() == "accuracy_level" {
+		if a.GetName() == name {
 			return a.GetI()
 		}
 	}
-	return 0
+	return otherwise
 }
 
 // IntegersOf are the integers that a tensor of Dequantized stands for; nil for another tensor.
@@ -136,58 +156,5 @@ func (m *Model) IntegersOf(t *onnx.Tensor) *Integers {
 	if l := ref.src.made.list[ref.offset]; l != nil {
 		return l.integers
 	}
-	return nil
-}
-
-// IntegerPanels are sizes of integers in panels.
-type IntegerPanels struct {
-	Panels int64 // N / abi.PanelColumns, rounded up
-	Rows   int64 // of bytes of a panel: K filled up to whole chunks of 32, half of it for 4 bits
-	Groups int64 // of positions that share a scale
-	Zeros  bool  // whether there are zero points
-}
-
-// panelChunk is a number of positions of which every panel of integers has whole ones.
-const panelChunk = 32
-
-// Panels are the sizes of integers in panels, where these have as long groups as operators take: 32, 64 or 128.
-func (q *Integers) Panels() (p IntegerPanels, ok bool) {
-	group := q.group()
-	if group == 0 || q.Zeros != nil && onnx.Tensor_DataType(q.Zeros.GetDataType()) == onnx.Tensor_FLOAT {
-		return p, false
-	}
-	p = IntegerPanels{Panels: abi.Panels(q.Columns), Rows: (q.Depth + panelChunk - 1) / panelChunk * panelChunk, Groups: (q.Depth + group - 1) / group,
-		Zeros: q.Zeros != nil || !q.Packed && !q.signed()}
-	if q.Bits == 4 {
-		p.Rows /= 2
-	}
-	return p, true
-}
-
-// group is how many positions share a scale in panels, the most that there may be; 0 for none.
-func (q *Integers) group() int64 {
-	for _, g := range []int64{4 * panelChunk, 2 * panelChunk, panelChunk} {
-		if q.Block%g == 0 || q.Groups() == 1 {
-			return g
-		}
-	}
-	return 0
-}
-
-// LayIntegers fills memory with integers in panels: panels [P, rows, C], of int8 or of two uint8 a byte, scales of float32 [P, groups, C], and
-// zero points of int8 [P, groups, C] where there are any, C = abi.PanelColumns. Of a panel, q of position k and column i is the byte
-// k / 4 * 64 + i * 4 + k % 4; of four bits q is in the byte k / 8 * 64 + i * 4 + k % 4, in its low half where k % 8 < 4. Those of eight bits
-// have a sign, as zero points have; those of four are moved by 8, and their zero points are not. Beyond K and N they stand for zero.
-func (m *Model) LayIntegers(q *Integers, panels []byte, scales []float32, zeros []int8) error {
-	p, ok := q.Panels()
-	if n := p.Panels * abi.PanelColumns; !ok || int64(len(panels)) != n*p.Rows || int64(len(scales)) != n*p.Groups || p.Zeros && int64(len(zeros)) != n*p.Groups {
-		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("room for %d bytes of panels, %d scales and %d zero points", len(panels), len(scales), len(zeros)),
-			Needed: fmt.Sprintf("that of %d panels of %d rows and %d groups", p.Panels, p.Rows, p.Groups)}
-	}
-	r, err := m.readIntegers(q)
-	if err != nil {
-		return located(err, m.shown())
-	}
-	r.layPanels(p, panels, scales, zeros)
 	return nil
 }

@@ -11,11 +11,16 @@ import (
 
 // readIntegers has all numbers of a weight of integers.
 func (m *Model) readIntegers(q *Integers) (*integers, error) {
-	r := &integers{Integers: q}
-	var err error
-	if r.raw, err = m.data(q.Quantized, nil); err != nil {
-		return nil, err
+	r, err := m.readGroups(q)
+	if err == nil {
+		r.raw, err = m.data(q.Quantized, nil)
 	}
+	return r, err
+}
+
+// readGroups has the scales and zero points alone.
+func (m *Model) readGroups(q *Integers) (*integers, error) {
+	r := &integers{Integers: q}
 	scales, err := m.data(q.Scales, nil)
 	if err != nil {
 		return nil, err
@@ -140,10 +145,9 @@ func (r *integers) dequantize(to []byte) {
 	})
 }
 
-// layPanels makes what LayIntegers says.
-func (r *integers) layPanels(p IntegerPanels, panels []byte, scales []float32, zeros []int8) {
-	group, middle := r.group(), float32(r.middle())
-	size, line := p.Rows*abi.PanelColumns, p.Groups*abi.PanelColumns
+// layPanels makes the panels that LayIntegers says.
+func (r *integers) layPanels(p IntegerPanels, panels []byte) {
+	size := p.Rows * abi.PanelColumns
 	r.each(func(panel int64, tile []byte) {
 		to := panels[panel*size : (panel+1)*size]
 		if r.Bits == 8 {
@@ -151,22 +155,36 @@ func (r *integers) layPanels(p IntegerPanels, panels []byte, scales []float32, z
 		} else {
 			layFour(to, tile)
 		}
-		first := panel * abi.PanelColumns
-		width := min(abi.PanelColumns, r.Columns-first)
-		for g := range p.Groups {
-			from := min(g*group/r.Block, r.Groups()-1)*r.Columns + first
-			at := panel*line + g*abi.PanelColumns
-			clear(scales[at : at+abi.PanelColumns])
-			copy(scales[at:], r.scales[from:from+width])
-			if !p.Zeros {
-				continue
-			}
-			clear(zeros[at : at+abi.PanelColumns])
-			for i := range width {
-				zeros[at+i] = int8(r.zeros[from+i] - middle)
-			}
+	})
+}
+
+// layScales makes their scales.
+func (r *integers) layScales(p IntegerPanels, scales []float32) {
+	clear(scales)
+	r.eachGroup(p, func(at, from, width int64) { copy(scales[at:], r.scales[from:from+width]) })
+}
+
+// layZeros makes their zero points.
+func (r *integers) layZeros(p IntegerPanels, zeros []int8) {
+	middle := float32(r.middle())
+	clear(zeros)
+	r.eachGroup(p, func(at, from, width int64) {
+		for i := range width {
+			zeros[at+i] = int8(r.zeros[from+i] - middle)
 		}
 	})
+}
+
+// eachGroup calls f for each panel and each of its groups: where its numbers lie among those of panels and of the weight, and how
+// many there are.
+func (r *integers) eachGroup(p IntegerPanels, f func(at, from, width int64)) {
+	group := r.group()
+	for panel := range p.Panels {
+		first := panel * abi.PanelColumns
+		for g := range p.Groups {
+			f((panel*p.Groups+g)*abi.PanelColumns, min(g*group/r.Block, r.Groups()-1)*r.Columns+first, min(abi.PanelColumns, r.Columns-first))
+		}
+	}
 }
 
 // layEight lays out a tile of whole chunks as int8.

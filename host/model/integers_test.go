@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -277,6 +278,60 @@ func inPanels(t *testing.T, m *Model, q *Integers, want [][]float32, fits bool) 
 			if got := float32(number) * scales[at]; math.Abs(float64(got-want[k][n])) > 1e-6*math.Abs(float64(want[k][n])) {
 				t.Fatalf("panels have %g at %d, %d, want %g", got, k, n, want[k][n])
 			}
+		}
+	}
+	asTensors(t, m, q, panels, scales, zeros)
+}
+
+// asTensors compares what LayIntegers laid out with the tensors of one weight, and of it beside itself.
+func asTensors(t *testing.T, m *Model, q *Integers, panels []byte, scales []float32, zeros []int8) {
+	t.Helper()
+	lists := [][]*Integers{{q}}
+	if q.Columns%16 == 0 {
+		lists = append(lists, []*Integers{q, q})
+	} else if _, _, _, err := m.IntegerTensors("beside", q, q); err == nil || !strings.Contains(err.Error(), "cannot be laid out beside another") {
+		t.Errorf("a part of a panel beside others: %v", err)
+	}
+	for _, list := range lists {
+		p, s, z, err := m.IntegerTensors("laid", list...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (z != nil) != (zeros != nil) {
+			t.Fatalf("zero points %v, want %t", z, zeros != nil)
+		}
+		raw := func(x *onnx.Tensor) []byte {
+			if x == nil {
+				return nil
+			}
+			b, err := m.Data(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		var wantScales, wantZeros []byte
+		for _, x := range scales {
+			wantScales = binary.LittleEndian.AppendUint32(wantScales, math.Float32bits(x))
+		}
+		for _, x := range zeros {
+			wantZeros = append(wantZeros, byte(x))
+		}
+		for _, c := range []struct {
+			of   string
+			got  []byte
+			want []byte
+		}{{"panels", raw(p), panels}, {"scales", raw(s), wantScales}, {"zero points", raw(z), wantZeros}} {
+			if want := bytes.Repeat(c.want, len(list)); !bytes.Equal(c.got, want) {
+				t.Errorf("%s of %d weights are not those of one, repeated", c.of, len(list))
+			}
+		}
+		element := onnx.Tensor_INT8
+		if q.Bits == 4 {
+			element = onnx.Tensor_UINT8
+		}
+		if got := onnx.Tensor_DataType(p.GetDataType()); got != element || p.Dims[0] != int64(len(list)*len(panels))/(p.Dims[1]*16) {
+			t.Errorf("panels are %v %v", got, p.Dims)
 		}
 	}
 }

@@ -27,11 +27,13 @@ func (m Matrix) Size() (depth, columns int64) {
 	return depth, columns
 }
 
-// layout is a tensor whose bytes are made from weights when they are asked for: of matrices in panels, or the numbers that integers
-// stand for.
+// layout is a tensor whose bytes are made from weights when they are asked for: of matrices in panels, the numbers that integers
+// stand for, or a part of integers in panels.
 type layout struct {
 	matrices []Matrix
 	integers *Integers
+	laid     []*Integers // side by side
+	part     integerPart // of those
 	span     span
 	text     string // which bytes of which files it is made from, and how
 }
@@ -68,18 +70,18 @@ func (m *Model) Panels(name string, matrices ...Matrix) (*onnx.Tensor, error) {
 		depth, panels = k, panels+abi.Panels(n)
 		fmt.Fprintf(&text, "%s %d %d %t\n", at, k, n, x.Transposed)
 	}
-	return m.laidOut(name, &layout{matrices: matrices, text: text.String()}, []int64{panels, depth, abi.PanelColumns}), nil
+	return m.laidOut(name, &layout{matrices: matrices, text: text.String()}, onnx.Tensor_FLOAT, []int64{panels, depth, abi.PanelColumns}), nil
 }
 
-// laidOut is a tensor of float32 of a layout, or of another with the same text.
-func (m *Model) laidOut(name string, l *layout, dims []int64) *onnx.Tensor {
+// laidOut is a tensor of a layout, or of another with the same text, of elements of whole bytes.
+func (m *Model) laidOut(name string, l *layout, element onnx.Tensor_DataType, dims []int64) *onnx.Tensor {
 	if m.laid == nil {
 		made := &layouts{model: m, list: map[int64]*layout{}, known: map[string]int{}}
 		m.laid = &source{shown: m.shown(), info: m.src.info, made: made}
 	}
 	at, known := m.laid.made.known[l.text]
 	if !known {
-		l.span = span{m.laid.size, 4}
+		l.span = span{m.laid.size, int64(ElementBits(element)) / 8}
 		for _, d := range dims {
 			l.span.length *= d
 		}
@@ -89,7 +91,7 @@ func (m *Model) laidOut(name string, l *layout, dims []int64) *onnx.Tensor {
 		m.refs = append(m.refs, reference{src: m.laid, offset: l.span.offset, length: l.span.length, field: fieldRawData})
 		m.laid.made.known[l.text] = at
 	}
-	return &onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+	return &onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(element)),
 		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(at))}}}
 }
 
@@ -173,6 +175,9 @@ func (l *layouts) lay(h *held, buffer *scratch) error {
 			r.dequantize(h.data)
 		}
 		return err
+	}
+	if l.list[h.span.offset].laid != nil {
+		return l.layIntegers(h)
 	}
 	to := h.data
 	for _, x := range l.list[h.span.offset].matrices {

@@ -83,11 +83,13 @@ func (l *layouts) sample(offset int64) (sample []byte, err error) {
 		}
 		tensors = append(tensors, x.Tensor)
 	}
+	integers := l.list[offset].laid
 	if q := l.list[offset].integers; q != nil {
-		sample = fmt.Appendf(sample, "%d %d %d %d %t %t", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed)
-		if tensors = append(tensors, q.Quantized, q.Scales); q.Zeros != nil {
-			tensors = append(tensors, q.Zeros)
-		}
+		integers = []*Integers{q}
+	}
+	for _, q := range integers {
+		sample = fmt.Appendf(sample, "%d %d %d %d %t %t %d", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed, l.list[offset].part)
+		tensors = append(tensors, q.tensors()...)
 	}
 	for _, t := range tensors {
 		ref, refers, err := l.model.reference(t)

@@ -128,10 +128,24 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 		c.Reason = m.Name + ": " + why
 		return c
 	}
+	product, q := match.product()
+	if q != nil {
+		if why := e.cannotTake(m, op, q, o); why != "" {
+			c.Reason = m.Name + ": " + why
+			return c
+		}
+	}
 	ins, outs := match.ends()
 	x := e.compare(match.Gone(), ins, outs, e.work(match.Nodes), graph.Dim{}, e.cost(op))
 	if work, some := e.integerWork(match.Nodes); some {
 		x = e.compareIntegers(ins, outs, work, e.cost(op))
+	}
+	if q != nil {
+		x = e.compareNBits(product, q, e.cost(op))
+		if why := x.noGain(q); why != "" && !o.Force && o.Fixed == nil {
+			c.Reason = m.Name + ": " + why
+			return c
+		}
 	}
 	if len(match.With.Fold) > 0 {
 		folded, err := fold(m.Name, match, o.Folder)

@@ -75,6 +75,10 @@ const maxGain = 20
 
 // operator is the expected time of an operator in the place of what it replaces.
 func (w *whole) operator(s *side, at map[string]int64) (float64, bool) {
+	if s.integers != nil {
+		t, ok := w.nbits(s.product, s.integers, at, true)
+		return w.machine.Dispatch + s.cost.OverheadUS*1e-6 + t, ok
+	}
 	flops, known := s.work.Eval(at)
 	all := append(append([]*graph.Value{}, s.ins...), s.outs...)
 	bytes, counted := w.bytes(all, at)

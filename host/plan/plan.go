@@ -46,6 +46,8 @@ type Options struct {
 	Device  *Device // that the session computes on; nil for the CPU
 	// AsTheyLie leaves weights as they lie in their files, where operators take them in panels else.
 	AsTheyLie bool
+	// OwnPanels says that whoever places the plan lays weights out anew by itself, those that stand for integers too.
+	OwnPanels bool
 }
 
 // Kernel computes the shapes of a node's outputs from those of its inputs, as plugin.Kernel does.
@@ -132,6 +134,7 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}
 	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
+	p.Choices = append(p.Choices, leftNBits(g, manifests, o)...)
 	var r *rounds
 	for i := range p.Choices {
 		c := &p.Choices[i]

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/opgraft/graft/host/fused"
 	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model/onnx"
 )
@@ -36,7 +37,11 @@ func (r *rounds) reason(c *Choice, fusions bool) string {
 	if n == nil {
 		return ""
 	}
-	return n.Op() + " rounds what becomes of its result to a few bits, where other last bits move the model's answers within the noise of its " +
+	op := n.Op()
+	if numbersOf(n) != nil {
+		op = fused.NBits // which was taken apart
+	}
+	return op + " rounds what becomes of its result to a few bits, where other last bits move the model's answers within the noise of its " +
 		"quantisation; " + c.Operator.Name + " needs that to be accepted (--accept-quantization-noise)"
 }
 
@@ -93,8 +98,12 @@ func rounded(n *graph.Node) *graph.Value {
 	case n.Is("DynamicQuantizeLinear", "QuantizeLinear", "Round", "com.microsoft.QuantizeLinear", "com.microsoft.DynamicQuantizeMatMul",
 		"com.microsoft.DynamicQuantizeLSTM", "com.microsoft.QuantizeBFP"):
 		return n.Input(0)
-	case n.Is("com.microsoft.MatMulNBits") && n.Int("accuracy_level", 0) == roundsToInt8:
+	case n.Is(fused.NBits) && n.Int("accuracy_level", 0) == roundsToInt8:
 		return n.Input(0)
+	case n.Is("MatMul"):
+		if q := numbersOf(n); q != nil && q.RoundsRows() {
+			return n.Input(0)
+		}
 	case n.Is("Cast") && slices.Contains(narrow, onnx.Tensor_DataType(n.Int("to", 0))):
 		return n.Input(0)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/padding"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/roles"
@@ -234,8 +235,10 @@ type side struct {
 	nodes     []*graph.Node
 	work      graph.Dim
 	cost      manifest.Cost
-	fuses     bool      // ONNX Runtime makes one node of it by itself
-	scores    graph.Dim // elements of the scores in that node
+	product   *graph.Node     // whose weight stands for integers, which are multiplied in panels
+	integers  *model.Integers // nil for others
+	fuses     bool            // ONNX Runtime makes one node of it by itself
+	scores    graph.Dim       // elements of the scores in that node
 }
 
 // take notes the replaced blocks and returns the nodes that vanish with them.
@@ -275,6 +278,7 @@ func (w *whole) side(c *Choice) side {
 	} else {
 		s.ins, s.outs = c.Match.ends()
 		s.nodes, s.work = c.Match.Gone(), w.estimator.work(c.Match.Nodes)
+		s.product, s.integers = c.Match.product()
 	}
 	return s
 }
@@ -326,6 +330,10 @@ func (w *whole) sampleOf(lengths func(*graph.Node) map[string]int64) (s WholeSam
 func (w *whole) compared(s *side, at map[string]int64) (unpatched, patched float64, ok bool) {
 	if patched, ok = w.operator(s, at); !ok {
 		return 0, 0, false
+	}
+	if s.integers != nil {
+		unpatched, ok = w.nbits(s.product, s.integers, at, false)
+		return unpatched + w.machine.Dispatch, patched, ok
 	}
 	flops, _ := s.work.Eval(at)
 	all := slices.Concat(s.ins, s.outs)

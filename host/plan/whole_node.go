@@ -6,8 +6,6 @@ import (
 
 	"github.com/opgraft/graft/host/blocks"
 	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
 )
 
 // uncountedOps compute at speeds of which no figure is known: in integers, one step after the
@@ -45,7 +43,7 @@ func weights(g *graph.Graph) (bytes float64) {
 			if v != nil && v.Tensor != nil && !seen[v] && !n.Is("Gather") {
 				seen[v] = true
 				elements, _ := graph.Elements(v.Tensor)
-				bytes += float64(elements) * float64(model.ElementBits(onnx.Tensor_DataType(v.Tensor.GetDataType()))) / 8
+				bytes += float64(elements) * float64(weightBits(v)) / 8
 			}
 		}
 	}
@@ -93,6 +91,10 @@ func (w *whole) moved(list []*graph.Value, at map[string]int64, bandwidth float6
 func (w *whole) time(n *graph.Node, at map[string]int64, bandwidth float64) (float64, bool) {
 	if t, ok := w.still(n); ok {
 		return t, true
+	}
+	if q := numbersOf(n); q != nil {
+		t, ok := w.nbits(n, q, at, false)
+		return t + w.machine.Dispatch, ok
 	}
 	moves := slices.Concat(n.In, n.Out)
 	if n.Is("Gather", "GatherND", "GatherElements", "Slice", "Split", "com.microsoft.EmbedLayerNormalization", "com.microsoft.GatherBlockQuantized") {

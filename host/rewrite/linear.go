@@ -23,6 +23,8 @@ const (
 	residualOperand = 3
 	normOperand     = 4
 	afterOperand    = 6
+	scaleOperand    = 8 // of weights that are integers
+	zeroOperand     = 9
 )
 
 // DropReshapes removes Reshapes around linear layers that take rows of any number of

@@ -31,7 +31,12 @@ func Panels(g *graph.Graph, shapes *graph.Shapes, m *model.Model) error {
 		}
 		beside[n.Input(0)] = append(beside[n.Input(0)], n)
 	}
-	p := &panels{g: g, shapes: shapes, model: m, held: held}
+	p := &panels{g: g, shapes: shapes, model: m, held: held, integers: map[*graph.Node]*model.Integers{}}
+	for n, matrix := range held {
+		if q := m.IntegersOf(matrix.Tensor); q != nil {
+			p.integers[n] = q
+		}
+	}
 	for _, x := range order {
 		for _, group := range p.groups(beside[x]) {
 			if err := p.layOut(group); err != nil {
@@ -73,22 +78,33 @@ type panels struct {
 	shapes *graph.Shapes
 	model  *model.Model
 	held   map[*graph.Node]model.Matrix
+	// integers are those that weights stand for, where the model has them so.
+	integers map[*graph.Node]*model.Integers
 }
 
-// groups puts linear layers of one x together that can be one: as many columns, in whole panels, and a bias for each of them
+// groups puts linear layers of one x together that can be one: as many columns, in whole panels, integers of one form or none, and a bias for each of them
 // or none.
 func (p *panels) groups(list []*graph.Node) (groups [][]*graph.Node) {
-	open := map[int64]int{} // by columns
+	type form struct {
+		columns, bits, groups int64
+		zeros, rounds         bool
+	}
+	open := map[form]int{}
 	for _, n := range list {
 		_, columns := p.held[n].Size()
 		bias := n.Input(biasOperand)
 		joins := columns%abi.PanelColumns == 0 && (bias == nil || bias.Tensor != nil && slices.Equal(bias.Tensor.Dims, []int64{columns}) && onnx.Tensor_DataType(bias.Tensor.GetDataType()) == onnx.Tensor_FLOAT)
-		if i, ok := open[columns]; ok && joins && len(groups[i]) < maxParts {
+		as := form{columns: columns}
+		if q := p.integers[n]; q != nil {
+			sizes, _ := q.Panels()
+			as = form{columns, q.Bits, sizes.Groups, sizes.Zeros, q.RoundsRows()}
+		}
+		if i, ok := open[as]; ok && joins && len(groups[i]) < maxParts {
 			groups[i] = append(groups[i], n)
 			continue
 		}
 		if joins {
-			open[columns] = len(groups)
+			open[as] = len(groups)
 		}
 		groups = append(groups, []*graph.Node{n})
 	}
@@ -98,6 +114,9 @@ func (p *panels) groups(list []*graph.Node) (groups [][]*graph.Node) {
 // layOut gives linear layers of one x their weights in panels, as one node.
 func (p *panels) layOut(group []*graph.Node) error {
 	first := group[0]
+	if p.integers[first] != nil {
+		return p.layIntegers(group)
+	}
 	var matrices []model.Matrix
 	total := int64(0)
 	for _, n := range group {
@@ -109,34 +128,73 @@ func (p *panels) layOut(group []*graph.Node) error {
 		return err
 	}
 	first.SetInput(weightOperand, p.g.AddInitializer(t))
-	first.Proto.Attribute = slices.DeleteFunc(first.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
-	columns, err := attribute("columns", total)
+	return p.finish(group, total)
+}
+
+// layIntegers is layOut of weights that the model has as integers.
+func (p *panels) layIntegers(group []*graph.Node) error {
+	first, total := group[0], int64(0)
+	var list []*model.Integers
+	for _, n := range group {
+		list, total = append(list, p.integers[n]), total+p.integers[n].Columns
+	}
+	weight, scales, zeros, err := p.model.IntegerTensors(p.g.FreshName("graft_panels"), list...)
 	if err != nil {
 		return err
 	}
-	first.Proto.Attribute = append(first.Proto.Attribute, columns)
-	if len(group) == 1 {
-		return nil
+	first.SetInput(weightOperand, p.g.AddInitializer(weight))
+	setOperand(first, scaleOperand, p.g.AddInitializer(scales))
+	if zeros != nil {
+		setOperand(first, zeroOperand, p.g.AddInitializer(zeros))
 	}
-	return p.join(group, total)
+	return p.finish(group, total, "activations", activations(list[0]))
+}
+
+// activations is how rows are multiplied with integers.
+func activations(q *model.Integers) string {
+	if q.RoundsRows() {
+		return "int8"
+	}
+	return "float32"
+}
+
+// finish lets linear layers of one x, of which the first reads all weights in panels, be one node.
+func (p *panels) finish(group []*graph.Node, columns int64, attributes ...any) error {
+	if len(group) > 1 {
+		return p.join(group, columns, attributes...)
+	}
+	first := group[0]
+	first.Proto.Attribute = slices.DeleteFunc(first.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
+	attributes = append(attributes, "columns", columns)
+	for i := 0; i+1 < len(attributes); i += 2 {
+		a, err := attribute(attributes[i].(string), attributes[i+1])
+		if err != nil {
+			return err
+		}
+		first.Proto.Attribute = append(first.Proto.Attribute, a)
+	}
+	return nil
 }
 
 // join makes one node of several whose weights are one by now.
-func (p *panels) join(group []*graph.Node, columns int64) error {
+func (p *panels) join(group []*graph.Node, columns int64, attributes ...any) error {
 	bias, err := p.biases(group, columns)
 	if err != nil {
 		return err
 	}
 	r := &rewriter{main: p.g, order: order{main: p.g}, shapes: p.shapes}
-	in := []*graph.Value{group[0].Input(0), group[0].Input(weightOperand)}
+	in := slices.Clone(group[0].In)
 	if bias != nil {
-		in = append(in, bias)
+		for len(in) <= biasOperand {
+			in = append(in, nil)
+		}
+		in[biasOperand] = bias
 	}
 	var names []string
 	for range group {
 		names = append(names, p.g.FreshName("graft_part"))
 	}
-	n, err := r.node(p.g, group[0].Proto.GetDomain(), group[0].Proto.GetOpType(), in, names, "columns", columns, "parts", int64(len(group)))
+	n, err := r.node(p.g, group[0].Proto.GetDomain(), group[0].Proto.GetOpType(), in, names, append(attributes, "columns", columns, "parts", int64(len(group)))...)
 	if err != nil {
 		return err
 	}

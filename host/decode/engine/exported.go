@@ -12,14 +12,10 @@ import (
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/memory"
 	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
-
-// roundsRows is the accuracy level of a MatMulNBits that rounds what it multiplies with to eight bits.
-const roundsRows = 4
 
 // exportedIntegers are integers that the model holds, and the linear layers that multiply with them.
 type exportedIntegers struct {
@@ -116,7 +112,7 @@ func (p *panels) lay(of *prepare.Graph, x *exportedIntegers, take func(int64, te
 		return err
 	}
 	activations := prepare.Float32Activations
-	if accuracy(x.from.Node) == roundsRows {
+	if x.from.RoundsRows() {
 		activations = prepare.Int8Activations
 	}
 	for _, at := range slices.Sorted(maps.Keys(inputs)) {
@@ -134,16 +130,6 @@ func (p *panels) lay(of *prepare.Graph, x *exportedIntegers, take func(int64, te
 		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(activations)))
 	}
 	return nil
-}
-
-// accuracy is the accuracy level of a node; 0 where it says nothing.
-func accuracy(n *onnx.Node) int64 {
-	for _, a := range n.GetAttribute() {
-		if a.GetName() == "accuracy_level" {
-			return a.GetI()
-		}
-	}
-	return 0
 }
 
 // takesIntegers says where a plugin's operator takes scales of float32 and zero points; -1 for one that does not.

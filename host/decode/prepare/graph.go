@@ -32,7 +32,8 @@ func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph
 	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
 	chosen.Force = true
-	chosen.AsTheyLie = true           // an engine lays them out itself
+	chosen.AsTheyLie = true // an engine lays weights out itself
+	chosen.OwnPanels = true
 	chosen.Padding = plan.KeepPadding // an engine has none
 	chosen.QuantizationNoise = true   // its attention over a cache rounds in its own way already
 	if err := x.Choose(ctx, o.Plugins.Manifests(), o.Plugins.Plan(chosen)); err != nil {

@@ -18,10 +18,7 @@ const microsoft = "com.microsoft"
 // matMulNBits are positions of what MatMulNBits reads.
 const (
 	nbitsWeight = 1
-	nbitsScales = 2
-	nbitsZeros  = 3
-	nbitsOrder  = 4 // of groups
-	nbitsBias   = 5
+	nbitsBias   = model.NBitsBias
 )
 
 // takeIntegers lets linear layers whose weights somebody quantised be those of the numbers that the integers stand for: what recognises
@@ -182,17 +179,7 @@ func attributeOf(n *onnx.Node, name string, otherwise int64) int64 {
 
 // packed are the integers of a MatMulNBits, or nil where it stays.
 func (t *integerTaker) packed(n *onnx.Node) *model.Integers {
-	q := &model.Integers{Depth: attributeOf(n, "K", 0), Columns: attributeOf(n, "N", 0), Bits: attributeOf(n, "bits", 4), Block: attributeOf(n, "block_size", 0),
-		Packed: true, Quantized: t.constants[input(n, nbitsWeight)], Scales: t.constants[input(n, nbitsScales)], Node: n}
-	if len(n.GetOutput()) != 1 || q.Quantized == nil || q.Scales == nil || input(n, nbitsOrder) != "" || attributeOf(n, "weight_prepacked", 0) != 0 ||
-		q.Bits != 4 && q.Bits != 8 || onnx.Tensor_DataType(q.Scales.GetDataType()) != onnx.Tensor_FLOAT {
-		return nil
-	}
-	if name := input(n, nbitsZeros); name != "" {
-		if q.Zeros = t.constants[name]; q.Zeros == nil {
-			return nil
-		}
-	}
+	q, _ := model.NBits(n, func(name string) *onnx.Tensor { return t.constants[name] })
 	return q
 }
 
