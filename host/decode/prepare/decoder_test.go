@@ -2,8 +2,10 @@ package prepare
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/graph"
 	"github.com/opgraft/graft/host/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/patch"
@@ -69,6 +71,25 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%s: %d nodes, %d left, %+v", filepath.Base(path), before, len(x.Graph.Nodes), made)
+			if !strings.HasSuffix(name, "/llama") {
+				return
+			}
+			engine, err := graph.New(x.Graph.Model(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := rewrite.TurnAtOnce(engine, graph.Infer(engine)); err != nil {
+				t.Fatal(err)
+			}
+			turns := 0
+			for _, n := range engine.Nodes {
+				if n.Is("com.microsoft.RotaryEmbedding") {
+					turns++
+				}
+			}
+			if turns != 2*len(layers) {
+				t.Errorf("%d rotary embeddings in %d layers, want one node for each query and key", turns, len(layers))
+			}
 		})
 	}
 }

@@ -173,7 +173,10 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	rewritten := &patch.Analysis{Model: x.Model, Graph: engine, Report: &blocks.Report{}} // its attention is replaced
 	if err := rewritten.Within(ctx, func() error {
 		rewritten.Shapes = graph.Infer(engine)
-		return rewrite.SelectEarly(engine, rewritten.Shapes)
+		if err := rewrite.SelectEarly(engine, rewritten.Shapes); err != nil {
+			return err
+		}
+		return rewrite.TurnAtOnce(engine, rewritten.Shapes)
 	}); err != nil {
 		return err
 	}
