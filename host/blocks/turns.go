@@ -13,9 +13,17 @@ type Turn struct {
 	// Of is what is turned, Result what comes of it: values of one shape, whose last
 	// axis is the features of a head.
 	Of, Result *graph.Value
-	// Rotary says how. Its angles are doubled, and it is certain that both of a pair
-	// are the same.
-	Rotary
+	// Style and Size are those of [Rotary].
+	Style string
+	Size  int64
+	// Cos and Sin are what features are multiplied by, each pair's once.
+	Cos, Sin Pairs
+}
+
+// Pairs are the elements First, First+Step, ... of the last axis of a value, as many as there are pairs of features.
+type Pairs struct {
+	Of          *graph.Value
+	First, Step int64
 }
 
 // FindTurns lists the rotary embeddings that a graph writes out, the last first. Those whose
@@ -28,14 +36,15 @@ func FindTurns(g *graph.Graph, shapes *graph.Shapes) (list []Turn) {
 	type asked struct {
 		angles *graph.Value
 		style  string
+		size   int64
 	}
-	certain := map[asked]bool{}
-	twice := func(v *graph.Value, style string) bool {
-		k := asked{v, style}
-		answer, ok := certain[k]
+	answers := map[asked]*Pairs{}
+	pairs := func(v *graph.Value, t *turn) *Pairs {
+		k := asked{f.lines(v, t.Size), t.Style, t.Size}
+		answer, ok := answers[k]
 		if !ok {
-			answer = f.twice(v, style, maxPairs)
-			certain[k] = answer
+			answer = f.pairs(k.angles, t.Style, t.Size)
+			answers[k] = answer
 		}
 		return answer
 	}
@@ -55,12 +64,89 @@ func FindTurns(g *graph.Graph, shapes *graph.Shapes) (list []Turn) {
 		if !t.Doubled || t.Size < 2 || t.Size%2 != 0 {
 			continue
 		}
-		t.Cos, t.Sin = f.lines(t.Cos, t.Size), f.lines(t.Sin, t.Size)
-		if t.Cos != nil && t.Sin != nil && twice(t.Cos, t.Style) && twice(t.Sin, t.Style) {
-			list = append(list, Turn{t.of, n.Output(0), t.Rotary})
+		if cos, sin := pairs(t.Cos, t), pairs(t.Sin, t); cos != nil && sin != nil {
+			list = append(list, Turn{t.of, n.Output(0), t.Style, t.Size, *cos, *sin})
 		}
 	}
 	return list
+}
+
+// pairs finds what stands once for each pair where lines hold it twice; nil where that is not certain.
+func (f *finder) pairs(v *graph.Value, style string, size int64) *Pairs {
+	if v == nil {
+		return nil
+	}
+	if style == "half" {
+		if f.twice(v, style, maxPairs) {
+			return &Pairs{v, 0, 1}
+		}
+		return nil
+	}
+	once := f.interleaved(v, size)
+	if once == nil {
+		if f.twice(v, style, maxPairs) {
+			return &Pairs{v, 0, 2}
+		}
+		return nil
+	}
+	if p := f.piece(once); p != nil {
+		if width, ok := f.shapes.Of(p.of).Dim(-1).Const(); ok {
+			return &Pairs{f.lines(p.of, width), p.offset, 1}
+		}
+	}
+	return &Pairs{f.lines(once, size/2), 0, 1}
+}
+
+// interleaved is the value (rows, 1, ..., size/2) of which lines (rows, 1, ..., size) hold each
+// element twice, as torch's repeat_interleave is written: with a new axis that is expanded, of which
+// each element is gathered by its two indices. Of rows, whose number is not known, and
+// elements, whose number is, no transpose takes one for the other.
+func (f *finder) interleaved(v *graph.Value, size int64) *graph.Value {
+	rows := f.shapes.Of(v).Dim(0)
+	if _, constant := rows.Const(); constant || !rows.Known() || !lineEach(f.shapes.Of(v), rows, size) {
+		return nil
+	}
+	moves := func(n *graph.Node) bool { return n.Is("Transpose", "Squeeze", "Unsqueeze") }
+	n := f.maker(v)
+	for moves(n) {
+		n = f.maker(n.Input(0))
+	}
+	if !n.Is("GatherND") || n.Int("batch_dims", 0) != 0 {
+		return nil
+	}
+	at := f.shapes.Of(n.Input(1))
+	indices := f.numbers(n, 1, "")
+	if at.Rank != 2 || !at.Dims[1].Is(2) || int64(len(indices)) != 2*size {
+		return nil
+	}
+	for i, x := range indices {
+		if i%2 == 0 && x != int64(i/4) || i%2 == 1 && x != 0 && x != 1 {
+			return nil
+		}
+	}
+	e := f.maker(n.Input(0))
+	if !e.Is("Expand") {
+		return nil
+	}
+	from, to := f.shapes.Of(e.Input(0)), f.shapes.Of(e.Output(0))
+	if from.Rank != to.Rank || from.Rank < 3 || !from.Dims[0].Is(size/2) || !from.Dims[1].Is(1) || !to.Dims[0].Is(size/2) || !to.Dims[1].Is(2) ||
+		!slices.EqualFunc(from.Dims[2:], to.Dims[2:], func(a, b graph.Dim) bool { return a.Known() && a.Equal(b) }) {
+		return nil
+	}
+	for once := f.in(e, 0); ; {
+		if lineEach(f.shapes.Of(once), rows, size/2) {
+			return once
+		}
+		if n = f.maker(once); !moves(n) {
+			return nil
+		}
+		once = f.in(n, 0)
+	}
+}
+
+// lineEach reports dimensions (rows, 1, ..., size).
+func lineEach(s graph.Fact, rows graph.Dim, size int64) bool {
+	return s.Rank > 1 && s.Dims[0].Equal(rows) && s.Dim(-1).Is(size) && !slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
 }
 
 // lines is the furthest value upstream that holds the same lines of a last axis of some
@@ -117,7 +203,7 @@ func (f *finder) twice(v *graph.Value, style string, depth int) bool {
 		return style == "interleaved" && from.Dim(-1).Is(2) && f.repeated(n.Input(0))
 	case n.Is("Transpose"):
 		p := f.perm(n)
-		return len(p) > 0 && p[len(p)-1] == int64(len(p)-1) && again(0)
+		return len(p) > 0 && p[len(p)-1] == int64(len(p)-1) && again(0) || style == "interleaved" && f.interleaved(v, width) != nil
 	case n.Is("Gather"):
 		axis := n.Int("axis", 0)
 		return axis != -1 && axis != int64(from.Rank-1) && from.Rank > 1 && again(0)

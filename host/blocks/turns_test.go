@@ -1,6 +1,7 @@
 package blocks_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/blocks"
@@ -64,15 +65,75 @@ func TestTurns(t *testing.T) {
 			found := blocks.FindTurns(g, shapes)
 			if c.style == "" {
 				if len(found) > 0 {
-					t.Fatalf("found %s by %s and %s, which may be two angles a pair", found[0].Style, found[0].Cos.Name, found[0].Sin.Name)
+					t.Fatalf("found %s by %s and %s, which may be two angles a pair", found[0].Style, found[0].Cos.Of.Name, found[0].Sin.Of.Name)
 				}
 				return
 			}
 			if len(found) != 1 {
 				t.Fatalf("%d found, want 1", len(found))
 			}
-			if f := found[0]; f.Style != c.style || f.Size != 16 || f.Of.Name != "q" || f.Result.Name != "qt" || f.Cos.Name != c.cos {
-				t.Errorf("%s of %d features of %s into %s by %s, want %s of 16 of q into qt by %s", f.Style, f.Size, f.Of.Name, f.Result.Name, f.Cos.Name, c.style, c.cos)
+			if f := found[0]; f.Style != c.style || f.Size != 16 || f.Of.Name != "q" || f.Result.Name != "qt" || f.Cos.Of.Name != c.cos {
+				t.Errorf("%s of %d features of %s into %s by %s, want %s of 16 of q into qt by %s", f.Style, f.Size, f.Of.Name, f.Result.Name, f.Cos.Of.Name, c.style, c.cos)
+			}
+		})
+	}
+}
+
+// torch's repeat_interleave, as its exporter writes it, is undone: all layers read the same lines then.
+func TestTurnsByRepeatedAngles(t *testing.T) {
+	for _, c := range []struct {
+		name, indices string
+		found         bool
+	}{
+		{"each twice", "[0,0,0,1,1,0,1,1,2,0,2,1,3,0,3,1]", true},
+		{"another order", "[0,0,0,1,2,0,2,1,1,0,1,1,3,0,3,1]", false},
+		{"one of two angles", "[0,0,1,1,1,0,1,1,2,0,2,1,3,0,3,1]", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			repeated := func(name string) string {
+				return strings.ReplaceAll(`
+					#4 = Unsqueeze(#, [1])
+					#h = Slice(#4, [0], [4], [3])
+					#t = Transpose(#h) perm=3,2,1,0
+					#5 = Unsqueeze(#t, [1])
+					#e = Expand(#5, [1,2,1,1,1])
+					#g = GatherND(#e, at)
+					#r = Transpose(#g) perm=3,2,1,0
+					`, "#", name)
+			}
+			const turn = `
+				q0 = Slice(q, [0], [100], [3], [2])
+				q1 = Slice(q, [1], [100], [3], [2])
+				qn = Neg(q1)
+				qn5 = Unsqueeze(qn, [-1])
+				q05 = Unsqueeze(q0, [-1])
+				q5 = Concat(qn5, q05) axis=-1
+				qh = Reshape(q5, [0,0,0,8])
+				qc = Mul(q, cosr)
+				qs = Mul(qh, sinr)
+				qt = Add(qc, qs)`
+			g, shapes := blockstest.Graph(t, `
+				in q f32[b, 3, 1, 8]
+				in cos f32[b, 1, 8]
+				in sin f32[b, 1, 8]
+				out qt f32[b, 3, 1, 8]
+				at = Reshape(`+c.indices+`, [8,2])`+repeated("cos")+repeated("sin")+turn)
+			before, beforeShapes := blockstest.Graph(t, `
+				in q f32[b, 3, 1, 8]
+				in angle f32[b, 1, 8]
+				out qt f32[b, 3, 1, 8]
+				at = Reshape(`+c.indices+`, [8,2])`+repeated("angle")+`
+				cosr = Cos(angler)
+				sinr = Sin(angler)`+turn)
+			if found := blocks.FindTurns(before, beforeShapes); (len(found) == 1 && found[0].Cos.Step == 2) != c.found {
+				t.Errorf("repeated before the cosine: found %+v, want it: %t", found, c.found)
+			}
+			found := blocks.FindTurns(g, shapes)
+			if len(found) == 0 && !c.found {
+				return
+			}
+			if len(found) != 1 || !c.found || found[0].Cos.Of.Name != "cos" || found[0].Cos.First != 0 || found[0].Cos.Step != 1 || found[0].Sin.Of.Name != "sin" {
+				t.Errorf("found %+v, want it: %t, by the first elements of cos and sin", found, c.found)
 			}
 		})
 	}
@@ -95,7 +156,7 @@ func TestTurnsByATable(t *testing.T) {
 		qc = Mul(q, cos)
 		qs = Mul(qh, sin)
 		qt = Add(qc, qs)`)
-	if found := blocks.FindTurns(g, shapes); len(found) != 1 || found[0].Cos.Name != "c3" {
+	if found := blocks.FindTurns(g, shapes); len(found) != 1 || found[0].Cos.Of.Name != "c3" {
 		t.Errorf("found %v, want one by c3", found)
 	}
 }

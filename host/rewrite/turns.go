@@ -13,11 +13,11 @@ import (
 // at one token a step a node costs as much as the arithmetic of a dozen. Each row is a
 // sequence of one token there, so the cosines and sines of the step, a line for each
 // row, are the operator's tables, and a row's position is its number. How angles are
-// computed is no matter, but both of a pair must be the same, and they are halved
+// computed is no matter, but both of a pair must be the same, and one of them is taken
 // once a step. A row's features lie in memory alike whatever axes of length 1 they have,
 // which is all that attention over a pool asks: views between are left out.
 func TurnAtOnce(g *graph.Graph, shapes *graph.Shapes) error {
-	t := &turner{rewriter: &rewriter{main: g, shapes: shapes}, tables: map[tableOf]*graph.Value{}}
+	t := &turner{rewriter: &rewriter{main: g, shapes: shapes}, tables: map[blocks.Pairs]*graph.Value{}}
 	turned := false
 	for _, turn := range blocks.FindTurns(g, shapes) {
 		did, err := t.turn(&turn)
@@ -37,14 +37,9 @@ func TurnAtOnce(g *graph.Graph, shapes *graph.Shapes) error {
 	return g.Commit()
 }
 
-type tableOf struct {
-	angles *graph.Value
-	style  string
-}
-
 type turner struct {
 	*rewriter
-	tables map[tableOf]*graph.Value // (rows, Size/2)
+	tables map[blocks.Pairs]*graph.Value // (rows, Size/2)
 	rows   []numbered
 }
 
@@ -59,18 +54,18 @@ func (t *turner) turn(turn *blocks.Turn) (bool, error) {
 	x := t.shapes.Of(turn.Of)
 	heads, size, ok := headsOf(x.Dims)
 	if !ok || x.DType != onnx.Tensor_FLOAT || !equal(t.shapes.Of(turn.Result).Dims, x.Dims) ||
-		!t.byRow(turn.Cos, x.Dims[0]) || !t.byRow(turn.Sin, x.Dims[0]) || len(turn.Result.Uses) == 0 && !turn.Result.IsOutput {
+		!t.byRow(turn.Cos.Of, x.Dims[0]) || !t.byRow(turn.Sin.Of, x.Dims[0]) || len(turn.Result.Uses) == 0 && !turn.Result.IsOutput {
 		return false, nil
 	}
 	features, err := t.features(turn.Of, heads, size)
 	if err != nil {
 		return false, err
 	}
-	cos, err := t.table(turn.Cos, turn)
+	cos, err := t.table(turn.Cos, turn.Size/2)
 	if err != nil {
 		return false, err
 	}
-	sin, err := t.table(turn.Sin, turn)
+	sin, err := t.table(turn.Sin, turn.Size/2)
 	if err != nil {
 		return false, err
 	}
@@ -179,36 +174,31 @@ func (t *turner) reshaped(v *graph.Value, to []int64, dims []graph.Dim) (*graph.
 	return n.Out[0], nil
 }
 
-// table is one of each pair of doubled angles.
-func (t *turner) table(v *graph.Value, turn *blocks.Turn) (*graph.Value, error) {
-	key := tableOf{v, turn.Style}
-	if made := t.tables[key]; made != nil {
+// table is a line for each row of what stands once for each pair.
+func (t *turner) table(p blocks.Pairs, pairs int64) (*graph.Value, error) {
+	if made := t.tables[p]; made != nil {
 		return made, nil
 	}
-	half := graph.DimInt(turn.Size / 2)
-	end, step := turn.Size/2, int64(1)
-	if turn.Style == "interleaved" {
-		end, step = turn.Size, 2
-	}
-	in := []*graph.Value{v}
-	for _, x := range []int64{0, end, -1, step} {
+	half := graph.DimInt(pairs)
+	in := []*graph.Value{p.Of}
+	for _, x := range []int64{p.First, p.First + pairs*p.Step, -1, p.Step} {
 		in = append(in, t.main.AddInitializer(graph.Int64Tensor("", []int64{1}, x)))
 	}
 	n, err := t.node(t.main, "", "Slice", in, []string{t.main.FreshName("graft_angles")})
 	if err != nil {
 		return nil, err
 	}
-	s := t.shapes.Of(v)
+	s := t.shapes.Of(p.Of)
 	dims := slices.Clone(s.Dims)
 	dims[len(dims)-1] = half
 	t.shapes.Know(n.Out[0], graph.Fact{DType: s.DType, Rank: len(dims), Dims: dims})
 	made := n.Out[0]
 	if len(dims) != 2 {
-		if made, err = t.reshaped(made, []int64{-1, turn.Size / 2}, []graph.Dim{dims[0], half}); err != nil {
+		if made, err = t.reshaped(made, []int64{-1, pairs}, []graph.Dim{dims[0], half}); err != nil {
 			return nil, err
 		}
 	}
-	t.tables[key] = made
+	t.tables[p] = made
 	return made, nil
 }
 
