@@ -27,9 +27,7 @@ func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
 	}
 	r := &rewriter{main: g, order: order{main: g}, shapes: shapes}
 	attributes := []any{"columns", n.Int("columns", 0), "gated", int64(1), "activation", name}
-	if n.Input(normOperand) != nil {
-		attributes = append(attributes, "norm_epsilon", float64(n.Float("norm_epsilon", 1e-5)))
-	}
+	attributes = append(attributes, normAttributes(n)...)
 	if a := n.Attr("activations"); a != nil { // of weights that are integers
 		attributes = append(attributes, "activations", string(a.S))
 	}

@@ -61,7 +61,7 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	return g.Commit()
 }
 
-// FuseLinear lets linear layers with weights in panels begin with a layer
+// FuseLinear lets linear layers with weights in panels begin with a
 // normalization, and end with what follows them: an activation, a sum with as
 // many rows, such as the residual of a layer, and a layer normalization. Each saves
 // a way through memory, and a node.
@@ -210,26 +210,6 @@ func normalizesRows(n *graph.Node, shapes *graph.Shapes) bool {
 		}
 	}
 	return true
-}
-
-// normalize lets the linear layers that alone read a layer normalization begin with
-// it: a row is normalized while it is read anyway.
-func normalize(n *graph.Node, shapes *graph.Shapes) {
-	if !normalizesRows(n, shapes) {
-		return
-	}
-	x := n.In[0]
-	if slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return !inPanels(u.Node) || u.Index != 0 }) {
-		return
-	}
-	for _, u := range slices.Clone(n.Out[0].Uses) {
-		u.Node.SetInput(0, x)
-		for i, v := range n.In[1:] {
-			setOperand(u.Node, normOperand+i, v)
-		}
-		epsilon := n.Float("epsilon", 1e-5)
-		u.Node.Proto.Attribute = append(u.Node.Proto.Attribute, &onnx.Attribute{Name: proto.String("norm_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
-	}
 }
 
 func inPanels(n *graph.Node) bool { return n.Is(linear) && n.Int("columns", 0) > 0 }

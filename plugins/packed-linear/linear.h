@@ -20,11 +20,12 @@ namespace linear {
 enum class Activation { kNone, kGelu, kGeluTanh, kGeluQuick, kRelu, kSilu };
 
 // Layer normalization of a row (Ba, Kiros and Hinton, 2016): (x - mean) / sqrt(variance + epsilon)
-// * scale + bias.
+// * scale + bias. That by the root mean square (Zhang and Sennrich, 2019) takes 0 for the mean.
 struct Norm {
   const float* scale = nullptr;  // one a column; none: no normalization
   const float* bias = nullptr;   // one a column, or none
   float epsilon = 0.0f;
+  bool centred = true;  // by the mean
 };
 
 // What a weight in panels is made of: quantized.h has the layouts.

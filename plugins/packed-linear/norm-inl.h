@@ -34,11 +34,12 @@ HWY_INLINE float SumOf(const float* HWY_RESTRICT x, int64_t count, const Term& t
   return hn::GetLane(hn::SumOfLanes(d, total)) + rest;
 }
 
-// y = (x - mean) / sqrt(variance + epsilon) * scale + bias. y may be x.
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias; the mean counts as 0 where a
+// normalization is not centred. y may be x.
 HWY_INLINE void Normalize(const Norm& norm, int64_t count, const float* x, float* y) {
   const DF d;
   const auto size = static_cast<float>(count);
-  const float mean = SumOf(x, count, [](VF v) HWY_ATTR { return v; }) / size;
+  const float mean = norm.centred ? SumOf(x, count, [](VF v) HWY_ATTR { return v; }) / size : 0.0f;
   const float variance = SumOf(x, count,
                                [mean](VF v) HWY_ATTR {
                                  const VF off = hn::Sub(v, hn::Set(DF(), mean));

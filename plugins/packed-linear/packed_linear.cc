@@ -62,6 +62,7 @@ class PackedLinear {
         // none, gelu, gelu_tanh, gelu_quick, relu, silu; needs panels
         .String("activation", "none")
         .Float("norm_epsilon", 1e-5)
+        .Int("norm_centred", 1)  // 0: by the root mean square, no mean is taken off x
         .Float("after_epsilon", 1e-5)
         .Int("transposed", 0)
         .Int("columns", 0)  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
@@ -80,6 +81,10 @@ class PackedLinear {
     columns_ = context.Int("columns");
     norm_epsilon_ = static_cast<float>(context.Float("norm_epsilon"));
     after_epsilon_ = static_cast<float>(context.Float("after_epsilon"));
+    const int64_t centred = context.Int("norm_centred");
+    graft::Require(centred == 0 || centred == 1, "PackedLinear: norm_centred is ", centred,
+                   ", needed is 0 or 1");
+    norm_centred_ = centred == 1;
     parts_ = context.Int("parts");
     gated_ = context.Int("gated") != 0;
     graft::Require(
@@ -308,6 +313,7 @@ class PackedLinear {
     problem.residual_stride = problem.columns;
     problem.activation = activation_;
     problem.before = NormOf(inputs[kNormScale], inputs[kNormBias], norm_epsilon_);
+    problem.before.centred = norm_centred_;
     problem.after = NormOf(inputs[kAfterScale], inputs[kAfterBias], after_epsilon_);
     return problem;
   }
@@ -333,6 +339,7 @@ class PackedLinear {
   int64_t columns_;
   linear::Activation activation_;
   float norm_epsilon_, after_epsilon_;
+  bool norm_centred_;
   int64_t parts_;
   bool gated_;
   bool float_activations_;

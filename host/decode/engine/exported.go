@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"unsafe"
 
@@ -70,16 +69,21 @@ func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others 
 		return nil, fmt.Errorf("weights in panels: %w", err)
 	}
 	rest := p.given.Bytes()
-	take := func(n int64, t tensor.DType, shape ...int64) *tensor.Tensor {
-		b := rest[:n]
-		rest = rest[aligned(n):]
-		return &tensor.Tensor{DType: t, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(b))}
+	take := func(list []*tensor.Tensor) {
+		lieIn(rest, list)
+		size := int64(0)
+		for _, t := range list {
+			size += int64(len(t.Bytes()))
+		}
+		rest = rest[aligned(size):]
+	}
+	for _, group := range beside(chosen, func(x *exportedIntegers) *matrix { return x.matrix }, (*exportedIntegers).kind) {
+		if err := p.lay(of, group, take, scale, zero, o); err != nil {
+			return nil, fmt.Errorf("weights %s: %w", group[0].value.Name, err)
+		}
 	}
 	counts := map[string]*LinearWeights{}
 	for _, x := range chosen {
-		if err := p.lay(of, x, take, scale, zero, o); err != nil {
-			return nil, fmt.Errorf("weights %s: %w", x.value.Name, err)
-		}
 		name := fmt.Sprintf("int%d of the model", x.from.Bits)
 		if counts[name] == nil {
 			counts[name] = &LinearWeights{Type: name}
@@ -93,43 +97,49 @@ func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others 
 	return others, nil
 }
 
-// lay lays out integers and lets their linear layers read them.
-func (p *panels) lay(of *prepare.Graph, x *exportedIntegers, take func(int64, tensor.DType, ...int64) *tensor.Tensor, scale, zero int, o Options) error {
-	n, s, z := x.bytes()
+// kind is equal for weights that can lie side by side.
+func (x *exportedIntegers) kind() string {
+	return fmt.Sprint(x.from.Bits, x.sizes.Rows, x.sizes.Groups, x.sizes.Zeros, x.from.RoundsRows())
+}
+
+// lay lays out integers side by side and lets their linear layers read them.
+func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*tensor.Tensor), scale, zero int, o Options) error {
+	first := group[0]
 	element := tensor.Int8
-	if x.from.Bits == 4 {
+	if first.from.Bits == 4 {
 		element = tensor.Uint8
 	}
-	integers := take(n, element, x.sizes.Panels, x.sizes.Rows, abi.PanelColumns)
-	scales := take(s, tensor.Float32, x.sizes.Panels, x.sizes.Groups, abi.PanelColumns)
-	inputs := map[int]*tensor.Tensor{weightOperand: integers, scale: scales}
-	var zeros []int8
-	if z > 0 {
-		t := take(z, tensor.Int8, x.sizes.Panels, x.sizes.Groups, abi.PanelColumns)
-		inputs[zero], zeros = t, unsafe.Slice((*int8)(t.Data), z)
+	var weights []*matrix
+	var integers, scales, zeros []*tensor.Tensor
+	for _, x := range group {
+		weights = append(weights, x.matrix)
+		integers = append(integers, &tensor.Tensor{DType: element, Shape: []int64{x.sizes.Panels, x.sizes.Rows, abi.PanelColumns}})
+		scales = append(scales, &tensor.Tensor{DType: tensor.Float32, Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
+		if x.sizes.Zeros {
+			zeros = append(zeros, &tensor.Tensor{DType: tensor.Int8, Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
+		}
 	}
-	if err := of.Model.LayIntegers(x.from, integers.Bytes(), unsafe.Slice((*float32)(scales.Data), s/4), zeros); err != nil {
-		return err
+	operands := []operand{{weightOperand, "graft.exported.", integers}, {scale, "graft.exported.", scales}}
+	if zeros != nil {
+		operands = append(operands, operand{zero, "graft.exported.", zeros})
 	}
-	activations := prepare.Float32Activations
-	if x.from.RoundsRows() {
-		activations = prepare.Int8Activations
+	for _, o := range operands {
+		take(o.tensors)
 	}
-	for _, at := range slices.Sorted(maps.Keys(inputs)) {
-		in, err := p.input(o.Library, of.Graph, "graft.exported."+x.value.Name, inputs[at])
-		if err != nil {
+	for i, x := range group {
+		var subtracted []int8
+		if zeros != nil {
+			subtracted = unsafe.Slice((*int8)(zeros[i].Data), len(zeros[i].Bytes()))
+		}
+		if err := of.Model.LayIntegers(x.from, integers[i].Bytes(), unsafe.Slice((*float32)(scales[i].Data), len(scales[i].Bytes())/4), subtracted); err != nil {
 			return err
 		}
-		if at == weightOperand {
-			x.read(in)
-			continue
-		}
-		x.takes(at, in)
 	}
-	for _, n := range x.nodes {
-		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(activations)))
+	activations := prepare.Float32Activations
+	if first.from.RoundsRows() {
+		activations = prepare.Int8Activations
 	}
-	return nil
+	return p.stand(of, o.Library, weights, operands, words(activationsAttribute, string(activations)))
 }
 
 // takesIntegers says where a plugin's operator takes scales of float32 and zero points; -1 for one that does not.

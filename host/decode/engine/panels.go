@@ -130,6 +130,9 @@ func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
 		return nil, nil
 	}
 	g.Prune()
+	if err := g.Sort(); err != nil { // linear layers that are one by now
+		return nil, err
+	}
 	return made, g.Commit()
 }
 
@@ -148,20 +151,22 @@ func (p *panels) layOut(of *prepare.Graph, list []*matrix, total int64, o Option
 	}
 	defer buffer.Close()
 	rest, count := p.memory.Floats(), LinearWeights{Type: string(prepare.Float32Weights)}
-	for _, w := range list {
-		to, shape := rest[:w.floats()], w.shape()
-		rest = rest[w.floats():]
-		out := &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(to))}
-		if err := w.pack(of.Model, by, buffer.Bytes(), []*tensor.Tensor{out}, nil, o.Threads); err != nil {
-			return err
+	for _, group := range beside(list, func(m *matrix) *matrix { return m }, func(*matrix) string { return "" }) {
+		var laid []*tensor.Tensor
+		for _, w := range group {
+			to := rest[:w.floats()]
+			rest = rest[w.floats():]
+			out := &tensor.Tensor{DType: tensor.Float32, Shape: w.shape(), Data: unsafe.Pointer(unsafe.SliceData(to))}
+			if err := w.pack(of.Model, by, buffer.Bytes(), []*tensor.Tensor{out}, nil, o.Threads); err != nil {
+				return err
+			}
+			laid = append(laid, out)
+			if p.refused[w.value] == "" {
+				count.add(w, int64(len(to))*4)
+			}
 		}
-		in, err := p.input(o.Library, of.Graph, "graft.panels."+w.value.Name, out)
-		if err != nil {
+		if err := p.stand(of, o.Library, group, []operand{{weightOperand, "graft.panels.", laid}}); err != nil {
 			return err
-		}
-		w.read(in)
-		if p.refused[w.value] == "" {
-			count.add(w, int64(len(to))*4)
 		}
 	}
 	if count.Matrices > 0 {
@@ -210,25 +215,6 @@ func elementOf(t tensor.DType) (onnx.Tensor_DataType, error) {
 		return 0, fmt.Errorf("found the element type %q, which ONNX has not", t)
 	}
 	return onnx.Tensor_DataType(n), nil
-}
-
-// read lets the linear layers of a weight read its panels.
-func (m *matrix) read(in *graph.Value) {
-	for _, n := range m.nodes {
-		n.SetInput(weightOperand, in)
-		n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
-		n.Proto.Attribute = append(n.Proto.Attribute, integer("columns", m.columns))
-	}
-}
-
-// takes gives the linear layers of a weight one more input.
-func (m *matrix) takes(at int, in *graph.Value) {
-	for _, n := range m.nodes {
-		for len(n.In) <= at {
-			n.In = append(n.In, nil)
-		}
-		n.SetInput(at, in)
-	}
 }
 
 // matrices are the constant weights of a graph's linear layers.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"unsafe"
 
 	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/defaults"
@@ -77,14 +76,17 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	if len(chosen) == 0 {
 		return plain, nil
 	}
-	if err := p.store(of.Model, by, chosen, o); err != nil {
+	groups := beside(chosen, func(q *quantizable) *matrix { return q.matrix }, func(q *quantizable) string { return string(q.as) })
+	if err := p.store(of.Model, by, groups, o); err != nil {
 		return nil, err
+	}
+	for _, group := range groups {
+		if err := p.multiply(of, group, at, o); err != nil {
+			return nil, err
+		}
 	}
 	counts := map[prepare.WeightType]*LinearWeights{}
 	for _, q := range chosen {
-		if err := q.stand(p, of.Graph, at, o); err != nil {
-			return nil, err
-		}
 		if counts[q.as] == nil {
 			counts[q.as] = &LinearWeights{Type: string(q.as)}
 		}
@@ -202,17 +204,31 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
+// tensorsOf are the tensors of weights that lie side by side: those of panels, of scales and of zero points, as far as there are any.
+func tensorsOf(group []*quantizable) [][]*tensor.Tensor {
+	lists := make([][]*tensor.Tensor, len(group[0].tensors()))
+	for _, q := range group {
+		for k, t := range q.tensors() {
+			lists[k] = append(lists[k], t)
+		}
+	}
+	return lists
+}
+
 // store quantises weights, or has them from the cache. Weights of float32 are read one at a time.
-func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable, o Options) error {
+func (p *panels) store(from *model.Model, by *plugin.Plugin, groups [][]*quantizable, o Options) error {
 	var weights []*matrix
 	var tensors []fold.Tensor
 	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
-	for i, q := range list {
-		weights = append(weights, q.matrix)
-		for k, t := range q.tensors() {
-			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, []string{"", " scales", " zero points"}[k]), DType: t.DType, Shape: t.Shape})
+	for i, group := range groups {
+		for k, list := range tensorsOf(group) {
+			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, []string{"", " scales", " zero points"}[k]), DType: list[0].DType, Shape: shapeBeside(list)})
 		}
-		parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed), strconv.FormatBool(q.asymmetric))
+		parts = append(parts, strconv.Itoa(len(group)))
+		for _, q := range group {
+			weights = append(weights, q.matrix)
+			parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed), strconv.FormatBool(q.asymmetric))
+		}
 	}
 	size := int64(0)
 	for _, t := range tensors {
@@ -234,10 +250,12 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable
 			return err
 		}
 		defer buffer.Close()
-		for _, q := range list {
-			to = q.lie(to)
-			if err := q.pack(from, by, buffer.Bytes(), q.tensors(), q.attributes, o.Threads); err != nil {
-				return err
+		for _, group := range groups {
+			to = lie(group, to)
+			for _, q := range group {
+				if err := q.pack(from, by, buffer.Bytes(), q.tensors(), q.attributes, o.Threads); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -246,25 +264,19 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, list []*quantizable
 		return err
 	}
 	rest := p.quantized.Tensors()
-	for _, q := range list {
-		rest = q.lie(rest)
+	for _, group := range groups {
+		rest = lie(group, rest)
 	}
 	return nil
 }
 
-// lie has the weight's tensors lie where the first of a list do, and gives the others.
-func (q *quantizable) lie(in []fold.Tensor) (rest []fold.Tensor) {
-	for _, t := range []**tensor.Tensor{&q.packed, &q.scales, &q.zeros} {
-		if *t != nil {
-			*t, in = over(in[0]), in[1:]
-		}
+// lie has the tensors of weights that lie side by side lie where the first of a list do, and gives the others.
+func lie(group []*quantizable, in []fold.Tensor) (rest []fold.Tensor) {
+	for _, list := range tensorsOf(group) {
+		lieIn(in[0].Data, list)
+		in = in[1:]
 	}
 	return in
-}
-
-// over is a tensor over a stored one's data.
-func over(t fold.Tensor) *tensor.Tensor {
-	return &tensor.Tensor{DType: t.DType, Shape: t.Shape, Data: unsafe.Pointer(unsafe.SliceData(t.Data))}
 }
 
 // contentOf is a hash of all numbers of some weights. Where it is known which bytes of which files they are, and these cannot
@@ -312,33 +324,21 @@ func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, er
 	return string(known.Tensors()[0].Data), nil
 }
 
-// stand lets the linear layers of a weight multiply with what is stored.
-func (q *quantizable) stand(p *panels, g *graph.Graph, at integerInputs, o Options) error {
-	in, err := p.input(o.Library, g, "graft.panels."+q.value.Name, q.packed)
-	if err != nil {
-		return err
+// multiply lets the linear layers of weights that lie side by side multiply with what is stored.
+func (p *panels) multiply(of *prepare.Graph, group []*quantizable, at integerInputs, o Options) error {
+	var weights []*matrix
+	for _, q := range group {
+		weights = append(weights, q.matrix)
 	}
-	if q.scales == nil {
-		q.read(in)
-		return nil
+	var operands []operand
+	places := []operand{{at: weightOperand, name: "graft.panels."}, {at: at.scale, name: "graft.scales."}, {at: at.zero, name: "graft.zeros."}}
+	for i, list := range tensorsOf(group) {
+		operands = append(operands, operand{places[i].at, places[i].name, list})
 	}
-	scales, err := p.input(o.Library, g, "graft.scales."+q.value.Name, q.scales)
-	if err != nil {
-		return err
+	if !group[0].as.Integers() {
+		return p.stand(of, o.Library, weights, operands)
 	}
-	q.read(in)
-	q.takes(at.scale, scales)
-	if q.zeros != nil {
-		zeros, err := p.input(o.Library, g, "graft.zeros."+q.value.Name, q.zeros)
-		if err != nil {
-			return err
-		}
-		q.takes(at.zero, zeros)
-	}
-	for _, n := range q.nodes {
-		n.Proto.Attribute = append(n.Proto.Attribute, words(activationsAttribute, string(cmp.Or(o.Weights.Activations, prepare.Int8Activations))))
-	}
-	return nil
+	return p.stand(of, o.Library, weights, operands, words(activationsAttribute, string(cmp.Or(o.Weights.Activations, prepare.Int8Activations))))
 }
 
 // lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for none.

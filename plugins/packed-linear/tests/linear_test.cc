@@ -187,7 +187,8 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   for (float& v : scale) v = uniform(random);
   for (float& v : offset) v = uniform(random);
   const bool norm = p.panels && c.seed % 4 == 1 && k > 0;
-  p.before = {norm ? scale.data() : nullptr, c.seed % 8 == 1 ? offset.data() : nullptr, 1e-3f};
+  p.before = {norm ? scale.data() : nullptr, c.seed % 8 == 1 ? offset.data() : nullptr, 1e-3f,
+              c.seed % 3 != 0};
   const bool after = p.panels && p.parts == 1 && !p.gated && c.seed % 5 == 2;
   std::vector<float> after_scale(n), after_offset(n);
   for (float& v : after_scale) v = uniform(random);
@@ -203,7 +204,9 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   for (size_t r = 0; r < m; ++r) {
     const float* row = x.data() + r * xs;
     double mean = 0, variance = 0;
-    for (size_t i = 0; i < k; ++i) mean += double{row[i]} / static_cast<double>(k);
+    for (size_t i = 0; i < k && p.before.centred; ++i) {
+      mean += double{row[i]} / static_cast<double>(k);
+    }
     for (size_t i = 0; i < k; ++i) {
       variance += (row[i] - mean) * (row[i] - mean) / static_cast<double>(k);
     }
