@@ -18,8 +18,10 @@ BLOCK = 32
 def dynamic(model, path, columns):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    # The types of what contrib operators return, which the tool cannot infer.
+    types = {"DefaultTensorType": onnx.TensorProto.FLOAT}
     quantize_dynamic(model, path, op_types_to_quantize=["MatMul"], per_channel=columns, weight_type=QuantType.QInt8,
-                     use_external_data_format=True)
+                     use_external_data_format=True, extra_options=types)
 
 
 def blocks(model, path, bits):

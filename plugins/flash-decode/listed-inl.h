@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 #include "lanes-inl.h"
 #include "memory-inl.h"
+#include "plan.h"
 #include "rows-inl.h"
 #include "stored-inl.h"
 
@@ -30,29 +31,30 @@ struct ListedRows {
   const T* Row(int64_t k) const { return base + offsets[k]; }
 };
 
-// Prefetches numbers begin .. end - 1 of a row that will be read a step later, into the
-// second-level cache: requests for the first one hold up the core's own loads (measured: a third
-// slower). Each row of a matmul prefetches one row of the next: in a burst, requests would wait for
-// each other and arithmetic for them. A line that other numbers of the row begin is prefetched with
-// these.
+// Numbers of a line of the caches.
 template <typename T>
-HWY_INLINE void Prefetch(const T* row, int64_t begin, int64_t end) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t i = (begin + kLine - 1) / kLine * kLine; i < end; i += kLine) {
-    __builtin_prefetch(row + i, 0, 2);
-  }
+constexpr int64_t kLineNumbers = 64 / sizeof(T);
+
+// Prefetches `count` numbers of a row that will be read a step later, into the second-level cache:
+// requests for the first one hold up the core's own loads (measured: a third slower). Each row of a
+// matmul prefetches one row of the next: in a burst, requests would wait for each other and
+// arithmetic for them.
+template <typename T>
+HWY_INLINE void Prefetch(const T* row, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLineNumbers<T>) __builtin_prefetch(row + i, 0, 2);
 }
 
 // scores[r][k] = dot(query[r], keys[k]) for kRows rows and k < count; lanes up to the next full
-// vector hold leftovers that the caller masks. kVectors is the head size in vectors; 0 takes
-// `vectors`. With kPrefetch it prefetches `next`.
+// vector hold leftovers that the caller masks. Rows of scores stand kMaxTile apart. kVectors is the
+// head size in vectors, and how far query rows stand apart; 0 takes `vectors` and `query_stride`.
+// With kPrefetch it prefetches `next`.
 template <int kRows, int kVectors, bool kPrefetch, typename T>
 HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_stride,
                               ListedRows<T> keys, int64_t count, int64_t vectors,
-                              ListedRows<T> next, float* HWY_RESTRICT scores,
-                              int64_t score_stride) {
+                              ListedRows<T> next, float* HWY_RESTRICT scores) {
   const DF d;
   const int64_t size = kVectors != 0 ? kVectors : vectors;
+  if (kVectors != 0) query_stride = kVectors * kLanes;  // known when this is compiled
   for (int64_t k = 0; k < count; k += kLanes) {
     VF quads[kRows][kLanes / kQuad];
     for (int64_t quad = 0; quad < kLanes / kQuad; ++quad) {
@@ -63,8 +65,8 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
         const T* key0 = keys.Row(at);
         const T* key1 = keys.Row(at + 1);
         if (kPrefetch) {
-          Prefetch(next.Row(at), 0, size * kLanes);
-          Prefetch(next.Row(at + 1), 0, size * kLanes);
+          Prefetch(next.Row(at), size * kLanes);
+          Prefetch(next.Row(at + 1), size * kLanes);
         }
         VF part0 = LoadFloats(key0);
         VF part1 = LoadFloats(key1);
@@ -91,27 +93,23 @@ HWY_INLINE void DotListedRows(const float* HWY_RESTRICT query, int64_t query_str
       for (int r = 0; r < kRows; ++r) quads[r][quad] = JoinQuad(four[r], Sum());
     }
     for (int r = 0; r < kRows; ++r) {
-      hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * score_stride + k);
+      hn::StoreU(JoinQuads(quads[r], Sum()), d, scores + r * kMaxTile + k);
     }
   }
 }
 
 template <int kRows, bool kPrefetch, typename T>
 HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedRows<T> keys,
-                               int64_t count, int64_t vectors, ListedRows<T> next, float* scores,
-                               int64_t score_stride) {
-  switch (vectors) {
+                               int64_t count, int64_t vectors, ListedRows<T> next, float* scores) {
+  switch (query_stride == vectors * kLanes ? vectors : 0) {
     case 4:
-      DotListedRows<kRows, 4, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
-                                         score_stride);
+      DotListedRows<kRows, 4, kPrefetch>(query, query_stride, keys, count, vectors, next, scores);
       break;
     case 8:
-      DotListedRows<kRows, 8, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
-                                         score_stride);
+      DotListedRows<kRows, 8, kPrefetch>(query, query_stride, keys, count, vectors, next, scores);
       break;
     default:
-      DotListedRows<kRows, 0, kPrefetch>(query, query_stride, keys, count, vectors, next, scores,
-                                         score_stride);
+      DotListedRows<kRows, 0, kPrefetch>(query, query_stride, keys, count, vectors, next, scores);
   }
 }
 
@@ -119,18 +117,18 @@ HWY_INLINE void DotListedBlock(const float* query, int64_t query_stride, ListedR
 template <typename T>
 HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t rows,
                             ListedRows<T> keys, int64_t count, int64_t vectors, ListedRows<T> next,
-                            float* scores, int64_t score_stride) {
+                            float* scores) {
   for (int64_t r = 0, step; r < rows; r += step) {
     const float* q = query + r * query_stride;
-    float* s = scores + r * score_stride;
+    float* s = scores + r * kMaxTile;
     step = rows - r >= 4 ? 4 : rows - r;
     const bool prefetches = r == 0 && next.base != nullptr;
     const auto dot = [&](auto block) {
       constexpr int kRows = decltype(block)::kRows;
       if (prefetches) {
-        DotListedBlock<kRows, true>(q, query_stride, keys, count, vectors, next, s, score_stride);
+        DotListedBlock<kRows, true>(q, query_stride, keys, count, vectors, next, s);
       } else {
-        DotListedBlock<kRows, false>(q, query_stride, keys, count, vectors, next, s, score_stride);
+        DotListedBlock<kRows, false>(q, query_stride, keys, count, vectors, next, s);
       }
     };
     if (step == 4) {
@@ -148,10 +146,10 @@ HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t ro
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
 // and kVectors vectors of the value from `offset` on.
 template <int kRows, int kVectors, bool kPrefetch, typename T>
-HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
-                               ListedRows<T> values, int64_t offset, int64_t count,
-                               ListedRows<T> next, const float* rescale,
-                               float* HWY_RESTRICT accumulator, int64_t accumulator_stride) {
+HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, ListedRows<T> values,
+                               int64_t offset, int64_t count, ListedRows<T> next,
+                               const float* rescale, float* HWY_RESTRICT accumulator,
+                               int64_t accumulator_stride) {
   const DF d;
   VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -162,11 +160,11 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
   }
   for (int64_t k = 0; k < count; ++k) {
     const T* value = values.Row(k) + offset;
-    if (kPrefetch) Prefetch(next.Row(k), offset, offset + kVectors * kLanes);
+    if (kPrefetch) Prefetch(next.Row(k) + offset, kVectors * kLanes);
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) v[i] = LoadFloats(value + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
-      const VF weight = hn::Set(d, weights[r * weight_stride + k]);
+      const VF weight = hn::Set(d, weights[r * kMaxTile + k]);
       for (int i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
     }
   }
@@ -178,44 +176,52 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, int64_t weight
 }
 
 template <int kRows, int kBlock, bool kPrefetch, typename T>
-HWY_INLINE void AddListedRows(const float* weights, int64_t weight_stride, ListedRows<T> values,
-                              int64_t count, int64_t vectors, ListedRows<T> next,
-                              const float* rescale, float* accumulator,
-                              int64_t accumulator_stride) {
+HWY_INLINE void AddListedRows(const float* weights, ListedRows<T> values, int64_t count,
+                              int64_t vectors, ListedRows<T> next, const float* rescale,
+                              float* accumulator, int64_t accumulator_stride) {
   int64_t i = 0;
   for (; i + kBlock <= vectors; i += kBlock) {
-    AddListedBlock<kRows, kBlock, kPrefetch>(weights, weight_stride, values, i * kLanes, count,
-                                             next, rescale, accumulator + i * kLanes,
-                                             accumulator_stride);
+    // Blocks that share a line prefetch it once.
+    if (kPrefetch && i * kLanes % kLineNumbers<T> == 0) {
+      AddListedBlock<kRows, kBlock, true>(weights, values, i * kLanes, count, next, rescale,
+                                          accumulator + i * kLanes, accumulator_stride);
+    } else {
+      AddListedBlock<kRows, kBlock, false>(weights, values, i * kLanes, count, next, rescale,
+                                           accumulator + i * kLanes, accumulator_stride);
+    }
   }
   for (; i < vectors; ++i) {
-    AddListedBlock<kRows, 1, false>(weights, weight_stride, values, i * kLanes, count, next,
-                                    rescale, accumulator + i * kLanes, accumulator_stride);
+    AddListedBlock<kRows, 1, false>(weights, values, i * kLanes, count, next, rescale,
+                                    accumulator + i * kLanes, accumulator_stride);
   }
 }
 
 // Adds a list of values, weighted, to the accumulators of `rows` rows, while `next` is prefetched.
 template <typename T>
-HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t weight_stride, int64_t rows,
-                                    ListedRows<T> values, int64_t count, int64_t vectors,
-                                    ListedRows<T> next, const float* rescale, float* accumulator,
+HWY_NOINLINE void AddWeightedListed(const float* weights, int64_t rows, ListedRows<T> values,
+                                    int64_t count, int64_t vectors, ListedRows<T> next,
+                                    const float* rescale, float* accumulator,
                                     int64_t accumulator_stride) {
   // As many accumulators as the registers hold: 16 of 32, or 8 of 16.
   constexpr int kWide = HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64 ? 2 : 1;
   for (int64_t r = 0, step; r < rows; r += step) {
-    const float* w = weights + r * weight_stride;
+    const float* w = weights + r * kMaxTile;
     float* a = accumulator + r * accumulator_stride;
-    step = rows - r >= 4 ? 4 : rows - r;
     const bool prefetches = r == 0 && next.base != nullptr;
+    // What comes from memory comes in whole rows, for the first query row alone: a CPU drops
+    // requests beyond those that it can keep open, and then waits for parts of rows one after the
+    // other (1.2 to 1.4 times the time with four rows). Of one byte a number, arithmetic takes
+    // longer.
+    step = sizeof(T) > 1 && prefetches ? 1 : rows - r >= 4 ? 4 : rows - r;
     const auto add = [&](auto block) {
       constexpr int kRows = decltype(block)::kRows;
       constexpr int kBlock = decltype(block)::kBlock;
       if (prefetches) {
-        AddListedRows<kRows, kBlock, true>(w, weight_stride, values, count, vectors, next,
-                                           rescale + r, a, accumulator_stride);
+        AddListedRows<kRows, kBlock, true>(w, values, count, vectors, next, rescale + r, a,
+                                           accumulator_stride);
       } else {
-        AddListedRows<kRows, kBlock, false>(w, weight_stride, values, count, vectors, next,
-                                            rescale + r, a, accumulator_stride);
+        AddListedRows<kRows, kBlock, false>(w, values, count, vectors, next, rescale + r, a,
+                                            accumulator_stride);
       }
     };
     if (step == 4) {

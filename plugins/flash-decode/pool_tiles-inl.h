@@ -43,7 +43,7 @@ class PoolTiles : public PoolTask {
     WithRows(side, tile.key_offsets + at, tile.count, head, later.keys, later.head,
              [&](auto keys, auto next) {
                DotListed(query_ + first * plan_.key_stride, plan_.key_stride, rows, keys,
-                         tile.count, key_vectors_, next, scores_, kMaxTile);
+                         tile.count, key_vectors_, next, scores_);
              });
     if (scaled_) Scale(rows, tile, at, head);
   }
@@ -56,9 +56,8 @@ class PoolTiles : public PoolTask {
     const Side side{pool_.value_size, plan_.value_stride, value_rows_};
     WithRows(side, tile.value_offsets + at, tile.count, head, later.values, later.head,
              [&](auto values, auto next) {
-               AddWeightedListed(scores_, kMaxTile, rows, values, tile.count, value_vectors_, next,
-                                 rescale, accumulator_ + first * plan_.value_stride,
-                                 plan_.value_stride);
+               AddWeightedListed(scores_, rows, values, tile.count, value_vectors_, next, rescale,
+                                 accumulator_ + first * plan_.value_stride, plan_.value_stride);
              });
   }
 
@@ -77,6 +76,7 @@ class PoolTiles : public PoolTask {
   void List(int64_t j, int64_t end, PoolTile& tile) const {
     const CachedGroup& group = *group_;
     tile.begin = j;
+    tile.scales_adjacent = true;
     if (j < group.shared_count) {
       const int64_t maximum = packed_ ? kMaxTile : kSharedTile;
       tile.count = std::min(maximum, std::min(end, group.shared_count) - j);
@@ -113,6 +113,9 @@ class PoolTiles : public PoolTask {
     int64_t* scales = tile.scale_offsets + at;
     for (int64_t k = 0; k < count; ++k) scales[k] = pool_.ScaleOffset(slots[k]);
     for (int64_t k = count; k < padded; ++k) scales[k] = scales[k - 1];
+    for (int64_t k = 0; k < count; k += kLanes) {
+      for (int64_t i = 1; i < kLanes; ++i) tile.scales_adjacent &= scales[k + i] == scales[k] + i;
+    }
   }
 
   // Transposes the keys of a tile and gathers its values.
@@ -202,12 +205,18 @@ class PoolTiles : public PoolTask {
     const DF d;
     const float* from = pool_.data + head * kBlockSlots;
     const int64_t* offsets = tile.scale_offsets + at;
-    const int64_t padded = DivideUp(tile.count, kLanes) * kLanes;
-    for (int64_t k = 0; k < padded; ++k) scales_[k] = from[offsets[k]];
-    for (int64_t r = 0; r < rows; ++r) {
-      float* scores = scores_ + r * kMaxTile;
-      for (int64_t k = 0; k < padded; k += kLanes) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, scores + k), hn::LoadU(d, scales_ + k)), d, scores + k);
+    for (int64_t k = 0; k < tile.count; k += kLanes) {
+      VF scales;
+      if (tile.scales_adjacent) {
+        scales = hn::LoadU(d, from + offsets[k]);
+      } else {
+        HWY_ALIGN float apart[kLanes];
+        for (int64_t i = 0; i < kLanes; ++i) apart[i] = from[offsets[k + i]];
+        scales = hn::Load(d, apart);
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        float* scores = scores_ + r * kMaxTile + k;
+        hn::StoreU(hn::Mul(hn::LoadU(d, scores), scales), d, scores);
       }
     }
   }
@@ -234,7 +243,6 @@ class PoolTiles : public PoolTask {
   }
 
   int64_t gathered_[kSharedTile];  // offsets of rows in scratch
-  float scales_[kSharedTile];      // of the keys or values of a list
 };
 
 }  // namespace HWY_NAMESPACE
