@@ -28,7 +28,15 @@ struct ListedRows {
   const T* base;  // null: there are none
   const int64_t* offsets;
 
-  const T* Row(int64_t k) const { return base + offsets[k]; }
+  // The same from a number of each row on.
+  ListedRows From(int64_t offset) const { return {base + offset, offsets}; }
+  // In one register: left to itself a compiler keeps an index for each vector of a row, more than
+  // there are registers, and reloads them for every row.
+  HWY_INLINE const T* Row(int64_t k) const {
+    const T* row = base + offsets[k];
+    asm("" : "+r"(row));
+    return row;
+  }
 };
 
 // Numbers of a line of the caches.
@@ -144,12 +152,11 @@ HWY_NOINLINE void DotListed(const float* query, int64_t query_stride, int64_t ro
 }
 
 // accumulator[r] = rescale[r] * accumulator[r] + sum_k weights[r][k] * values[k], for kRows rows
-// and kVectors vectors of the value from `offset` on.
+// and kVectors vectors of the values.
 template <int kRows, int kVectors, bool kPrefetch, typename T>
 HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, ListedRows<T> values,
-                               int64_t offset, int64_t count, ListedRows<T> next,
-                               const float* rescale, float* HWY_RESTRICT accumulator,
-                               int64_t accumulator_stride) {
+                               int64_t count, ListedRows<T> next, const float* rescale,
+                               float* HWY_RESTRICT accumulator, int64_t accumulator_stride) {
   const DF d;
   VF sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -159,8 +166,8 @@ HWY_INLINE void AddListedBlock(const float* HWY_RESTRICT weights, ListedRows<T> 
     }
   }
   for (int64_t k = 0; k < count; ++k) {
-    const T* value = values.Row(k) + offset;
-    if (kPrefetch) Prefetch(next.Row(k) + offset, kVectors * kLanes);
+    const T* value = values.Row(k);
+    if (kPrefetch) Prefetch(next.Row(k), kVectors * kLanes);
     VF v[kVectors];
     for (int i = 0; i < kVectors; ++i) v[i] = LoadFloats(value + i * kLanes);
     for (int r = 0; r < kRows; ++r) {
@@ -183,15 +190,16 @@ HWY_INLINE void AddListedRows(const float* weights, ListedRows<T> values, int64_
   for (; i + kBlock <= vectors; i += kBlock) {
     // Blocks that share a line prefetch it once.
     if (kPrefetch && i * kLanes % kLineNumbers<T> == 0) {
-      AddListedBlock<kRows, kBlock, true>(weights, values, i * kLanes, count, next, rescale,
-                                          accumulator + i * kLanes, accumulator_stride);
+      AddListedBlock<kRows, kBlock, true>(weights, values.From(i * kLanes), count,
+                                          next.From(i * kLanes), rescale, accumulator + i * kLanes,
+                                          accumulator_stride);
     } else {
-      AddListedBlock<kRows, kBlock, false>(weights, values, i * kLanes, count, next, rescale,
+      AddListedBlock<kRows, kBlock, false>(weights, values.From(i * kLanes), count, next, rescale,
                                            accumulator + i * kLanes, accumulator_stride);
     }
   }
   for (; i < vectors; ++i) {
-    AddListedBlock<kRows, 1, false>(weights, values, i * kLanes, count, next, rescale,
+    AddListedBlock<kRows, 1, false>(weights, values.From(i * kLanes), count, next, rescale,
                                     accumulator + i * kLanes, accumulator_stride);
   }
 }

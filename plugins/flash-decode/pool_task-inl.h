@@ -30,7 +30,7 @@ struct PoolTile {
   int64_t* key_offsets;  // [kSharedTile] or [rows][kOwnTile]
   int64_t* value_offsets;
   int64_t* scale_offsets;  // of int8 alone
-  bool scales_adjacent;    // whether those of each full vector of a list lie side by side
+  bool adjacent;           // whether the slots of every full vector of a list lie side by side
 };
 
 // The rows of a worker's current task, what is known of them, and the worker's scratch.

@@ -76,7 +76,7 @@ class PoolTiles : public PoolTask {
   void List(int64_t j, int64_t end, PoolTile& tile) const {
     const CachedGroup& group = *group_;
     tile.begin = j;
-    tile.scales_adjacent = true;
+    tile.adjacent = true;
     if (j < group.shared_count) {
       const int64_t maximum = packed_ ? kMaxTile : kSharedTile;
       tile.count = std::min(maximum, std::min(end, group.shared_count) - j);
@@ -109,13 +109,15 @@ class PoolTiles : public PoolTask {
       keys[k] = keys[k - 1];
       values[k] = values[k - 1];
     }
+    for (int64_t k = 0; k < count; k += kLanes) {
+      for (int64_t i = 1; i < kLanes; ++i) {
+        tile.adjacent &= keys[k + i] == keys[k] + i * pool_.head_size;
+      }
+    }
     if (!scaled_) return;
     int64_t* scales = tile.scale_offsets + at;
     for (int64_t k = 0; k < count; ++k) scales[k] = pool_.ScaleOffset(slots[k]);
     for (int64_t k = count; k < padded; ++k) scales[k] = scales[k - 1];
-    for (int64_t k = 0; k < count; k += kLanes) {
-      for (int64_t i = 1; i < kLanes; ++i) tile.scales_adjacent &= scales[k + i] == scales[k] + i;
-    }
   }
 
   // Transposes the keys of a tile and gathers its values.
@@ -207,7 +209,7 @@ class PoolTiles : public PoolTask {
     const int64_t* offsets = tile.scale_offsets + at;
     for (int64_t k = 0; k < tile.count; k += kLanes) {
       VF scales;
-      if (tile.scales_adjacent) {
+      if (tile.adjacent) {
         scales = hn::LoadU(d, from + offsets[k]);
       } else {
         HWY_ALIGN float apart[kLanes];

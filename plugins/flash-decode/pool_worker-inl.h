@@ -129,7 +129,7 @@ class CachedWorker : public PoolMean {
       const int64_t later_head = head0_ + (h + 1 < heads_ ? h + 1 : 0);
       for (int64_t i = 0; i < tile.lists; ++i) {
         LaterRows after{nullptr, nullptr, later_head};
-        if (later != nullptr) {
+        if (later != nullptr && !ReadsPlainly(rows, *later)) {
           after.keys = later->key_offsets + i * tile.padded;
           after.values = later->value_offsets + i * tile.padded;
           if (scaled_) {
@@ -139,6 +139,13 @@ class CachedWorker : public PoolMean {
         StepRows(h, i * rows, rows, tile, after);
       }
     }
+  }
+
+  // Whether one query row reads numbers that lie side by side, each of them once: what a CPU
+  // prefetches itself, and better where no other requests take the place of its own (measured: 5 to
+  // 15 %). Where numbers have fewer bytes the arithmetic between two lines is too long for that.
+  bool ReadsPlainly(int64_t rows, const PoolTile& tile) const {
+    return rows * plan_.group_heads == 1 && tile.adjacent && pool_.storage == Storage::kFloat32;
   }
 
   // One shared tile of many rows, for all KV heads of the task: keys are packed for a
