@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ type drafting struct {
 	weights    string // of the model as its own draft model; "" for drafts by lookup
 }
 
-// draftFigures are those of drafts, each over that many outputs.
-func draftFigures(outputs int) (list []figure) {
+// draftFigures are those of drafts, each over that many outputs, of which some are generated at once.
+func draftFigures(outputs, together int) (list []figure) {
 	for _, d := range []drafting{
 		{"drafts-copy", "SmolLM2-135M, prompts that ask for parts of a text again, greedy: drafts by lookup against none", 1.8, true, 1, ""},
 		{"drafts-copy-beam4", "the same with four beams", 1.3, true, 4, ""},
@@ -37,7 +38,7 @@ func draftFigures(outputs int) (list []figure) {
 		{"drafts-model", "SmolLM2-135M goes on with texts, greedy: drafts of the same model with int4 weights against none", 1, false, 1, "int4"},
 	} {
 		list = append(list, figure{d.name, d.what, fmt.Sprintf("at least %.2fx in all, all outputs equal", d.least),
-			func(ctx context.Context, b *bench) (*outcome, error) { return d.run(ctx, b, outputs) }})
+			func(ctx context.Context, b *bench) (*outcome, error) { return d.run(ctx, b, outputs, together) }})
 	}
 	return list
 }
@@ -50,7 +51,7 @@ const draftTokens = 128
 
 // drafted is what a side came to.
 type drafted struct {
-	Seconds  []float64 `json:"seconds"` // of each output
+	Seconds  []float64 `json:"seconds"` // of each output, or of those that are generated at once
 	Tokens   int       `json:"tokens"`
 	Steps    int       `json:"steps"`
 	Drafted  int       `json:"drafted"`
@@ -66,10 +67,11 @@ func (d *drafted) total() (sum float64) {
 
 // draftDetail is the raw figures of drafts.
 type draftDetail struct {
-	Outputs int     `json:"outputs"`
-	Equal   int     `json:"equal"`
-	A       drafted `json:"a"`
-	B       drafted `json:"b"`
+	Outputs  int     `json:"outputs"`
+	Together int     `json:"together"` // outputs that are generated at once
+	Equal    int     `json:"equal"`
+	A        drafted `json:"a"`
+	B        drafted `json:"b"`
 	// Total is all time of A over all time of B; Speedup that of blocks of outputs.
 	Total      float64             `json:"total"`
 	Speedup    statistics.Speedup  `json:"speedup"`
@@ -89,7 +91,7 @@ func draftFolder(name string) (string, error) {
 	return path, nil
 }
 
-func (d drafting) run(ctx context.Context, b *bench, outputs int) (*outcome, error) {
+func (d drafting) run(ctx context.Context, b *bench, outputs, together int) (*outcome, error) {
 	folder, err := draftFolder("smollm2-135m")
 	if err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func (d drafting) run(ctx context.Context, b *bench, outputs int) (*outcome, err
 	if err != nil {
 		return nil, err
 	}
-	o := decode.Options{Library: b.library, Plugins: b.set, Batch: 1}
+	o := decode.Options{Library: b.library, Plugins: b.set, Batch: together}
 	if d.weights != "" {
 		if o.Draft, err = decode.ParseDraftModel(folder + ",weights=" + d.weights); err != nil {
 			return nil, err
@@ -126,17 +128,21 @@ func (d drafting) run(ctx context.Context, b *bench, outputs int) (*outcome, err
 	if d.weights != "" {
 		drafts.Draft = search.DraftModel
 	}
-	r := &draftDetail{Outputs: len(prompts)}
-	const warm = 2
-	for i := -warm; i < len(prompts); i++ {
-		ids, err := g.Tokenizer.Encode(prompts[max(0, i)], text.EncodeOptions{})
+	inputs := make([]*decode.Input, len(prompts))
+	for i, prompt := range prompts {
+		ids, err := g.Tokenizer.Encode(prompt, text.EncodeOptions{})
 		if err != nil {
 			return nil, err
 		}
-		in := &decode.Input{Tokens: make([]int32, len(ids))}
+		inputs[i] = &decode.Input{Tokens: make([]int32, len(ids))}
 		for j, id := range ids {
-			in.Tokens[j] = int32(id)
+			inputs[i].Tokens[j] = int32(id)
 		}
+	}
+	r := &draftDetail{Outputs: len(prompts), Together: together}
+	groups := slices.Collect(slices.Chunk(inputs, together))
+	const warm = 2
+	for i := -warm; i < len(groups); i++ {
 		sides := []struct {
 			of search.Options
 			to *drafted
@@ -144,22 +150,26 @@ func (d drafting) run(ctx context.Context, b *bench, outputs int) (*outcome, err
 		if i%2 != 0 {
 			slices.Reverse(sides)
 		}
-		var found [][]search.Hypothesis
+		var found [][]decode.Output
 		for _, s := range sides {
-			out, seconds, err := one(ctx, g, s.of, in)
+			list, seconds, err := timed(ctx, g, s.of, groups[max(0, i)])
 			if err != nil {
-				return nil, fmt.Errorf("prompt %d: %w", i, err)
+				return nil, fmt.Errorf("prompts from %d on: %w", max(0, i)*together, err)
 			}
-			found = append(found, out.Hypotheses)
+			found = append(found, list)
 			if i < 0 {
 				continue
 			}
 			s.to.Seconds = append(s.to.Seconds, seconds)
-			s.to.Tokens, s.to.Steps = s.to.Tokens+len(out.Hypotheses[0].Tokens), s.to.Steps+out.Steps
-			s.to.Drafted, s.to.Accepted = s.to.Drafted+out.Drafted, s.to.Accepted+out.Accepted
+			for _, out := range list {
+				s.to.Tokens, s.to.Steps = s.to.Tokens+len(out.Hypotheses[0].Tokens), s.to.Steps+out.Steps
+				s.to.Drafted, s.to.Accepted = s.to.Drafted+out.Drafted, s.to.Accepted+out.Accepted
+			}
 		}
-		if i >= 0 && slices.EqualFunc(found[0], found[1], func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
-			r.Equal++
+		for k := range found[0] {
+			if i >= 0 && slices.EqualFunc(found[0][k].Hypotheses, found[1][k].Hypotheses, func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
+				r.Equal++
+			}
 		}
 	}
 	r.Total = r.A.total() / r.B.total()
@@ -173,21 +183,22 @@ func (d drafting) run(ctx context.Context, b *bench, outputs int) (*outcome, err
 	return out, nil
 }
 
-// one generates for one input.
-func one(ctx context.Context, g *generate.Generator, o search.Options, in *decode.Input) (out decode.Output, seconds float64, err error) {
-	given := false
+// timed generates for some inputs, and gives what they became in their order.
+func timed(ctx context.Context, g *generate.Generator, o search.Options, inputs []*decode.Input) (list []decode.Output, seconds float64, err error) {
+	next := 0
 	start := time.Now()
 	err = g.Device.Run(ctx, o, func() (*decode.Input, error) {
-		if given {
+		if next == len(inputs) {
 			return nil, nil
 		}
-		given = true
-		return in, nil
+		next++
+		return inputs[next-1], nil
 	}, func(found decode.Output) error {
-		out = found
+		list = append(list, found)
 		return nil
 	})
-	return out, time.Since(start).Seconds(), err
+	slices.SortFunc(list, func(a, b decode.Output) int { return cmp.Compare(a.Index, b.Index) })
+	return list, time.Since(start).Seconds(), err
 }
 
 // blocked are sums of up to 12 blocks of a list.

@@ -58,6 +58,7 @@ func main() {
 	})
 	e := encoderFlags()
 	outputs := flag.Int("outputs", draftOutputs, "drafts: outputs of a figure")
+	together := flag.Int("together", 1, "drafts: outputs that are generated at once")
 	tokens := flag.Int("tokens", perplexityTokens, "smollm2-perplexity: tokens that are predicted")
 	var encoders batcherFlags
 	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
@@ -66,9 +67,12 @@ func main() {
 	flag.Parse()
 	encoders.texts, encoders.threads = *e.texts, *e.threads
 	all, command := append(slices.Concat(figures(), quantizedFigures()), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
-	all = append(all, draftFigures(*outputs)...)
+	all = append(all, draftFigures(max(1, *outputs), max(1, *together))...)
 	if *outputs != draftOutputs {
 		command += fmt.Sprintf(" -outputs %d", *outputs)
+	}
+	if *together != 1 {
+		command += fmt.Sprintf(" -together %d", *together)
 	}
 	if *tokens != perplexityTokens {
 		command += fmt.Sprintf(" -tokens %d", *tokens)
