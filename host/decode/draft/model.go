@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"slices"
+
 	"github.com/opgraft/graft/host/decode/search"
 )
 
@@ -162,13 +164,13 @@ func (m *Model) note(position int, right bool) {
 	m.call.note(m.levels[position], right)
 }
 
-// same says whether moves are those guessed at a position: each row goes on by itself, with its token.
+// same says whether moves are those guessed at a position: each row goes on once, with its token.
 func same(moves []search.Move, guesses [][]int32, position int) bool {
 	if len(moves) != len(guesses) {
 		return false
 	}
 	for i, m := range moves {
-		if m.Parent != i || m.Token != guesses[i][position] {
+		if m.Token != guesses[m.Parent][position] || slices.ContainsFunc(moves[:i], func(o search.Move) bool { return o.Parent == m.Parent }) {
 			return false
 		}
 	}

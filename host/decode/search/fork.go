@@ -20,7 +20,7 @@ func (s *State) Fork() *State {
 	if g, ok := s.own.(*ngrams); ok {
 		f.own = g.fork()
 	}
-	f.chosen, f.moves, f.results, f.draft, f.accepted, f.forked, f.confidence = nil, slices.Clone(s.moves), nil, nil, 0, true, 0
+	f.chosen, f.moves, f.results, f.draft, f.accepted, f.order, f.spare, f.forked, f.confidence = nil, slices.Clone(s.moves), nil, nil, 0, nil, nil, true, 0
 	return &f
 }
 

@@ -55,6 +55,8 @@ type State struct {
 
 	draft    []int32 // tokens that the next step has logits after: position by position, a token for each row
 	accepted int     // positions of the draft of the last step
+	order    []int   // after a position was accepted: the row of the step, and of its draft, that each row goes on with
+	spare    []int   // memory of an order
 
 	forked     bool    // made by Fork
 	confidence float64 // of a fork

@@ -11,10 +11,12 @@ type Stepper struct {
 	req        Request
 	processors []Processor
 	rows       []int // a state: its rows before the step
+	scratch    []float32
 }
 
 // Step takes one step of every state that is not done: logits is [rows, vocab], the rows of the
-// states one after the other (State.Rows of each, and then one for each token that it Drafted), and only read.
+// states one after the other (State.Rows of each, and then one for each token that it Drafted). Those of drafted
+// positions change places where beams do; otherwise logits are only read.
 // Afterwards each state's Moves say which rows the next step has. Diverse beams take one call of the selector a group, since what a
 // group chooses depends on the groups before it; others one call in all, and one more for each drafted position that any
 // state has chosen: its processors and random numbers are those of a step of its own. After an error the states
@@ -47,7 +49,7 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 			s.advance()
 		}
 	}
-	for position := 1; st.accept(states, position); position++ {
+	for position := 1; st.accept(logits, vocab, states, position); position++ {
 		if err := st.phase(selector, logits, vocab, states, 0, position); err != nil {
 			return err
 		}
@@ -58,6 +60,7 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 		}
 	}
 	for _, s := range states {
+		s.unarrange()
 		s.draft = s.draft[:0]
 	}
 	return nil
@@ -65,11 +68,16 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 
 // accept counts the drafted positions, from 1 on, that states have just chosen, and reports whether there are any. They end no search: their tokens are
 // no end tokens, and another still fits after them.
-func (st *Stepper) accept(states []*State, position int) (found bool) {
+func (st *Stepper) accept(logits []float32, vocab int, states []*State, position int) (found bool) {
+	first := 0
 	for i, s := range states {
-		if s.accepted == position-1 && s.chose(position, st.rows[i]) {
+		rows := st.rows[i]
+		if s.accepted == position-1 && s.chose(position, rows) {
 			s.accepted, found = position, true
+			at := (first + position*rows) * vocab
+			st.scratch = s.arrange(logits[at:at+rows*vocab], vocab, st.scratch)
 		}
+		first += rows + len(s.draft)
 	}
 	return found
 }
