@@ -122,7 +122,7 @@ func TestModelBounds(t *testing.T) {
 	}
 }
 
-// TestModelOfBeams: a guess is right where each row goes on by itself.
+// TestModelOfBeams: a guess is right where each row goes on once, in whatever order.
 func TestModelOfBeams(t *testing.T) {
 	for _, c := range []struct {
 		moves []search.Move
@@ -130,6 +130,8 @@ func TestModelOfBeams(t *testing.T) {
 	}{
 		{[]search.Move{{Parent: 0, Token: 3}, {Parent: 1, Token: 4}}, 1},
 		{[]search.Move{{Parent: 1, Token: 3}, {Parent: 0, Token: 4}}, 0},
+		{[]search.Move{{Parent: 1, Token: 4}, {Parent: 0, Token: 3}}, 1},
+		{[]search.Move{{Parent: 0, Token: 3}, {Parent: 0, Token: 3}}, 0},
 		{[]search.Move{{Parent: 0, Token: 3}, {Parent: 1, Token: 5}}, 0},
 		{[]search.Move{{Parent: 0, Token: 3}}, 0},
 	} {
