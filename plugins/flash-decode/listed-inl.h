@@ -30,7 +30,7 @@ struct ListedRows {
 
   // The same from a number of each row on.
   ListedRows From(int64_t offset) const { return {base + offset, offsets}; }
-  // In one register: left to itself a compiler keeps an index for each vector of a row, more than
+  // In one register: left to itself a compiler has an index for each vector of a row, more than
   // there are registers, and reloads them for every row.
   HWY_INLINE const T* Row(int64_t k) const {
     const T* row = base + offsets[k];
