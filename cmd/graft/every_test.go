@@ -43,6 +43,7 @@ var everyCommand = map[string][]string{
 	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft FOLDER,weights=int8", "FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1", "FOLDER --input TEXTS --output OUT --weights bf16", "FOLDER --input TEXTS --output OUT --cache int8", "FOLDER --cache MODEL"},
 	"graft help":            {"", "plugin list", "MODEL"},
 	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
+	"graft graph":           {"MODEL --key 0123456789", "FOLDER --key 0123456789", "MODEL --key MODEL"},
 	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
 	"graft plugin":          {"", "MODEL"},
 	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},

@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -193,6 +194,21 @@ func (m *Model) allSources() []*source {
 		all = append(all, m.files.sources[path])
 	}
 	return all
+}
+
+// Source is a file that a model is read from.
+type Source struct {
+	Path string      // absolute, without links
+	Info fs.FileInfo // as it was when it was opened
+}
+
+// Sources are the files that the model is read from.
+func (m *Model) Sources() []Source {
+	var list []Source
+	for _, s := range m.allSources() {
+		list = append(list, Source{s.path, s.info})
+	}
+	return list
 }
 
 // Close closes the files. Weights that Serialize has read stay until each is released.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/content"
+	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -36,7 +37,7 @@ func (p *Plugin) require(opts OpenOptions) error {
 			Fix: "start the program again, with the library that is there now"}
 	}
 	if opts.Files != nil {
-		files, err := content.ReadAny(p.Folder, p.read())
+		files, err := p.files(content.ReadAny)
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func (p *Plugin) requireLock(lock *lockfile.File) error {
 	if entry == nil {
 		return &diagnostic.Error{Kind: refusal.ErrLock, Path: p.Folder, Found: "found the plugin " + p.Manifest.Name, Needed: "one that " + lock.Path() + " names"}
 	}
-	files, err := content.ReadAny(p.Folder, p.read())
+	files, err := p.files(content.ReadAny)
 	if err != nil {
 		return err
 	}
@@ -72,19 +73,22 @@ func (p *Plugin) requireLock(lock *lockfile.File) error {
 
 // requireTrust refuses a folder whose content is not recorded.
 func (p *Plugin) requireTrust(t *trust.Record) error {
+	files, err := p.files(content.Read)
+	if err == nil && embedded.Vouch(files) {
+		return nil
+	}
 	if t == nil {
 		var err error
 		if t, err = trust.User(); err != nil {
 			return err
 		}
 	}
-	known, err := t.Read()
-	if err != nil {
-		return err
+	known, readErr := t.Read()
+	if readErr != nil {
+		return readErr
 	}
 	again := fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder))
 	before := known.At(p.Folder)
-	files, err := content.Read(p.Folder, p.read())
 	if err != nil || known.Accepts(files, p.Variant.File) {
 		return err
 	}
@@ -100,6 +104,14 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 		Needed: "one that graft has run apart from this program first",
 		Fix:    again,
 	}
+}
+
+// files are those of the folder, as read reads them, or those inside of the program, which were checked when they were read.
+func (p *Plugin) files(read func(folder string, known map[string]string) (content.Files, error)) (content.Files, error) {
+	if own := embedded.At(p.Folder); own != nil {
+		return own.Files, nil
+	}
+	return read(p.Folder, p.read())
 }
 
 // read is what is known of the folder's files. Manifest and library have the hashes of what was read of them; those of other

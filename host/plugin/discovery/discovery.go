@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -25,6 +26,7 @@ const (
 	SourceVariable   = PathVariable
 	SourceUser       = "user data folder"
 	SourceExecutable = "beside the executable"
+	SourceProgram    = "in the program"
 )
 
 // Place is a folder that was searched: a plugin itself, or a folder of plugins.
@@ -60,8 +62,8 @@ type Options struct {
 	Only bool
 }
 
-// Find searches the option's folders, GRAFT_PLUGIN_PATH, the user's data folder, and plugins/ beside
-// the executable. The first plugin of a name is used; later ones are listed as shadowed.
+// Find searches the option's folders, GRAFT_PLUGIN_PATH, the user's data folder, plugins/ beside
+// the executable, and the program itself. The first plugin of a name is used; later ones are listed as shadowed.
 func Find(opts Options) *Search {
 	s := &Search{}
 	for _, folder := range opts.Folders {
@@ -95,7 +97,35 @@ func Find(opts Options) *Search {
 	} else {
 		s.look(SourceExecutable, beside)
 	}
+	s.carried()
 	return s
+}
+
+// carried adds what the program carries in itself, but what was found in another place already: that was put there.
+func (s *Search) carried() {
+	plugins, err := embedded.Plugins()
+	if err != nil {
+		s.Places = append(s.Places, Place{SourceProgram, "", err.Error()})
+	}
+	for _, p := range plugins {
+		if s.inUse(p.Name) != nil {
+			s.add(SourceProgram, p.Inside())
+			continue
+		}
+		folder := p.Folder()
+		s.Places = append(s.Places, Place{Source: SourceProgram, Folder: folder})
+		s.add(SourceProgram, folder)
+	}
+}
+
+// inUse is the plugin of a name, nil where there is none.
+func (s *Search) inUse(name string) *Found {
+	for i, f := range s.Found {
+		if f.Manifest != nil && f.ShadowedBy == "" && f.Manifest.Name == name {
+			return &s.Found[i]
+		}
+	}
+	return nil
 }
 
 // besideExecutable is plugins/ next to this program, links resolved.
@@ -146,10 +176,8 @@ func (s *Search) add(source, folder string) {
 	f := Found{Source: source, Folder: folder}
 	f.Manifest, f.Err = manifest.Read(folder)
 	if f.Err == nil {
-		for _, other := range s.Found {
-			if other.Manifest != nil && other.ShadowedBy == "" && other.Manifest.Name == f.Manifest.Name {
-				f.ShadowedBy = other.Folder
-			}
+		if other := s.inUse(f.Manifest.Name); other != nil {
+			f.ShadowedBy = other.Folder
 		}
 	}
 	s.Found = append(s.Found, f)

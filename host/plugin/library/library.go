@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/sealed"
@@ -93,24 +94,9 @@ func builtOf(path string) string {
 
 // Seal is Read, and gives the bytes that were read, for loading them. The caller closes them.
 func Seal(path string) (*File, *sealed.File, error) {
-	info, err := os.Stat(path)
+	content, err := seal(path)
 	if err != nil {
-		absent := &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
-			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
-		if folder := builtOf(path); folder != "" {
-			absent.Found, absent.Fix = "no such file; the folder holds the plugin's sources", "name the folder that it was built into: "+folder
-		}
-		return nil, nil, absent
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
-	}
-	if info.Size() > maxLibraryBytes {
-		return nil, nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", info.Size()), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
-	}
-	content, err := sealed.Read(path, maxLibraryBytes)
-	if err != nil {
-		return nil, nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: diagnostic.Cause(err), Fix: "make the file readable", Cause: err}
+		return nil, nil, err
 	}
 	lib, err := readELF(path, content, content.Size)
 	if err != nil {
@@ -119,6 +105,39 @@ func Seal(path string) (*File, *sealed.File, error) {
 	}
 	lib.SHA256 = content.SHA256
 	return lib, content, nil
+}
+
+// seal reads a file, or one inside of the program.
+func seal(path string) (*sealed.File, error) {
+	if data, inside, err := embedded.Read(path); inside {
+		if err == nil {
+			var content *sealed.File
+			if content, err = sealed.From(filepath.Base(path), data); err == nil {
+				return content, nil
+			}
+		}
+		return nil, refusal.Store(path, "cannot read the program's own plugin", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		absent := &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
+			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
+		if folder := builtOf(path); folder != "" {
+			absent.Found, absent.Fix = "no such file; the folder holds the plugin's sources", "name the folder that it was built into: "+folder
+		}
+		return nil, absent
+	}
+	if !info.Mode().IsRegular() {
+		return nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
+	}
+	if info.Size() > maxLibraryBytes {
+		return nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", info.Size()), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
+	}
+	content, err := sealed.Read(path, maxLibraryBytes)
+	if err != nil {
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: diagnostic.Cause(err), Fix: "make the file readable", Cause: err}
+	}
+	return content, nil
 }
 
 // readELF is Read over bytes. It is careful with hostile ones: debug/elf checks bounds, and

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/storage"
@@ -46,11 +47,14 @@ func IsValueName(text string) bool { return valuePattern.MatchString(text) }
 // BlockKinds are the kinds of block that an operator can name under replaces.
 var BlockKinds = []string{"attention"}
 
-// Read reads the plugin.yaml of folder. Every problem is an *diagnostic.Error of kind ErrManifest with file
+// Read reads the plugin.yaml of a folder, or of one inside of the program. Every problem is an *diagnostic.Error of kind ErrManifest with file
 // and line; they come joined, at most twenty.
 func Read(folder string) (*Manifest, error) {
 	path := filepath.Join(folder, FileName)
-	data, err := storage.ReadRegular(path, maxManifestBytes)
+	data, inside, err := embedded.Read(path)
+	if !inside {
+		data, err = storage.ReadRegular(path, maxManifestBytes)
+	}
 	if os.IsNotExist(err) {
 		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "no such file", Needed: "the manifest of a plugin",
 			Fix: "point at the folder that holds " + FileName, Cause: err}

@@ -3,6 +3,7 @@
 package sealed
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -36,8 +37,18 @@ func Read(path string, limit int64) (*File, error) {
 	if info.Size() > limit {
 		return nil, fmt.Errorf("found %d bytes, needed at most %d", info.Size(), limit)
 	}
-	f := &File{name: filepath.Base(path)}
-	if f.memory, err = newMemory(f.name); err != nil {
+	return newFile(filepath.Base(path), from, limit)
+}
+
+// From is the content of a file of this name, which was read.
+func From(name string, content []byte) (*File, error) {
+	return newFile(name, bytes.NewReader(content), int64(len(content)))
+}
+
+func newFile(name string, from io.Reader, limit int64) (*File, error) {
+	f := &File{name: name}
+	var err error
+	if f.memory, err = newMemory(name); err != nil {
 		return nil, err
 	}
 	hash := sha256.New()

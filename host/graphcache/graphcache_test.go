@@ -1,0 +1,89 @@
+package graphcache
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTextIsReadBack(t *testing.T) {
+	for _, e := range []*Entry{
+		{Replaced: 12, Blocks: 13, Graph: "/c/k.onnx", Folder: "/a folder", Libraries: []string{"/a b/l.so", "/m.so"}, Files: []File{{"/a folder/x y", 5, 7}, {"/gone", -1, 0}}},
+		{Blocks: 3, Left: "nothing is replaced"},
+	} {
+		got, err := Parse(e.Text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(e, got); d != "" {
+			t.Error(d)
+		}
+	}
+	for _, text := range []string{"", "graft graph 2\n", "graft graph 1", first + "\nreplaced x\n", first + "\nfile 1 2\n", first + "\nfile 1 x /p\n"} {
+		if e, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%q is %+v", text, e)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	absent, err := FileAt(path)
+	if err != nil || absent.Size != -1 {
+		t.Fatalf("%+v, %v", absent, err)
+	}
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	there, err := FileAt(path)
+	if err != nil || there.Size != 4 {
+		t.Fatalf("%+v, %v", there, err)
+	}
+	holds := func(want bool, files ...File) {
+		t.Helper()
+		if got := (&Entry{Files: files}).Holds(); got != want {
+			t.Errorf("%+v hold: %v", files, got)
+		}
+	}
+	holds(true, there)
+	holds(false, there, absent)
+	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 5)); err != nil {
+		t.Fatal(err)
+	}
+	holds(false, there)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	holds(true, absent)
+}
+
+func TestSweep(t *testing.T) {
+	c := &Cache{t.TempDir()}
+	old := time.Now().Add(-unused - time.Hour)
+	for _, name := range []string{"0123456789", "0123456789.onnx", "abcdefghij", "notes.txt"} {
+		path := filepath.Join(c.folder, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if name != "abcdefghij" {
+			if err := os.Chtimes(path, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.sweep()
+	entries, err := os.ReadDir(c.folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if d := cmp.Diff([]string{"abcdefghij", "notes.txt"}, names); d != "" {
+		t.Error(d)
+	}
+}
