@@ -4,6 +4,7 @@
 STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PY_ONNX      := onnx==1.22.0
 PY_NUMPY     := numpy==2.4.6
+PY_ZIG       := ziglang==0.15.2
 PY_ORT_OLD   := onnxruntime==1.22.0
 PY_ORT_NEW   := onnxruntime==1.31.1
 DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm cargo chromium
@@ -17,7 +18,7 @@ export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
-  sanitize-kit sanitize arm64 peers fmt clean
+  sanitize-kit sanitize release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -120,13 +121,26 @@ gpu-bundle: plugins cuda
 	@grep 'tar.xz:' $(BUILD)/cuda/bundle.log
 	@python3 -B tests/gpu/bundle_test.py $(BUILD)/graft-gpu-check.tar.xz .
 
+# Clang with an old glibc's symbols, for what other machines load.
+ZIG := $(BUILD)/zig/bin/python
+$(BUILD)/zig/.done: | setup
+	@python3 -m venv $(BUILD)/zig && $(ZIG) -m pip install -q --disable-pip-version-check $(PY_ZIG)
+	@touch $@
+
+# The libraries of releases, into build/release/x86_64 and build/release/aarch64.
+RELEASED := x86_64 aarch64
+release-libraries: $(RELEASED:%=release-%)
+release-%: $(BUILD)/zig/.done
+	@$(call build_tree,release/$*,-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/abi/cmake/Portable.cmake -DGRAFT_ZIG=$(ZIG) -DGRAFT_TARGET=$* \
+	  -DCMAKE_BUILD_TYPE=Release -DGRAFT_TESTS=OFF -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/release/$*/plugins)
+
+# What people install, into dist: from the commit that is checked out.
+release: release-libraries
+	@go run ./cmd/release -libraries $(BUILD)/release -out dist
+
 # Go and C++ for arm64, compiled only.
-arm64: setup
+arm64: release-aarch64
 	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
-	@command -v aarch64-linux-gnu-g++ >/dev/null || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq g++-aarch64-linux-gnu >/dev/null; }
-	@$(call build_tree,arm64,-DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-	  -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/arm64/plugins -DGRAFT_TESTS=OFF)
 
 go-test: graft runtime peers
 	@go test -short -timeout 20m ./...

@@ -86,10 +86,13 @@ endmacro()
 function(graft_link_plugin target stem folder)
   # nodelete: sessions and options keep pointers into the library, in no order that unloading could honour.
   target_link_options(${target} PRIVATE
-    "LINKER:--version-script=${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
+    "LINKER:--version-script,${GRAFT_ABI_DIR}/cmake/graft.map" LINKER:--gc-sections
     ${GRAFT_HARDEN_LINK} LINKER:-z,nodelete ${GRAFT_SANITIZE_FLAGS})
   if(NOT GRAFT_SANITIZE)  # the sanitizers' runtime stays undefined until the program brings it
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc LINKER:-z,defs)
+  endif()
+  if(graft_portable_runtime)  # see Portable.cmake
+    target_sources(${target} PRIVATE ${graft_portable_runtime})
   endif()
   set_target_properties(${target} PROPERTIES
     PREFIX lib OUTPUT_NAME "${stem}" SUFFIX .so

@@ -7,28 +7,57 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/ort/fetch"
+	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/library"
 )
+
+// What a release says of itself: cmd/release sets these when it links.
+var release, commit, date string
 
 func (c *cli) version() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Show the versions of graft, of the plugin ABI that it speaks, and of Go",
+		Short:   "Show the versions of graft, of what is inside of it, of the plugin ABI that it speaks, and of Go",
 		Example: "  graft version\n  graft version -o json",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
+			inside, err := embedded.Plugins()
+			if err != nil {
+				return err
+			}
 			v := struct {
-				SchemaVersion int    `json:"schema_version"`
-				Version       string `json:"version"`
-				ABI           string `json:"abi"`
-				Go            string `json:"go"`
-				Platform      string `json:"platform"`
-			}{schemaVersion, buildVersion(), library.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+				SchemaVersion int              `json:"schema_version"`
+				Version       string           `json:"version"`
+				Commit        string           `json:"commit,omitempty"`
+				Date          string           `json:"date,omitempty"`
+				ABI           string           `json:"abi"`
+				Go            string           `json:"go"`
+				Platform      string           `json:"platform"`
+				ORT           string           `json:"onnxruntime"` // the one that doctor --fetch brings
+				Plugins       []includedPlugin `json:"plugins"`
+			}{schemaVersion, buildVersion(), commit, date, library.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fetch.Version, []includedPlugin{}}
+			for _, p := range inside {
+				v.Plugins = append(v.Plugins, includedPlugin{p.Name, p.Version})
+			}
 			return c.print(v, func(w *page) {
 				w.println(versionLine())
+				if commit != "" {
+					w.printf("commit %s, %s\n", commit, date)
+				}
+				w.printf("ONNX Runtime that doctor --fetch brings: %s\n", fetch.Version)
+				for _, p := range v.Plugins {
+					w.printf("plugin %s %s inside\n", p.Name, p.Version)
+				}
 			})
 		},
 	}
+}
+
+// includedPlugin is a plugin inside of this program.
+type includedPlugin struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
 }
 
 // versionLine is what graft version and graft --version print.
@@ -36,8 +65,11 @@ func versionLine() string {
 	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), library.HostABI, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// buildVersion is the module's version, or the revision that it was built from.
+// buildVersion is the release's or the module's version, or the revision that it was built from.
 func buildVersion() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

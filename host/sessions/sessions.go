@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -70,8 +71,9 @@ func (s *Patcher) Without(r ort.Request, leave map[int]string) (*ort.Patch, erro
 	return p, err
 }
 
-func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err error) {
-	if s, err = s.isolating(r); err != nil {
+func (s *Patcher) once(r ort.Request, leave map[int]string) (*ort.Patch, error) {
+	s, err := s.isolating(r)
+	if err != nil {
 		return nil, err
 	}
 	o, err := s.options(r)
@@ -97,19 +99,42 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 		*o = backend.Plan(*o)
 		manifests = backend.Manifests(manifests)
 	}
-	m, err := Open(r)
-	if err != nil {
-		return nil, err
+	key := ""
+	if device.Kind == tensor.CPU.Kind {
+		key = s.key(r, leave)
 	}
-	defer m.Close()
+	found, done := plannedFor(key)
+	if found != nil {
+		defer done()
+		return found.patcher.made(r, found.analysis, backend, device)
+	}
 	if device.Kind == tensor.CPU.Kind {
 		o.Fusions = func() ([]plan.Fusion, error) { return s.fusionsOf(r) }
 	}
-	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
-	defer done()
-	a, err := patch.Analyse(ctx, m, manifests, *o)
+	rest, a, err := s.analysed(r, leave, manifests, *o)
 	if err != nil {
 		return nil, err
+	}
+	defer remember(key, rest, a)()
+	return rest.made(r, a, backend, device)
+}
+
+// analysed opens a session's model and rewrites its graph as planned. The model is the caller's to close; the Patcher is that whose plan it is.
+func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*manifest.Manifest, o plan.Options) (_ *Patcher, a *patch.Analysis, err error) {
+	m, err := Open(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	held := false
+	defer func() {
+		if !held {
+			m.Close()
+		}
+	}()
+	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
+	defer done()
+	if a, err = patch.Analyse(ctx, m, manifests, o); err != nil {
+		return nil, nil, err
 	}
 	for i, why := range leave {
 		if i < len(a.Plan.Choices) {
@@ -122,12 +147,13 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 			if s.Logger != nil {
 				s.Logger.Warn("padding is kept", "model", modelName(r), "reason", err)
 			}
-			keep := *s
-			keep.Options.Padding, keep.allRows = plan.KeepPadding, true
-			return keep.once(r, nil)
+			rest := *s
+			rest.Options.Padding, rest.allRows = plan.KeepPadding, true
+			o.Padding = plan.KeepPadding
+			return rest.analysed(r, nil, manifests, o)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if wrong := a.Misshapen(); len(wrong) > 0 {
 			if s.Logger != nil {
@@ -135,15 +161,21 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (p *ort.Patch, err e
 					"reason", wrong[slices.Min(slices.Collect(maps.Keys(wrong)))])
 			}
 			maps.Copy(wrong, leave)
-			return s.once(r, wrong)
+			return s.analysed(r, wrong, manifests, o)
 		}
 	}
+	held = true
+	return s, a, nil
+}
+
+// made is what a session is made from, of a rewritten model.
+func (s *Patcher) made(r ort.Request, a *patch.Analysis, backend *loaded.Backend, device tensor.Device) (p *ort.Patch, err error) {
 	if a.Plan.Changes() {
 		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
 		}
 		if r.WayBack {
-			p.Plain = s.plain(m, r)
+			p.Plain = s.plain(a.Model, r)
 		}
 	}
 	s.log(r, a, device)
