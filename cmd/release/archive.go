@@ -204,7 +204,7 @@ func (r *release) sums() error {
 		return err
 	}
 	text := strings.ReplaceAll(string(script), "@VERSION@", r.version)
-	if err := os.WriteFile(filepath.Join(r.out, "install.sh"), []byte(text), 0o755); err != nil {
+	if err := write(filepath.Join(r.out, "install.sh"), []byte(text)); err != nil {
 		return err
 	}
 	var lines []string

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // standard is the package that carries graft's own plugins, below the sources; it is there in releases only.
@@ -59,7 +60,7 @@ import _ "github.com/opgraft/graft/plugins/standard" // a released graft brings 
 
 // embed writes the package of plugins into the sources, and has the command line import it.
 func (r *release) embed() error {
-	folder := filepath.Join(r.sources, filepath.FromSlash(standard))
+	folder := filepath.Join(r.work, "standard")
 	for _, p := range r.platforms {
 		set := "linux_" + p.goarch
 		files, err := r.readPlugins(p)
@@ -74,6 +75,9 @@ func (r *release) embed() error {
 		}
 	}
 	if err := write(filepath.Join(folder, "standard.go"), []byte(standardDoc)); err != nil {
+		return err
+	}
+	if err := os.CopyFS(filepath.Join(r.sources, filepath.FromSlash(standard)), os.DirFS(folder)); err != nil {
 		return err
 	}
 	return write(filepath.Join(r.sources, "cmd/graft/standard.go"), []byte(useStandard))
@@ -132,5 +136,5 @@ func write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o644)
+	return storage.Write(path, data, storage.Shared)
 }

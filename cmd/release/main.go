@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/opgraft/graft/host/storage"
 )
 
 // platform is what is built for.
@@ -85,11 +87,13 @@ func (r *release) choose(names string) error {
 // unreleased is the heading of the version that is being made.
 var unreleased = regexp.MustCompile(`(?m)^## \[Unreleased\]: (\d+\.\d+\.\d+)$|^## \[?(\d+\.\d+\.\d+)\]?`)
 
-func (r *release) run() (err error) {
-	if r.work, err = os.MkdirTemp("", "graft-release-"); err != nil {
+func (r *release) run() error {
+	work, err := storage.Temporary("")
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(r.work)
+	defer work.Remove()
+	r.work = work.Path
 	for _, step := range []struct {
 		name string
 		do   func() error

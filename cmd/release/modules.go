@@ -17,13 +17,11 @@ const modulePath = "github.com/opgraft/graft"
 
 // modules writes graft and its plugins as Go modules, in the form of a module proxy's folder: GOPROXY=file://.../go.
 func (r *release) modules() error {
-	plugins := filepath.Join(r.sources, filepath.FromSlash(standard))
-	if err := os.Remove(filepath.Join(r.sources, "cmd/graft/standard.go")); err != nil {
-		return err
-	}
 	own := filepath.Join(r.work, "standard")
-	if err := os.Rename(plugins, own); err != nil { // graft itself is as it was committed
-		return err
+	for _, added := range []string{standard, "cmd/graft/standard.go"} { // graft's own module is as it was committed
+		if err := os.RemoveAll(filepath.Join(r.sources, filepath.FromSlash(added))); err != nil {
+			return err
+		}
 	}
 	if err := r.module(modulePath, r.sources); err != nil {
 		return err

@@ -83,12 +83,18 @@ func (f *File) Loadable(taken func(path string) bool) (path string, done func(),
 	return f.private()
 }
 
+// memoryFolder is a folder in memory that most systems have, and containers whose root cannot be written.
+const memoryFolder = "/dev/shm"
+
 // private writes the content into a folder that only this user can read: where there is no /proc, or where memory files
 // may not be executed.
 func (f *File) private() (path string, done func(), err error) {
 	folder, err := storage.Temporary("")
 	if err != nil {
-		return "", nil, err
+		var other error
+		if folder, other = storage.Temporary(memoryFolder); other != nil {
+			return "", nil, err
+		}
 	}
 	done = func() { folder.Remove() }
 	path = filepath.Join(folder.Path, f.name)
