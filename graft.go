@@ -7,7 +7,9 @@
 // on for every session created from then on, whichever binding creates it:
 //
 //	ort.InitializeEnvironment()
-//	if err := graft.Enable(); err != nil { ... }
+//	if err := graft.Enable(); err != nil {
+//		log.Print(err) // sessions work without graft
+//	}
 //
 // Model files stay as they are, and so does the rest of the program. A session that cannot be patched is
 // created as it would have been, and one whose operators fail runs as it would have; a warning says so. See [Strict],
@@ -42,7 +44,8 @@
 // # What is needed
 //
 // Operators come from plugins: shared libraries that are found beside the program, in the user's
-// data folder (`graft plugin install` puts them there), or where GRAFT_PLUGIN_PATH says.
+// data folder (`graft plugin install` puts them there), where GRAFT_PLUGIN_PATH says, or in the program
+// itself: the module github.com/opgraft/graft/plugins/standard puts graft's own there.
 // [Plugins], [Except] and [Folders] choose among them. ONNX Runtime 1.29 or newer is needed:
 // Enable works with the one in the process, NewGenerator, NewEmbedder and NewReranker find one as [RuntimePath] does. `graft doctor` says what
 // is there and brings what is missing. `graft inspect` shows what would be replaced in a model, and why.

@@ -16,7 +16,7 @@ import (
 const bom = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
 // isLicence tells files of a module that say under which terms it is.
-var isLicence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
+var isLicence = regexp.MustCompile(`(?i)^((un)?licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
 // part is what libraries of plugins are made from besides graft.
 type part struct {
