@@ -100,7 +100,21 @@ func stranger(t *testing.T, more ...string) []string {
 	lines := strings.Split(strings.TrimSpace(string(cache)), "\n")
 	// The module cache is this machine's, where the same version of graft may be from another release: theirs is made anew.
 	return append([]string{"PATH=" + filepath.Join(strings.TrimSpace(string(root)), "bin"), "GOPROXY=file://" + dist(t) + "/go," + "file://" + lines[1] + "/cache/download," + lines[2],
-		"GOCACHE=" + lines[0], "GOMODCACHE=" + t.TempDir(), "GONOSUMDB=*", "GOFLAGS=-modcacherw", "HOME=" + t.TempDir()}, more...)
+		"GOCACHE=" + lines[0], "GOMODCACHE=" + modules, "GONOSUMDB=*", "GOFLAGS=-modcacherw -trimpath", "HOME=" + t.TempDir()}, more...)
+}
+
+// modules is the cache of modules of all programs here.
+var modules string
+
+func TestMain(m *testing.M) {
+	var err error
+	if modules, err = os.MkdirTemp("", "graft-modules-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(modules)
+	os.Exit(code)
 }
 
 // run runs a command of a folder, which must succeed, and gives what it prints.
@@ -143,8 +157,6 @@ func program(t *testing.T, name string) string {
 	return folder
 }
 
-const plugins = "github.com/opgraft/graft/plugins/standard"
-
 // TestGo: three commands lead from nothing to the answers of a trained model, with no compiler, no plugin and no record.
 func TestGo(t *testing.T) {
 	folder, env := program(t, "pronounce"), stranger(t)
@@ -156,7 +168,7 @@ func TestGo(t *testing.T) {
 	model := abs(t, "../../models/g2p")
 	begin := time.Now()
 	run(t, folder, env, "go", "mod", "init", "example.com/pronounce")
-	run(t, folder, env, "go", "get", plugins+"@v"+version(t))
+	run(t, folder, env, "go", "mod", "tidy")
 	fetched := time.Since(begin)
 	got := run(t, folder, env, "go", append([]string{"run", ".", model}, words...)...)
 	t.Logf("modules %v, build and run %v", fetched.Round(time.Second), (time.Since(begin) - fetched).Round(time.Second))
@@ -227,7 +239,7 @@ func root(t *testing.T, binary string, libraries []string, model string) string 
 func TestScratch(t *testing.T) {
 	source, env := program(t, "pronounce"), stranger(t, "CGO_ENABLED=0")
 	run(t, source, env, "go", "mod", "init", "example.com/pronounce")
-	run(t, source, env, "go", "get", plugins+"@v"+version(t))
+	run(t, source, env, "go", "mod", "tidy")
 	run(t, source, env, "go", "build", "-o", "program", ".")
 	at, err := ort.Find("")
 	if err != nil {
@@ -309,7 +321,7 @@ func TestGoSessions(t *testing.T) {
 	}
 	env = append(env, "PATH="+path, "GRAFT_ONNXRUNTIME="+at.Path)
 	run(t, source, env, "go", "mod", "init", "example.com/sessions")
-	run(t, source, env, "go", "get", plugins+"@v"+version(t), "github.com/yalue/onnxruntime_go@v1.35.0")
+	run(t, source, env, "go", "mod", "tidy")
 	run(t, source, env, "go", "build", "-o", "program", ".")
 	out, talk, err := try(t, source, env, filepath.Join(source, "program"), abs(t, "../../models/tiny-gpt2/model.onnx"))
 	if err != nil || !regexp.MustCompile(`model planned.* replaced=[1-9]`).MatchString(talk) {
