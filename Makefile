@@ -138,9 +138,13 @@ release-%: $(BUILD)/zig/.done
 release: release-libraries
 	@go run ./cmd/release -libraries $(BUILD)/release -out dist
 
-# Go and C++ for arm64, compiled only.
-arm64: release-aarch64
+# Plugins and the host for arm64, under QEMU.
+EMULATED := qemu-user libc6-arm64-cross libstdc++6-arm64-cross
+arm64: release-aarch64 graft runtime
 	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
+	@dpkg -s $(EMULATED) >/dev/null 2>&1 || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(EMULATED) >/dev/null; }
+	@$$([ "$$(id -u)" = 0 ] || echo sudo -E) tests/arm64/run.sh $(BUILD)/release/aarch64/plugins $(BUILD)/arm64
 
 go-test: graft runtime peers
 	@go test -short -timeout 20m ./...

@@ -6,7 +6,7 @@ import "embed"
 
 // SDK holds what is included and linked, by its path in this folder.
 //
-//go:embed graft_plugin.h graft_plugin_layout.h graft_cache.h graft_ort.h kit cmake/*.cmake cmake/graft.map rust
+//go:embed graft_plugin.h graft_plugin_layout.h graft_cache.h graft_ort.h kit cmake/*.cmake cmake/graft.map cmake/cpu_model.c rust
 var SDK embed.FS
 
 // Templates holds a folder for each language and kind of plugin, as templates/LANGUAGE/KIND.

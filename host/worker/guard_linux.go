@@ -75,8 +75,8 @@ func guard(s *setting) error {
 	goFirst()
 	if s.Namespaces {
 		s.add(LayerReadOnly, func() error { return readOnly(s.Scratch) })
-	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("cannot be the parent of orphans: %w", err)
+	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // emulators do not know it
+		s.Layers = append(s.Layers, Layer{Name: LayerOrphans, Problem: err.Error()})
 	}
 	s.add(LayerPrivileges, dropPrivileges)
 	s.add(LayerLandlock, func() error { return landlock(s.Scratch) })

@@ -19,6 +19,8 @@ const (
 	LayerFilter = "system call filter"
 	// LayerLimits: memory, threads, files and their size are bounded, and no core file is written.
 	LayerLimits = "limits"
+	// LayerOrphans is listed only where it does not hold: without namespaces, what a process of the child started and left.
+	LayerOrphans = "end of orphans"
 )
 
 // Layer is one way in which a child is held, or why it is not.
