@@ -1,0 +1,375 @@
+"""Rewritten graphs in the user's cache, as the command `graft graph` stores them, and parted for a session.
+
+The command writes KEY, a text that says what a session is made from, and KEY.onnx, the graph. Of these come here
+KEY.DIGEST.weights, all weights that the graph or the model's own file has, and KEY.DIGEST.graph, the structure that refers to them,
+where DIGEST is that of the text. None of these files is changed once it has its name: a session maps the weights, and whoever overwrites
+the model's file afterwards changes no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from typing import Iterator, NamedTuple
+
+from . import _binary, _graph
+from ._errors import Error, Left
+
+FIRST = b"graft graph 1"  # the first line of an entry
+LAYOUT = "python 1"  # of what this module adds to it
+
+_DAY = 86400.0
+_HANDED = "graft-model-"  # how folders begin by which bytes are handed to the command
+_IS_HANDED = re.compile(rf".*/{_HANDED}[^/]*/model\.onnx")
+
+
+class File(NamedTuple):
+    size: int  # -1 for one that must not be there
+    time: int  # of its last change, in nanoseconds
+    path: str
+
+    def holds(self) -> bool:
+        try:
+            s = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return self.size == -1
+        except OSError:
+            return False
+        return (s.st_size, s.st_mtime_ns) == (self.size, self.time)
+
+
+class Entry:
+    """What a session is made from, or why a model is left as it is."""
+
+    def __init__(self, text: bytes, source: Source) -> None:
+        lines = text.split(b"\n")
+        if lines[0] != FIRST or lines[-1] != b"":
+            raise ValueError("found another form")
+        self.text = text
+        self.replaced = self.blocks = 0
+        self.graph = self.left = self.folder = ""
+        self.libraries: list[str] = []
+        self.files: list[File] = []
+        for line in lines[1:-1]:
+            what, _, rest = line.partition(b" ")
+            value = os.fsdecode(rest)
+            if what == b"replaced":
+                self.replaced = int(value)
+            elif what == b"blocks":
+                self.blocks = int(value)
+            elif what in (b"graph", b"left", b"folder"):
+                setattr(self, what.decode(), value)
+            elif what == b"library":
+                self.libraries.append(value)
+            elif what == b"file":
+                size, changed, path = value.split(" ", 2)
+                if source.path is not None or not _IS_HANDED.fullmatch(path):  # bytes are what their key says
+                    self.files.append(File(int(size), int(changed), path))
+        if bool(self.graph) == bool(self.left):
+            raise ValueError("found neither a graph nor a reason, or both")
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text).hexdigest()[:16]
+
+    def changed(self) -> str:
+        """The path of a file that is not as it was, or ""."""
+        for f in self.files:
+            if not f.holds():
+                return f.path
+        return ""
+
+
+class Source(NamedTuple):
+    """A model as the program names it: a file, or bytes."""
+
+    path: str | None
+    data: bytes | None
+
+    @property
+    def name(self) -> str:
+        return self.path if self.path is not None else f"a model of {len(self.data)} bytes"
+
+
+class Prepared(NamedTuple):
+    entry: Entry
+    model: bytes  # what the session is made from, with weights in files below _graph.ROOT
+
+
+def key(binary: str, options: list[str], source: Source) -> str:
+    s = os.stat(binary)
+    lines = ["graft graph 1", binary, str(s.st_size), str(s.st_mtime_ns), *options, os.environ.get("GRAFT_PLUGIN_PATH", ""), LAYOUT]
+    if source.path is not None:
+        lines.append("path " + source.path)
+    else:
+        lines.append("bytes " + hashlib.sha256(source.data).hexdigest())
+    return hashlib.sha256(b"".join(os.fsencode(line) + b"\n" for line in lines)).hexdigest()[:32]
+
+
+class Cache:
+    """Entries of one process; threads that ask for one of them at once wait for each other."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets failures, and locks that a thread held which is not there in a forked process."""
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+        self._failed: dict[tuple[str, tuple[int, int]], Error] = {}
+
+    @contextlib.contextmanager
+    def prepared(self, binary: str, options: list[str], source: Source) -> Iterator[Prepared]:
+        """What the session of a model is made from, while it is made. Left says that it is made from the model itself."""
+        try:
+            k = key(binary, options, source)
+        except OSError as e:
+            raise Error(f"cannot be read: {e.strerror}", path=binary, needed="the command graft", kind="binary") from e
+        with contextlib.ExitStack() as stack:
+            with self._alone(k):
+                yielded = self._find(k, source)
+                if yielded is None:
+                    yielded = self._make(k, binary, options, source, stack)
+            if yielded.entry.left:
+                raise Left(yielded.entry.left)
+            yield yielded
+
+    @contextlib.contextmanager
+    def _alone(self, k: str) -> Iterator[None]:
+        with self._lock:
+            lock = self._busy.setdefault(k, threading.Lock())
+        with lock:
+            yield
+
+    def _find(self, k: str, source: Source) -> Prepared | None:
+        folder = user_folder()
+        return _read(folder, k, source) if folder else None
+
+    def _make(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
+        state = (k, _state(source))
+        failed = self._failed.get(state)
+        if failed is not None:
+            raise failed
+        try:
+            return self._ask(k, binary, options, source, stack)
+        except Error as e:
+            with self._lock:
+                self._failed[state] = e  # the next session does not wait for the same again
+            raise
+        except OSError as e:
+            raise Error(f"cannot store a graph: {e.strerror or e}", path=e.filename or user_folder() or "", needed="a cache folder with room",
+                        fix="free some, or set XDG_CACHE_HOME to another", kind="cache") from e
+
+    def _ask(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
+        folder, env = user_folder(), _binary.environment()
+        if folder is None or not _writable(folder):
+            base = tempfile.mkdtemp(prefix="graft-")
+            stack.callback(shutil.rmtree, base, ignore_errors=True)  # the session has mapped the weights by then
+            folder = os.path.join(base, "graft", "graphs")
+            env["XDG_CACHE_HOME"] = base
+        with _named(source) as path:
+            out = _binary.call(binary, ["graph", path, "--key", k, *options], _binary.deadline(), env)
+        if out.code != 0:
+            raise _said(out, binary)
+        p = _read(folder, k, source)
+        if p is None:
+            raise _changed(source)
+        return p
+
+
+@contextlib.contextmanager
+def _named(source: Source) -> Iterator[str]:
+    """A path of the model that another process can open."""
+    if source.path is not None:
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory(prefix=_HANDED) as folder:
+        path = os.path.join(folder, "model.onnx")
+        with open(path, "wb") as f:
+            f.write(source.data)
+        yield path
+
+
+def _changed(source: Source) -> Error:
+    return Error("was changed while it was planned", path=source.name, needed="a model that stays as it is", kind="changed")
+
+
+def _state(source: Source) -> tuple[int, int]:
+    if source.path is None:
+        return (len(source.data), 0)
+    try:
+        s = os.stat(source.path)
+    except OSError:
+        return (-1, 0)
+    return (s.st_size, s.st_mtime_ns)
+
+
+def _said(out: _binary.Output, binary: str) -> Error:
+    lines = [line for line in out.err.decode("utf-8", "replace").splitlines() if line.strip()]
+    text = " ".join(lines)[:1000].removeprefix("graft: ") if lines else f"ended with {out.code}"
+    return Error(text, kind=text if len(text) < 200 else f"exit code {out.code}")
+
+
+def user_folder() -> str | None:
+    """Where the command stores graphs, or None where it finds no place."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not base and os.environ.get("HOME"):
+        base = os.path.join(os.environ["HOME"], ".cache")
+    return os.path.join(base, "graft", "graphs") if os.path.isabs(base) else None
+
+
+def _writable(folder: str) -> bool:
+    while not os.path.lexists(folder):
+        up = os.path.dirname(folder)
+        if up == folder:
+            return False
+        folder = up
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _read(folder: str, k: str, source: Source) -> Prepared | None:
+    """An entry with its graph, parted now if nobody has done so; None where there is none that holds."""
+    name = os.path.join(folder, k)
+    try:
+        with open(name, "rb") as f:
+            entry = Entry(f.read(1 << 20), source)
+    except (OSError, ValueError):
+        return None
+    if entry.changed():
+        return None
+    if entry.left:
+        _touch(name)
+        return Prepared(entry, b"")
+    stem = f"{name}.{entry.digest}"
+    model = _parted(stem)
+    if model is None:
+        try:
+            _part(stem, entry, source)
+        except FileNotFoundError:
+            pass  # another process did so, and removed what it was made from
+        model = _parted(stem)
+        if model is None or entry.changed():
+            return None
+    _touch(name, stem + ".graph", stem + ".weights")
+    return Prepared(entry, model)
+
+
+def _touch(*paths: str) -> None:
+    """Says that these were used: what nobody uses is removed after a month."""
+    for path in paths:
+        try:
+            if time.time() - os.stat(path).st_mtime > _DAY:
+                os.utime(path)
+        except OSError:
+            pass
+
+
+def _parted(stem: str) -> bytes | None:
+    try:
+        with open(stem + ".graph", "rb") as f:
+            head = json.loads(f.readline(4096))
+            model = f.read()
+        whole = head["layout"] == LAYOUT and head["structure"] == len(model) and head["weights"] == os.stat(stem + ".weights").st_size
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return model if whole else None
+
+
+def _part(stem: str, entry: Entry, source: Source) -> None:
+    """Makes the two files of a graph."""
+    with contextlib.ExitStack() as stack:
+        fd = os.open(entry.graph, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, fd)
+        graph = stack.enter_context(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        own = None
+        if source.path is not None:
+            own = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, own)
+
+        def owned(path: str) -> bool:
+            if own is None:
+                return True  # bytes refer to nothing else
+            try:
+                return os.path.samestat(os.stat(path), os.fstat(own))
+            except OSError as e:
+                raise Error(f"cannot be read: {e.strerror}", path=path, needed="the model's weights") from e
+
+        def read(p: _graph.Payload) -> bytes:
+            if p.path is None:
+                return graph[p.offset:p.offset + p.length]
+            if own is None:
+                return source.data[p.offset:p.offset + p.length]
+            return os.pread(own, p.length, p.offset)  # entry.changed finds one that became shorter
+
+        s = _graph.Splitter(graph, entry.folder, stem + ".weights", owned).split(read)
+
+        def weights(out: int) -> None:
+            at = 0
+            for p in s.weights:
+                gap = -at % _graph.ALIGNMENT
+                _write(out, bytes(gap))
+                if p.path is None:
+                    _copy(out, fd, p)
+                elif own is None:
+                    _write(out, memoryview(source.data)[p.offset:p.offset + p.length])
+                else:
+                    _copy(out, own, p)
+                at += gap + p.length
+            if entry.changed():  # before anything has a name
+                raise _changed(source)
+
+        _whole(stem + ".weights", weights)
+        head = json.dumps({"layout": LAYOUT, "structure": len(s.model), "weights": s.size}).encode() + b"\n"
+        _whole(stem + ".graph", lambda out: _write(out, head + s.model))
+        _tidy(stem, entry, os.fstat(fd))
+
+
+def _tidy(stem: str, entry: Entry, graph: os.stat_result) -> None:
+    """Removes what is not read any more: the graph in one piece, and what was made of older entries."""
+    folder, name = os.path.split(stem)
+    k = name.partition(".")[0]
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.stat(entry.graph), graph):  # and not one that another process stored since
+            os.unlink(entry.graph)
+        for other in os.listdir(folder):
+            if other.startswith(k + ".") and other.endswith((".graph", ".weights")) and not other.startswith(name + "."):
+                os.unlink(os.path.join(folder, other))
+
+
+def _whole(path: str, write) -> None:
+    """Writes a file that has its name only when it is whole and on the disk."""
+    fd, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+    try:
+        try:
+            write(fd)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _write(fd: int, data) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest):]
+
+
+def _copy(out: int, source: int, p: _graph.Payload) -> None:
+    at, end = p.offset, p.offset + p.length
+    while at < end:
+        n = os.sendfile(out, source, at, end - at)
+        if n == 0:
+            raise Error("ends before its weights do", path=p.path or "", needed="a model that stays as it is", kind="changed")
+        at += n

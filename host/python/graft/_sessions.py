@@ -1,0 +1,463 @@
+"""How onnxruntime.InferenceSession is patched.
+
+Every session of Python's ONNX Runtime, of whatever subclass and whoever makes it, comes from the method
+InferenceSession._create_inference_session: the constructor calls it, set_providers does, and so do both when providers fail. It is
+replaced on the class, so that names which a program imported before see it too. While it runs, the object has the rewritten graph in
+place of the program's model and a copy of its options; afterwards it has the program's again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import os
+import platform
+import threading
+from collections import deque
+from typing import Any, NamedTuple
+
+from . import _binary, _cache, _graph, _options
+from ._errors import Error, Left
+
+DISABLE = "GRAFT_DISABLE"
+PADDINGS = ("exact", "ignore", "keep")
+CPUINFO = "/proc/cpuinfo"
+OLDEST = (1, 22)
+
+_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}  # the latter computes nothing of a model but its own operators
+
+# What ONNX Runtime says where an operator failed, and not the program's inputs.
+_OPERATOR_FAILED = "Non-zero status code returned while running"
+_ENDED = "terminate flag"
+
+
+class Settings(NamedTuple):
+    """What the options of enable mean."""
+
+    flags: tuple[str, ...]
+    strict: bool
+    logger: logging.Logger
+    binary: str
+    obstacle: Error | None  # why no session can be patched
+
+
+class Session:
+    """What became of one session: patched, or why not."""
+
+    __slots__ = ("model", "patched", "reason", "failed", "replaced", "blocks", "reverted")
+
+    def __init__(self, model: str, *, patched: bool = False, reason: str = "", failed: bool = False, replaced: int = 0, blocks: int = 0) -> None:
+        self.model, self.patched, self.reason, self.failed = model, patched, reason, failed
+        self.replaced, self.blocks = replaced, blocks
+        self.reverted = ""  # the error after which it runs the program's model
+
+    def __repr__(self) -> str:
+        if self.reverted:
+            return f"{self.model}: runs as it is since an operator failed: {self.reverted}"
+        if self.patched:
+            return f"{self.model}: {self.replaced} of {self.blocks} blocks replaced"
+        return f"{self.model}: as it is: {self.reason}"
+
+
+class Status:
+    """The sessions that were made since the first enable, and how many of them were patched.
+
+    sessions has the last thousand; patched, plain, failed and reverted count all. failed are those among the plain ones that could
+    not be patched; a session that reverted was patched, and runs the program's model since an operator failed.
+    """
+
+    def __init__(self, enabled: bool, counts: dict[str, int], sessions: list[Session]) -> None:
+        self.enabled, self.sessions = enabled, sessions
+        self.patched, self.plain = counts["patched"], counts["plain"]
+        self.failed, self.reverted = counts["failed"], counts["reverted"]
+
+    def __repr__(self) -> str:
+        state = "enabled" if self.enabled else "not enabled"
+        lines = [f"graft is {state}: {self.patched} sessions patched, {self.plain} plain, {self.failed} of these failed, {self.reverted} reverted"]
+        return "\n".join(lines + [f"  {s!r}" for s in self.sessions])
+
+
+class _State:
+    """What a patched session needs beside it."""
+
+    __slots__ = ("session", "settings", "entry", "arguments", "keywords", "lock", "unpatched", "plain")
+
+    def __init__(self, session: Session, settings: Settings, entry: _cache.Entry, arguments: tuple, keywords: dict) -> None:
+        self.session, self.settings, self.entry = session, settings, entry
+        self.arguments, self.keywords = arguments, keywords  # of _create_inference_session
+        self.lock = threading.Lock()
+        self.unpatched = None  # a session of the program's model, made when an operator fails
+        self.plain = None  # the same, once it answered: from then on it runs
+
+
+class _Process:
+    """What there is once a process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.enabled: Settings | None = None
+        self.cache = _cache.Cache()
+        self.sessions: deque[Session] = deque(maxlen=1000)
+        self.counts = {"patched": 0, "plain": 0, "failed": 0, "reverted": 0}
+        self.warned: set[str] = set()
+        self.originals: dict[str, Any] = {}
+
+    def forked(self) -> None:
+        """In a forked process: locks that other threads held are free, and its parent's sessions are not its own to count."""
+        self.lock = threading.Lock()
+        self.cache.reset()
+        _options._lock = threading.Lock()
+
+
+_process = _Process()
+_UNSET = object()
+_inside: contextvars.ContextVar = contextvars.ContextVar("graft", default=_UNSET)
+os.register_at_fork(after_in_child=lambda: _process.forked())
+
+
+def settings(*, padding: str | None = None, plugins=None, except_=None, strict: bool = False, logger: logging.Logger | None = None) -> Settings:
+    """Checks the options of enable."""
+    flags: list[str] = []
+    if padding is not None:
+        flags += ["--padding", _padding(padding)]
+    for name, flag, value in (("plugins", "--plugins", plugins), ("except_", "--except", except_)):
+        if value is not None:
+            flags += [flag, _names(name, value)]
+    logger = logger if logger is not None else logging.getLogger("graft")
+    for method in ("info", "warning"):
+        if not callable(getattr(logger, method, None)):
+            raise Error(f"logger: found {type(logger).__name__}", needed="a logging.Logger")
+    _binary.deadline()
+    obstacle, binary = _obstacle(), ""
+    if obstacle is None:
+        try:
+            binary = _binary.find()
+        except Error as e:
+            obstacle = e
+    if obstacle is not None and strict:
+        raise obstacle
+    return Settings(tuple(flags), bool(strict), logger, binary, obstacle)
+
+
+def _padding(value: str) -> str:
+    if value not in PADDINGS:
+        raise Error(f"padding: found {value!r}", needed=f"one of {', '.join(PADDINGS)}")
+    return value
+
+
+def _names(option: str, value) -> str:
+    if isinstance(value, str):
+        value = [value]
+    names = list(value)
+    if not names or not all(isinstance(n, str) and n and "," not in n for n in names):
+        raise Error(f"{option}: found {value!r}", needed="names of plugins")
+    return ",".join(names)
+
+
+def _obstacle() -> Error | None:
+    """Why no session of this machine can be patched."""
+    if platform.system() != "Linux":
+        return Error(f"found {platform.system()}", needed="Linux", kind="system")
+    if platform.machine() in ("x86_64", "AMD64") and not _has_avx2():
+        return Error("the processor has no AVX2", needed="it for graft's operators", kind="processor")
+    return None
+
+
+def _has_avx2() -> bool:
+    try:
+        with open(CPUINFO, encoding="ascii", errors="replace") as f:
+            for line in f:
+                if line.startswith("flags"):
+                    return "avx2" in line.partition(":")[2].split()
+    except OSError:
+        pass
+    return True  # nothing says otherwise: the command finds out
+
+
+def enable(s: Settings) -> None:
+    _install()
+    with _process.lock:
+        _process.enabled = s
+        _process.cache._failed.clear()
+    if s.obstacle is not None:
+        _warn(s, s.obstacle, "")
+
+
+def disable() -> None:
+    with _process.lock:
+        _process.enabled = None
+
+
+@contextlib.contextmanager
+def inside(s: Settings | None):
+    """Sessions that this thread makes in the block have these settings."""
+    if s is not None:
+        _install()
+        if s.obstacle is not None:
+            _warn(s, s.obstacle, "")
+    token = _inside.set(s)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def active() -> Settings | None:
+    s = _inside.get()
+    return _process.enabled if s is _UNSET else s
+
+
+def status() -> Status:
+    with _process.lock:
+        return Status(active() is not None, dict(_process.counts), list(_process.sessions))
+
+
+def _install() -> None:
+    """Replaces methods of InferenceSession, once a process. They stay, and do nothing while graft is not enabled: others may have
+    replaced them in turn, and patched sessions need theirs."""
+    try:
+        import onnxruntime
+        from onnxruntime.capi import onnxruntime_inference_collection as collection
+    except ImportError as e:
+        raise Error("onnxruntime cannot be imported", needed="it, 1.22 or newer", fix="pip install onnxruntime", kind="onnxruntime") from e
+    version = tuple(int(p) for p in onnxruntime.__version__.split(".")[:2] if p.isdigit())
+    if len(version) == 2 and version < OLDEST:
+        raise Error(f"found onnxruntime {onnxruntime.__version__}", needed="1.22 or newer", fix="pip install --upgrade onnxruntime", kind="onnxruntime")
+    cls, C = collection.InferenceSession, collection.C
+    needed = [(cls, "_create_inference_session"), (cls, "run"), (cls, "run_with_ort_values"), (cls, "run_async"),
+              (C, "get_default_session_options"), (C, "get_available_providers"), (C.InferenceSession, "session_options")]
+    missing = [name for owner, name in needed if not hasattr(owner, name)]
+    if missing:
+        raise Error(f"onnxruntime {onnxruntime.__version__} has no {', '.join(missing)}", needed="a version that graft knows",
+                    fix="upgrade graft, or install an older onnxruntime", kind="onnxruntime")
+    with _process.lock:
+        if _process.originals:
+            return
+        _options.watch(C)
+        wrappers = {"_create_inference_session": _create, "run": _run, "run_with_ort_values": _run_with_ort_values, "run_async": _run_async}
+        for name in wrappers:
+            _process.originals[name] = getattr(cls, name)
+        for name, make in wrappers.items():
+            wrapper = make(_process.originals[name], C)
+            wrapper.__name__, wrapper.__qualname__ = name, f"InferenceSession.{name}"
+            wrapper.__doc__ = _process.originals[name].__doc__
+            setattr(cls, name, wrapper)
+
+
+def _create(original, C):
+    def _create_inference_session(self, *arguments, **keywords):
+        self.__dict__.pop("_graft", None)
+        s = active()
+        if s is None:
+            return original(self, *arguments, **keywords)
+        try:
+            state = _patched(self, C, original, s, arguments, keywords)
+        except Left as e:
+            _note(s, Session(_name(self), reason=str(e)))
+        except Error as e:
+            if s.strict:
+                raise
+            _note(s, Session(_name(self), reason=str(e), failed=True))
+            _warn(s, e, _name(self))
+        else:
+            self._graft = state
+            _note(s, state.session)
+            return None
+        return original(self, *arguments, **keywords)
+
+    return _create_inference_session
+
+
+def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -> _State:
+    """Makes the session of a rewritten graph, or raises Left or Error, and nothing else, with the object as it was."""
+    if os.environ.get(DISABLE, "") not in ("", "0"):
+        raise Left(f"{DISABLE} is set")
+    options = self._sess_options if self._sess_options else C.get_default_session_options()
+    if _options.entry(options, "graft.disable") not in ("", "0"):
+        raise Left("its options have graft.disable")
+    if s.obstacle is not None:
+        raise s.obstacle
+    _provided(C, arguments[0] if arguments else keywords.get("providers"))
+    _options.usable(options)
+    if self._read_config_from_model:
+        raise Left("its options are read from the model")
+    source, flags = _source(self), _flags(s, options)
+    with _process.cache.prepared(s.binary, flags, source) as p:
+        try:
+            ours, program = _options.copies(C, options, 2)
+            for library in [*_options.libraries(options), *p.entry.libraries]:
+                ours.register_custom_ops_library(library)
+            ours.add_session_config_entry(_options.FOLDER, _graph.ROOT)
+            had = self._model_path, self._model_bytes, self._sess_options
+            self._model_path, self._model_bytes, self._sess_options = None, p.model, ours
+            try:
+                original(self, *arguments, **keywords)
+            finally:
+                self._model_path, self._model_bytes, self._sess_options = had
+        except Left:
+            raise
+        except Exception as e:  # of ONNX Runtime, which has no base for them
+            raise Error(f"the session of the rewritten model cannot be made: {_short(e)}", path=source.name, kind=f"session {type(e).__name__}") from e
+    changed = p.entry.changed()
+    if changed:
+        raise Error("was changed while its session was made", path=changed, needed="a model that stays as it is", kind="changed")
+    self._sess_options = program  # a copy of the program's, as ONNX Runtime would have it
+    session = Session(source.name, patched=True, replaced=p.entry.replaced, blocks=p.entry.blocks)
+    return _State(session, s, p.entry, arguments, keywords)
+
+
+def _provided(C, providers) -> None:
+    names = C.get_available_providers() if not providers else [p if isinstance(p, str) else p[0] for p in providers]
+    others = [n for n in names if n not in _CPU]
+    if others:
+        raise Left(f"it may compute with {others[0]}")
+
+
+def _source(self) -> _cache.Source:
+    if self._model_path:
+        path = os.path.abspath(self._model_path) if isinstance(self._model_path, str) else ""
+        if path.endswith(".ort"):
+            raise Left("the model is in ORT's own format")
+        if not os.path.isfile(path) or "\n" in path or "\r" in path:
+            raise Left("the path is not that of a file")
+        return _cache.Source(path, None)
+    data = self._model_bytes
+    if not isinstance(data, bytes) or not data:
+        raise Left("the model is neither a file nor bytes")
+    if data[4:8] == b"ORTM":
+        raise Left("the model is in ORT's own format")
+    return _cache.Source(None, data)
+
+
+def _flags(s: Settings, options) -> list[str]:
+    """The command's options: those of enable, or of the session where its config has entries of graft."""
+    flags = list(s.flags)
+    padding, plugins = _options.entry(options, "graft.padding"), _options.entry(options, "graft.plugins")
+    for flag, value in (("--padding", padding and _padding(padding)), ("--plugins", plugins)):
+        if value:
+            if flag in flags:
+                del flags[flags.index(flag):flags.index(flag) + 2]
+            flags += [flag, value]
+    return flags
+
+
+def _name(self) -> str:
+    if self._model_path:
+        return str(self._model_path)
+    return f"a model of {len(self._model_bytes or b'')} bytes"
+
+
+def _short(e: BaseException) -> str:
+    return " ".join(str(e).split())[:500] or type(e).__name__
+
+
+def _note(s: Settings, session: Session) -> None:
+    with _process.lock:
+        _process.sessions.append(session)
+        _process.counts["patched" if session.patched else "plain"] += 1
+        _process.counts["failed"] += session.failed
+    s.logger.info("graft: %r", session)
+
+
+def _warn(s: Settings, e: Error, model: str) -> None:
+    """One warning a process and kind of cause."""
+    with _process.lock:
+        if e.kind in _process.warned:
+            return
+        _process.warned.add(e.kind)
+    subject = f"{model} runs as it is" if model else "sessions run as they are"
+    s.logger.warning("graft: %s: %s", subject, e)
+
+
+def _operator_failed(text: str) -> bool:
+    return _OPERATOR_FAILED in text and _ENDED not in text
+
+
+def _unpatched(self, state: _State):
+    """A session of the program's model and options, for runs that failed; None where it cannot be made."""
+    with state.lock:
+        if state.unpatched is not None:
+            return state.unpatched
+        if state.settings.strict or state.entry.changed():
+            return None
+        cls = type(self)
+        try:
+            other = cls.__new__(cls)
+            other.__dict__.update(self.__dict__)
+            other.__dict__.pop("_graft", None)
+            other._sess, other._sess_options = None, self._sess_options_initial
+            _process.originals["_create_inference_session"](other, *state.arguments, **state.keywords)
+        except Exception:
+            return None
+        state.unpatched = other
+        return other
+
+
+def _reverts(state: _State, other, why: str) -> None:
+    with state.lock:
+        if state.plain is not None:
+            return
+        state.plain = other
+    state.session.reverted = why
+    with _process.lock:
+        _process.counts["reverted"] += 1
+    state.settings.logger.warning("graft: %s runs as it is from now on, since an operator failed: %s", state.session.model, why)
+
+
+def _again(self, state: _State, failure: Exception, call):
+    """Repeats a run that failed in the program's model, and stays there if that answers. What it refuses too is the program's own error."""
+    other = _unpatched(self, state)
+    if other is None:
+        raise failure
+    result = call(other)
+    _reverts(state, other, _short(failure))
+    return result
+
+
+def _run_like(original):
+    def run(self, *arguments, **keywords):
+        state = self.__dict__.get("_graft")
+        if state is None:
+            return original(self, *arguments, **keywords)
+        if state.plain is not None:
+            return original(state.plain, *arguments, **keywords)
+        try:
+            return original(self, *arguments, **keywords)
+        except Exception as e:
+            if not _operator_failed(str(e)):
+                raise
+            failure = e
+        return _again(self, state, failure, lambda other: original(other, *arguments, **keywords))
+
+    return run
+
+
+def _run(original, C):
+    return _run_like(original)
+
+
+def _run_with_ort_values(original, C):
+    return _run_like(original)
+
+
+def _run_async(original, C):
+    def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
+        state = self.__dict__.get("_graft")
+        if state is None:
+            return original(self, output_names, input_feed, callback, user_data, run_options)
+        if state.plain is not None:
+            return original(state.plain, output_names, input_feed, callback, user_data, run_options)
+
+        def done(results, data, err):
+            if err and _operator_failed(err):
+                try:
+                    results = _again(self, state, RuntimeError(err), lambda other: _process.originals["run"](other, output_names, input_feed, run_options))
+                    err = ""
+                except Exception as e:
+                    err = str(e)
+            callback(results, data, err)
+
+        return original(self, output_names, input_feed, done, user_data, run_options)
+
+    return run_async
