@@ -9,6 +9,7 @@ the model's file afterwards changes no answer.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import mmap
@@ -26,6 +27,7 @@ from ._errors import Error, Left
 FIRST = b"graft graph 1"  # the first line of an entry
 LAYOUT = "python 1"  # of what this module adds to it
 
+_CANNOT_STORE = "cannot store a graph"  # what the command says of a cache without room
 _DAY = 86400.0
 _HANDED = "graft-model-"  # how folders begin by which bytes are handed to the command
 _IS_HANDED = re.compile(rf".*/{_HANDED}[^/]*/model\.onnx")
@@ -165,24 +167,42 @@ class Cache:
                 self._failed[state] = e  # the next session does not wait for the same again
             raise
         except OSError as e:
-            raise Error(f"cannot store a graph: {e.strerror or e}", path=e.filename or user_folder() or "", needed="a cache folder with room",
+            raise Error(f"{_CANNOT_STORE}: {e.strerror or e}", path=e.filename or user_folder() or "", needed="a cache folder with room",
                         fix="free some, or set XDG_CACHE_HOME to another", kind="cache") from e
 
     def _ask(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
-        folder, env = user_folder(), _binary.environment()
-        if folder is None or not _writable(folder):
-            base = tempfile.mkdtemp(prefix="graft-")
-            stack.callback(shutil.rmtree, base, ignore_errors=True)  # the session has mapped the weights by then
-            folder = os.path.join(base, "graft", "graphs")
-            env["XDG_CACHE_HOME"] = base
+        folder = user_folder()
+        if folder is not None and _writable(folder):
+            try:
+                return _asked(k, binary, options, source, folder, {})
+            except OSError:
+                pass  # no room, perhaps
+            except Error as e:
+                if _CANNOT_STORE not in str(e):
+                    raise
+        base = tempfile.mkdtemp(prefix="graft-")
+        stack.callback(shutil.rmtree, base, ignore_errors=True)  # the session has mapped the weights by then
+        return _asked(k, binary, options, source, os.path.join(base, "graft", "graphs"), {"XDG_CACHE_HOME": base})
+
+
+def _asked(k: str, binary: str, options: list[str], source: Source, folder: str, env: dict[str, str]) -> Prepared:
+    seconds = _binary.deadline()
+    analysis = ["--analysis-time", f"{int(seconds * 500)}ms"]  # half of it, on a machine that is busy; changes no result
+    for _ in range(2):  # another process may have asked about another version of the model meanwhile
         with _named(source) as path:
-            out = _binary.call(binary, ["graph", path, "--key", k, *options], _binary.deadline(), env)
+            out = _binary.call(binary, ["graph", path, "--key", k, *analysis, *options], seconds, _binary.environment(**env))
         if out.code != 0:
             raise _said(out, binary)
         p = _read(folder, k, source)
-        if p is None:
+        if p is not None:
+            if p.entry.graph:
+                with contextlib.suppress(OSError):
+                    os.unlink(p.entry.graph)  # what was parted before is the same
+            return p
+        entry = _entry(os.path.join(folder, k), source)
+        if entry is not None and entry.changed():
             raise _changed(source)
-        return p
+    raise Error("graft graph stored nothing that can be read", path=folder, needed=f"a graph under {k}", fix="install the package anew", kind="entry")
 
 
 @contextlib.contextmanager
@@ -238,12 +258,8 @@ def _writable(folder: str) -> bool:
 def _read(folder: str, k: str, source: Source) -> Prepared | None:
     """An entry with its graph, parted now if nobody has done so; None where there is none that holds."""
     name = os.path.join(folder, k)
-    try:
-        with open(name, "rb") as f:
-            entry = Entry(f.read(1 << 20), source)
-    except (OSError, ValueError):
-        return None
-    if entry.changed():
+    entry = _entry(name, source)
+    if entry is None or entry.changed():
         return None
     if entry.left:
         _touch(name)
@@ -251,15 +267,20 @@ def _read(folder: str, k: str, source: Source) -> Prepared | None:
     stem = f"{name}.{entry.digest}"
     model = _parted(stem)
     if model is None:
-        try:
-            _part(stem, entry, source)
-        except FileNotFoundError:
-            pass  # another process did so, and removed what it was made from
+        _part(stem, entry, source)
         model = _parted(stem)
         if model is None or entry.changed():
             return None
     _touch(name, stem + ".graph", stem + ".weights")
     return Prepared(entry, model)
+
+
+def _entry(name: str, source: Source) -> Entry | None:
+    try:
+        with open(name, "rb") as f:
+            return Entry(f.read(1 << 20), source)
+    except (OSError, ValueError):
+        return None
 
 
 def _touch(*paths: str) -> None:
@@ -284,9 +305,12 @@ def _parted(stem: str) -> bytes | None:
 
 
 def _part(stem: str, entry: Entry, source: Source) -> None:
-    """Makes the two files of a graph."""
+    """Makes the two files of a graph, if it is there."""
     with contextlib.ExitStack() as stack:
-        fd = os.open(entry.graph, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = os.open(entry.graph, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # another process parted it, and removed it
         stack.callback(os.close, fd)
         graph = stack.enter_context(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
         own = None
@@ -346,18 +370,34 @@ def _tidy(stem: str, entry: Entry, graph: os.stat_result) -> None:
 
 def _whole(path: str, write) -> None:
     """Writes a file that has its name only when it is whole and on the disk."""
-    fd, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+    fd, temporary = _temporary(path)
     try:
-        try:
-            write(fd)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write(fd)
+        os.fsync(fd)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        os.close(fd)
+
+
+def _temporary(path: str) -> tuple[int, str]:
+    """A file that is locked as long as it is open: the command removes others, as what processes left that were killed."""
+    for _ in range(100):
+        fd, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)  # the command is about to remove it
+            continue
+        except OSError:
+            pass  # there are no locks here, and so it removes nothing
+        if os.fstat(fd).st_nlink:
+            return fd, temporary
+        os.close(fd)
+    raise Error("found no way to keep a temporary file", path=os.path.dirname(path), needed="one that nobody removes", kind="cache")
 
 
 def _write(fd: int, data) -> None:

@@ -308,8 +308,9 @@ def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -
 
 
 def _provided(C, providers) -> None:
-    names = C.get_available_providers() if not providers else [p if isinstance(p, str) else p[0] for p in providers]
-    others = [n for n in names if n not in _CPU]
+    there = C.get_available_providers()
+    names = there if not providers else [p if isinstance(p, str) else p[0] for p in providers]
+    others = [n for n in names if n in there and n not in _CPU]  # of those that are not there, ONNX Runtime only warns
     if others:
         raise Left(f"it may compute with {others[0]}")
 

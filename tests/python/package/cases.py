@@ -1,0 +1,857 @@
+"""Cases of the package graft in Python: python cases.py NAME runs one, and ends with 0 if it holds."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession  # before enable
+
+from common import (BINARY, CPU, EMBEDDER, HERE, MERGED, MODEL, VERSION, Warnings, agree, copied, differ, environment, feeds, graft, last,
+                    perturbed, plain, raises, script, stored)
+
+# --- how sessions are made ---
+
+
+def case_ways():
+    """Every way to make a session gives a patched one, which shows what the program's model shows."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    graft.enable(strict=True)
+
+    class Sub(InferenceSession):
+        def __init__(self, path, **keywords):
+            self.name = "sub"
+            super().__init__(path, **keywords)
+
+        def run(self, output_names, input_feed, run_options=None):
+            return super().run(output_names, input_feed, run_options)
+
+    class Pickled(InferenceSession):
+        def __init__(self, path):
+            self.path = path
+            super().__init__(path, providers=CPU)
+
+        def __getstate__(self):
+            return {"path": self.path}
+
+        def __setstate__(self, values):
+            self.__init__(values["path"])
+
+    globals()["Pickled"], Pickled.__qualname__ = Pickled, "Pickled"
+    data = pathlib.Path(MODEL).read_bytes()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    sessions = {
+        "module": ort.InferenceSession(MODEL, providers=CPU),
+        "imported before": InferenceSession(MODEL, providers=CPU),
+        "no providers": InferenceSession(MODEL),
+        "all providers": InferenceSession(MODEL, None, ort.get_available_providers()),
+        "provider that is not there": InferenceSession(MODEL, providers=["CUDAExecutionProvider", "CPUExecutionProvider"]),
+        "provider with options": InferenceSession(MODEL, providers=[("CPUExecutionProvider", {})]),
+        "provider options": InferenceSession(MODEL, options, CPU, [{}]),
+        "path object": InferenceSession(pathlib.Path(MODEL), providers=CPU),
+        "relative": InferenceSession(os.path.relpath(MODEL), providers=CPU),
+        "keyword": InferenceSession(path_or_bytes=MODEL, sess_options=options, providers=CPU),
+        "the options again": InferenceSession(MODEL, options, CPU),
+        "bytes": InferenceSession(data, providers=CPU),
+        "bytes again": InferenceSession(data, options, CPU),
+        "disabled optimizers": InferenceSession(MODEL, providers=CPU, disabled_optimizers=["ConstantFolding"]),
+        "no fallback": InferenceSession(MODEL, providers=CPU, enable_fallback=0),
+        "subclass": Sub(MODEL, providers=CPU),
+        "pickled": pickle.loads(pickle.dumps(Pickled(MODEL))),
+    }
+    for name, s in sessions.items():
+        assert s._graft.session.patched and s._graft.session.replaced == 10, name
+        agree(want, s.run(None, inputs))
+        agree(want[:1], s.run([reference.get_outputs()[0].name], inputs))
+        shows(reference, s)
+        assert s._model_path is None if "bytes" in name else os.path.samefile(s._model_path, MODEL), name
+        assert s._model_bytes is (data if "bytes" in name else None), name
+    assert sessions["subclass"].name == "sub"
+    assert graft.status().patched == len(sessions) + 1 and graft.status().plain == 0
+    raises(TypeError, "Unable to load from type", InferenceSession, 5)
+    raises(Exception, "doesn't exist", InferenceSession, MODEL + ".not", providers=CPU)
+
+
+def shows(a, b):
+    """Whether b shows of its model what a does."""
+    for values in ("get_inputs", "get_outputs", "get_overridable_initializers"):
+        one, two = ([(x.name, x.type, x.shape) for x in getattr(s, values)()] for s in (a, b))
+        assert one == two, (values, one, two)
+    for name in ("producer_name", "graph_name", "domain", "description", "graph_description", "version", "custom_metadata_map"):
+        assert getattr(a.get_modelmeta(), name) == getattr(b.get_modelmeta(), name), name
+
+
+def case_calls():
+    """Every way to run a patched session gives the answers of the plain one."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    names = [o.name for o in reference.get_outputs()]
+    graft.enable(strict=True)
+    s = InferenceSession(MODEL, providers=CPU)
+    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in inputs.items()}
+    agree(want, [v.numpy() for v in s.run_with_ort_values(None, values)])
+    binding = s.io_binding()
+    for k, v in values.items():
+        binding.bind_ortvalue_input(k, v)
+    for n in names:
+        binding.bind_output(n)
+    s.run_with_iobinding(binding)
+    agree(want, binding.copy_outputs_to_cpu())
+    done, found = threading.Event(), []
+
+    def callback(results, data, err):
+        found.append((results, data, err))
+        done.set()
+
+    s.run_async(None, inputs, callback, "mine")
+    assert done.wait(60)
+    assert found[0][1:] == ("mine", "")
+    agree(want, found[0][0])
+    raises(ValueError, "Required inputs", s.run, None, {})
+    agree(want, s.run(None, inputs, ort.RunOptions()))
+    # set_providers makes the session anew, of the program's model
+    s.set_providers(CPU)
+    assert s._graft.session.patched and graft.status().patched == 2
+    agree(want, s.run(None, inputs))
+    graft.disable()
+    s.set_providers(CPU)
+    assert not hasattr(s, "_graft")
+    agree(want, s.run(None, inputs))
+    assert graft.status().patched == 2 and not graft.status().enabled
+
+
+def case_models():
+    """Branches, weights in other files, weights of a wrong name: graphs of every form that is patched."""
+    graft.enable(strict=True)
+    for model, blocks in ((MERGED, 1), (EMBEDDER, 1)):
+        reference = plain(model)
+        s = InferenceSession(model, providers=CPU)
+        assert s._graft.session.replaced >= blocks, model
+        inputs = feeds(reference)
+        agree(reference.run(None, inputs), s.run(None, inputs))
+        if model == MERGED:
+            inputs["use_cache_branch"] = np.zeros(1, np.bool_)
+            agree(reference.run(None, inputs), s.run(None, inputs))
+        shows(reference, s)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "with data ü.onnx")
+        onnx.save(onnx.load(MODEL), path, save_as_external_data=True, location="weights of it.bin", size_threshold=0)
+        s = InferenceSession(path, providers=CPU)
+        reference = plain(path)
+        inputs = feeds(reference)
+        agree(reference.run(None, inputs), s.run(None, inputs))
+        assert s._graft.session.replaced == 10
+        shows(reference, s)
+    graft.enable(padding="ignore", strict=True)
+    s = InferenceSession(EMBEDDER, providers=CPU)
+    inputs = feeds(s)
+    rows = s.run(None, inputs)[0]
+    assert (rows[0, -1] == 0).all() and (rows[1] != 0).any(), "a hidden token has no row of zeros"
+
+
+# --- options ---
+
+
+def case_options():
+    """A program's options are as they were, whatever sessions were made with them, and those of a session are a copy of them."""
+    graft.enable(strict=True)
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("mine", "1")
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_free_dimension_override_by_name("batch_size", 2)
+    for _ in range(2):
+        s = InferenceSession(MODEL, options, CPU)
+        assert s._graft.session.patched
+        agree(want, s.run(None, inputs))
+        assert s.get_inputs()[0].shape[0] == 2  # the override holds
+        theirs = s.get_session_options()
+        assert theirs is not options and theirs.get_session_config_entry("mine") == "1" and theirs.intra_op_num_threads == 1
+        for o in (options, theirs):
+            for name in (graft._options.FOLDER, graft._options.DOMAIN):
+                raises(RuntimeError, name, o.get_session_config_entry, name)
+    again = InferenceSession(MODEL, s.get_session_options(), CPU)
+    assert again._graft.session.patched
+    # The same options make a plain session, and one of a file that brings graft's operators.
+    graft.disable()
+    agree(want, InferenceSession(MODEL, options, CPU).run(None, inputs))
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "patched.onnx")
+        subprocess.run([BINARY, "patch", MODEL, "-o", out], check=True, capture_output=True)
+        for library in stored_libraries():
+            options.register_custom_ops_library(library)
+        agree(want, InferenceSession(out, options, CPU).run(None, inputs))
+        graft.enable()
+        agree(want, InferenceSession(MODEL, options, CPU).run(None, inputs))
+        assert "registered graft's operators" in last().reason and not last().failed
+
+
+def stored_libraries():
+    entry = next(p for p in stored() if "." not in os.path.basename(p))
+    with open(entry) as f:
+        return [line.split(" ", 1)[1].strip() for line in f if line.startswith("library ")]
+
+
+def case_profile():
+    """A session that is profiled writes one profile, as without graft."""
+    graft.enable(strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.enable_profiling, options.profile_file_prefix = True, os.path.join(folder, "p")
+        s = InferenceSession(MODEL, options, CPU)
+        s.run(None, feeds(s))
+        assert s._graft.session.patched and options.enable_profiling
+        name = s.end_profiling()
+        assert os.listdir(folder) == [os.path.basename(name)]
+        with open(name) as f:
+            assert "FlashDecode" in f.read()
+
+
+def case_left():
+    """Sessions that have to be made of the program's model alone are, without a warning, and status says why."""
+    warnings = Warnings()
+    graft.enable()
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+
+    def left(reason, model=MODEL, options=None, **keywords):
+        s = InferenceSession(model, options, CPU, **keywords)
+        assert not hasattr(s, "_graft") and reason in last().reason and not last().failed, last()
+        if not isinstance(model, bytes):
+            agree(want, s.run(None, inputs))
+        return s
+
+    with tempfile.TemporaryDirectory() as folder:
+        o = ort.SessionOptions()
+        o.optimized_model_filepath = os.path.join(folder, "optimized.onnx")
+        left("optimized model", options=o)
+        assert os.path.exists(o.optimized_model_filepath)
+        o = ort.SessionOptions()
+        o.optimized_model_filepath = os.path.join(folder, "optimized.ort")
+        o.add_session_config_entry("session.save_model_format", "ORT")
+        left("optimized model", options=o)
+        left("ORT's own format", model=o.optimized_model_filepath)
+        left("ORT's own format", model=pathlib.Path(o.optimized_model_filepath).read_bytes())
+    o = ort.SessionOptions()
+    o.add_session_config_entry("graft.disable", "1")
+    left("graft.disable", options=o)
+    with environment(GRAFT_DISABLE="1"):
+        left("GRAFT_DISABLE")
+    left("read from the model", read_config_from_model=1)
+    # Initializers of the program take the place of the model's.
+    weight = max(onnx.load(MODEL).graph.initializer, key=lambda t: len(t.raw_data))
+    value = ort.OrtValue.ortvalue_from_numpy(numpy_helper.to_array(weight))
+    o = ort.SessionOptions()
+    o.add_initializer(weight.name, value)
+    left("initializers of the program", options=o)
+    # A model in which nothing is replaced.
+    nothing = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+                                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    left("nothing is replaced", model=nothing.SerializeToString())
+    left("nothing is replaced", model=nothing.SerializeToString())
+    assert graft.status().patched == 0 and graft.status().failed == 0 and not warnings.texts, warnings.texts
+
+
+def case_settings():
+    """Options that are wrong are one error; enabled holds in its block and thread, disable and enable everywhere."""
+    raises(graft.Error, "padding: found 'none', needed one of exact, ignore, keep", graft.enable, padding="none")
+    raises(graft.Error, "plugins: found []", graft.enable, plugins=[])
+    raises(graft.Error, "except_: found ['a,b']", graft.enable, except_=["a,b"])
+    raises(graft.Error, "logger: found str", graft.enable, logger="x")
+    raises(TypeError, "unexpected", graft.enable, pluggins=["x"])
+    for wrong in ("x", "0", "-1", "nan", "1e9"):
+        with environment(GRAFT_GRAPH_DEADLINE=wrong):
+            raises(graft.Error, f"GRAFT_GRAPH_DEADLINE: found '{wrong}'", graft.enable)
+    error = raises(graft.Error, "padding", graft.enable, padding=3)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) and error.needed == "one of exact, ignore, keep"
+    assert not graft.status().enabled
+
+    def patched():
+        return hasattr(InferenceSession(MODEL, providers=CPU), "_graft")
+
+    assert not patched()
+    with graft.enabled(plugins=["fused-gelu"], strict=True):
+        assert graft.status().enabled and patched()
+        assert last().replaced == 5, last()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert not pool.submit(patched).result()
+        with graft.enabled(except_=["fused-gelu"], strict=True):
+            assert patched() and last().replaced == 5
+        assert patched()
+    assert not patched() and not graft.status().enabled
+    graft.enable(strict=True)
+    assert patched() and last().replaced == 10
+    o = ort.SessionOptions()
+    o.add_session_config_entry("graft.plugins", "flash-decode")
+    InferenceSession(MODEL, o, CPU)
+    assert last().replaced == 5
+    o = ort.SessionOptions()
+    o.add_session_config_entry("graft.padding", "some")
+    raises(graft.Error, "padding: found 'some'", InferenceSession, MODEL, o, CPU)
+    graft.enable(plugins=["no-such"], strict=True)
+    raises(graft.Error, "no-such", InferenceSession, MODEL, providers=CPU)
+    graft.disable()
+    assert not patched()
+
+
+# --- what may be missing or broken ---
+
+
+def case_binary():
+    """A command that is missing, cannot be run, fails or is killed: the plain session, and one warning a cause; with strict an error."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    expected = 0
+
+    def falls_back(text):
+        nonlocal expected
+        warnings = Warnings()
+        graft.enable()
+        for _ in range(2):
+            agree(want, InferenceSession(MODEL, providers=CPU).run(None, inputs))
+            expected += 1
+        assert text in last().reason and last().failed, last()
+        assert len(warnings.texts) == 1 and text in warnings.texts[0], warnings.texts
+        assert graft.status().failed == expected
+        graft.disable()
+        graft._sessions._process.warned.clear()
+
+    with tempfile.TemporaryDirectory() as folder:
+        with environment(GRAFT_BINARY=os.path.join(folder, "none")):
+            falls_back("found no file, needed the command graft; set GRAFT_BINARY")
+            raises(graft.Error, "found no file", graft.enable, strict=True)
+        text = os.path.join(folder, "text")
+        pathlib.Path(text).write_text("no program")
+        with environment(GRAFT_BINARY=text):
+            falls_back("cannot be executed")
+            os.chmod(text, 0o700)
+            falls_back("cannot be run")
+        # Found on PATH: a program, and not the script that pip makes.
+        shutil.copy(text, os.path.join(folder, "graft"))
+        with environment(GRAFT_BINARY=None, PATH=folder):
+            falls_back("the command graft was not found")
+        os.unlink(os.path.join(folder, "graft"))
+        os.symlink(BINARY, os.path.join(folder, "graft"))
+        with environment(GRAFT_BINARY=None, PATH=folder):
+            graft.enable(strict=True)
+            assert hasattr(InferenceSession(MODEL, providers=CPU), "_graft")
+            graft.disable()
+    shutil.rmtree(graft._cache.user_folder())
+    with script("kill -9 $$"):
+        falls_back("was ended by signal 9")
+        graft.enable(strict=True)
+        raises(graft.Error, "signal 9", InferenceSession, MODEL, providers=CPU)
+    with script("echo graft: no luck >&2; exit 3"):
+        falls_back("no luck")
+    with script("exit 0"):
+        falls_back("stored nothing that can be read")
+    with script("exit 1"):
+        falls_back("ended with 1")
+    with script(f'"$GRAFT_REAL" "$@"; echo "graft graph 1\ngraph /none" > {graft._cache.user_folder()}/$4'):
+        falls_back("stored nothing that can be read")
+    with environment(GRAFT_PLUGIN_PATH="/nonexistent"):
+        falls_back("found no plugin")
+
+
+def case_hang():
+    """A command that hangs is ended with what it started, and the next session does not wait."""
+    reference = plain(MODEL)
+    warnings = Warnings()
+    with script("sleep 1000 & echo $! > \"${0%/*}/child\"; wait") as folder, environment(GRAFT_GRAPH_DEADLINE="1"):
+        graft.enable()
+        start = time.monotonic()
+        s = InferenceSession(MODEL, providers=CPU)
+        took = time.monotonic() - start
+        assert 1 <= took < 20, took
+        start = time.monotonic()
+        InferenceSession(MODEL, providers=CPU)
+        assert time.monotonic() - start < 1 + took / 2
+        agree(reference.run(None, feeds(s)), s.run(None, feeds(s)))
+        assert "found no end of graft graph after 1 s" in last().reason, last()
+        assert len(warnings.texts) == 1, warnings.texts
+        child = int(pathlib.Path(folder, "child").read_text())
+        for _ in range(100):
+            if not os.path.exists(f"/proc/{child}") or pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("what the command started goes on")
+
+
+def case_processor():
+    """A processor without AVX2: one warning, and plain sessions."""
+    warnings = Warnings()
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("processor\t: 0\nflags\t\t: fpu sse4_2 avx\n")
+        f.flush()
+        graft._sessions.CPUINFO = f.name
+        graft.enable()
+        s = InferenceSession(MODEL, providers=CPU)
+        assert not hasattr(s, "_graft") and "no AVX2" in last().reason
+        assert warnings.texts == ["graft: sessions run as they are: the processor has no AVX2, needed it for graft's operators"], warnings.texts
+        raises(graft.Error, "no AVX2", graft.enable, strict=True)
+        s.run(None, feeds(s))
+
+
+def case_cache_places():
+    """A cache that is nowhere, cannot be written or has no room: the session is patched from a temporary folder, which is gone afterwards."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    graft.enable(strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        def patched(**env):
+            with environment(TMPDIR=folder, **env):
+                tempfile.tempdir = None
+                s = InferenceSession(MODEL, providers=CPU)
+                assert hasattr(s, "_graft")
+                agree(want, s.run(None, inputs))
+                assert os.listdir(folder) == []
+            tempfile.tempdir = None
+
+        patched(XDG_CACHE_HOME=None, HOME=None)
+        patched(XDG_CACHE_HOME="relative", HOME="/root")
+        patched(XDG_CACHE_HOME="/proc/none")
+        patched(XDG_CACHE_HOME="/dev/null")
+        data = pathlib.Path(MODEL).read_bytes()
+        with environment(XDG_CACHE_HOME="/dev/null"):
+            agree(want, InferenceSession(data, providers=CPU).run(None, inputs))
+        # read only, for whoever is not root
+        cache = os.path.join(folder, "cache")
+        os.makedirs(os.path.join(cache, "graft", "graphs"))
+        with environment(XDG_CACHE_HOME=cache):
+            InferenceSession(MODEL, providers=CPU)
+        with tempfile.TemporaryDirectory() as other:
+            os.chmod(other, 0o777)
+            if os.getuid() == 0:
+                for path in (folder, cache, os.path.join(cache, "graft"), os.path.join(cache, "graft", "graphs")):
+                    os.chmod(path, 0o755)
+                os.setresgid(65532, 65532, 65532)
+                os.setresuid(65532, 65532, 65532)
+            else:
+                os.chmod(os.path.join(cache, "graft", "graphs"), 0o555)
+            with environment(XDG_CACHE_HOME=cache, HOME="/nonexistent", TMPDIR=other):
+                tempfile.tempdir = None
+                assert not os.access(os.path.join(cache, "graft", "graphs"), os.W_OK)
+                agree(want, InferenceSession(MODEL, providers=CPU).run(None, inputs))
+                assert os.listdir(other) == []
+            if os.getuid() != 65532:
+                os.chmod(os.path.join(cache, "graft", "graphs"), 0o755)
+            os._exit(0)  # what remains belongs to root
+
+
+def case_cache_full():
+    """No room anywhere: the plain session, one warning, and no half-written file is left or read."""
+    import resource
+
+    warnings = Warnings()
+    graft.enable()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, before[1]))  # the structure fits, the weights do not
+    s = InferenceSession(MODEL, providers=CPU)
+    assert not hasattr(s, "_graft") and last().failed
+    assert len(warnings.texts) == 1 and "cannot store a graph" in warnings.texts[0], warnings.texts
+    assert not [p for p in stored() if p.endswith((".tmp", ".weights", "graph"))], stored()
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert hasattr(InferenceSession(MODEL, providers=CPU), "_graft")
+
+
+def case_cache_of_others():
+    """What another version wrote, and what is cut short, is made anew."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    graft.enable(strict=True)
+
+    def session():
+        s = InferenceSession(MODEL, providers=CPU)
+        assert hasattr(s, "_graft")
+        agree(want, s.run(None, inputs))
+
+    session()
+    entry, graph, weights = stored()
+    assert graph.endswith(".graph") and weights.endswith(".weights")
+
+    def spoilt(path, change):
+        with open(path, "rb") as f:
+            before = f.read()
+        after = change(before)
+        os.unlink(path)  # sessions that are there have the file
+        if after is not None:
+            with open(path, "wb") as f:
+                f.write(after)
+        session()
+        found = stored()
+        assert len(found) == 3, found
+
+    spoilt(entry, lambda b: b.replace(b"graft graph 1", b"graft graph 0"))
+    spoilt(entry, lambda b: b[:len(b) // 2])
+    spoilt(entry, lambda b: b"")
+    spoilt(entry, lambda b: b.replace(b"replaced ", b"replaced x"))
+    spoilt(graph, lambda b: b.replace(graft._cache.LAYOUT.encode(), b"python 0"))
+    spoilt(graph, lambda b: b[:-1])
+    spoilt(graph, lambda b: b"")
+    spoilt(graph, lambda b: None)
+    spoilt(weights, lambda b: b[:-1])
+    spoilt(weights, lambda b: None)
+    # used now: what nobody used for long is removed by the command
+    for path in stored():
+        os.utime(path, (1, 1))
+    session()
+    assert all(time.time() - os.stat(p).st_mtime < 1000 for p in stored())
+
+
+# --- what may change meanwhile ---
+
+
+def case_changes():
+    """A model that is overwritten, cut short or deleted under a session changes no answer; the next session has the new version."""
+    graft.enable(strict=True)
+    with copied() as path:
+        reference = plain(path)
+        inputs = feeds(reference)
+        want = reference.run(None, inputs)
+        s = InferenceSession(path, providers=CPU)
+        with open(path, "r+b") as f:
+            f.seek(100_000)
+            f.write(bytes(4_000_000))
+        agree(want, s.run(None, inputs))
+        os.truncate(path, 10)
+        agree(want, s.run(None, inputs))
+        os.unlink(path)
+        agree(want, s.run(None, inputs))
+        perturbed(MODEL, path)
+        new = plain(path).run(None, inputs)
+        assert differ(want, new)
+        t = InferenceSession(path, providers=CPU)
+        assert hasattr(t, "_graft")
+        agree(new, t.run(None, inputs))
+        agree(want, s.run(None, inputs))
+        shutil.rmtree(graft._cache.user_folder())  # nor does a cache that is emptied
+        agree(new, t.run(None, inputs))
+
+
+def case_changed_meanwhile():
+    """A model that changes after it was planned, or while its session is made: the session of what is there, and one warning."""
+    warnings = Warnings()
+    with copied() as path, tempfile.TemporaryDirectory() as folder:
+        other = os.path.join(folder, "other.onnx")
+        perturbed(MODEL, other)
+        inputs = feeds(plain(path))
+        new = plain(other).run(None, inputs)
+        with script(f'"$GRAFT_REAL" "$@"; r=$?; cp {other} {path}; exit $r'):
+            graft.enable()
+            s = InferenceSession(path, providers=CPU)
+            assert not hasattr(s, "_graft") and "was changed while it was planned" in last().reason, last()
+            agree(new, s.run(None, inputs))
+        graft.enable()
+        shutil.copy(MODEL, path)
+        original = graft._sessions._process.originals["_create_inference_session"]
+        calls = []
+
+        def create(self, *arguments, **keywords):
+            calls.append(self._model_path)
+            if len(calls) == 1:
+                shutil.copy(other, path)
+            return original(self, *arguments, **keywords)
+
+        # the wrapper holds the function, so the function of a subclass stands for it
+        class Slow(InferenceSession):
+            pass
+
+        Slow._create_inference_session = graft._sessions._create(create, ort.capi._pybind_state)
+        s = Slow(path, providers=CPU)
+        assert calls == [None, path], calls
+        assert not hasattr(s, "_graft") and "was changed while its session was made" in last().reason, last()
+        agree(new, s.run(None, inputs))
+    assert len(warnings.texts) == 1, warnings.texts
+
+
+# --- processes and threads ---
+
+
+def case_programs():
+    """Programs that make a session of one new model at once all get a patched one."""
+    programs = [subprocess.Popen([sys.executable, os.path.join(HERE, "cases.py"), "one_program"], cwd=HERE) for _ in range(4)]
+    assert [p.wait() for p in programs] == [0] * 4
+    assert len(stored()) == 3, stored()
+
+
+def case_one_program():
+    graft.enable(strict=True)
+    s = InferenceSession(MODEL, providers=CPU)
+    agree(plain(MODEL).run(None, feeds(s)), s.run(None, feeds(s)))
+
+
+def case_threads():
+    """Threads that make sessions at once: all are patched, and the command runs once a model."""
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    data = pathlib.Path(MODEL).read_bytes()
+    with script('echo "$2" >> "${0%/*}/calls"; exec "$GRAFT_REAL" "$@"') as folder:
+        graft.enable(strict=True)
+        options = ort.SessionOptions()
+        barrier = threading.Barrier(8)
+
+        def work(n):
+            barrier.wait()
+            for _ in range(3):
+                s = InferenceSession(data if n % 2 else MODEL, options if n % 3 else None, CPU)
+                assert hasattr(s, "_graft")
+                agree(want, s.run(None, inputs))
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for f in [pool.submit(work, n) for n in range(8)]:
+                f.result()
+        calls = pathlib.Path(folder, "calls").read_text().splitlines()
+        assert len(calls) == 2, calls
+    assert graft.status().patched == 24
+
+
+def in_child(queue):
+    s = InferenceSession(MODEL, providers=CPU)
+    queue.put((hasattr(s, "_graft"), s.run(None, feeds(s))[0]))
+
+
+def case_fork():
+    """After enable a process forks, while a thread plans a model: its children make patched sessions."""
+    context = multiprocessing.get_context("fork")
+    with script('[ -e "${0%/*}/go" ] || { touch "${0%/*}/waits"; while [ ! -e "${0%/*}/go" ]; do sleep 0.05; done; }; exec "$GRAFT_REAL" "$@"') as folder:
+        graft.enable(strict=True)
+        thread = threading.Thread(target=InferenceSession, args=(MODEL,), kwargs={"providers": CPU})
+        thread.start()
+        while not os.path.exists(os.path.join(folder, "waits")):
+            time.sleep(0.01)
+        queue = context.Queue()
+        children = [context.Process(target=in_child, args=(queue,)) for _ in range(3)]
+        for c in children:
+            c.start()
+        pathlib.Path(folder, "go").touch()
+        found = [queue.get(timeout=120) for _ in children]
+        for c in children:
+            c.join(60)
+            assert c.exitcode == 0
+        thread.join()
+    reference = plain(MODEL)
+    for patched, logits in found:
+        assert patched
+        agree(reference.run(None, feeds(reference))[:1], [logits])
+
+
+EXIT = """
+import sys, threading, time
+sys.path.insert(0, {here!r})
+from common import *
+if {enabled}: graft.enable(strict=True)
+s = ort.InferenceSession(MODEL, providers=CPU)
+inputs = feeds(s)
+def forever():
+    while True:
+        s.run(None, inputs)
+        ort.InferenceSession(MODEL, providers=CPU)
+"""
+DAEMONS = "for _ in range(3): threading.Thread(target=forever, daemon=True).start()\ntime.sleep(0.3)\n"
+RUNNING = "for _ in range(3): threading.Thread(target=lambda: [s.run(None, inputs) for _ in range(50)]).start()\n"
+ASYNC = "for _ in range(9): s.run_async(None, inputs, lambda *a: None, None)\nglobals().clear()\n"
+PLANNING = """
+threading.Thread(target=ort.InferenceSession, args=(MODEL,), daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+def case_exit():
+    """An interpreter that ends while sessions run and are made ends as it does without graft."""
+    def ends(code):
+        p = subprocess.run([sys.executable, "-c", code], timeout=300, capture_output=True)
+        return p.returncode, p.stderr[-1000:]
+
+    code, said = ends(EXIT.format(here=HERE, enabled=True) + RUNNING)
+    assert code == 0, (code, said)
+    # Threads that Python does not wait for are ended inside of ONNX Runtime's C++, which mostly aborts then; nothing worse may happen.
+    for rest in (DAEMONS, ASYNC):
+        reference = {ends(EXIT.format(here=HERE, enabled=False) + rest)[0] for _ in range(2)}
+        for _ in range(2):
+            code, said = ends(EXIT.format(here=HERE, enabled=True) + rest)
+            assert code in reference | {0, -6}, (rest, code, said, reference)
+    with script("sleep 5"):
+        start = time.monotonic()
+        code, said = ends(EXIT.split("if {enabled}")[0].format(here=HERE) + "graft.enable()\n" + PLANNING)
+        assert code == 0 and time.monotonic() - start < 60, (code, said)
+
+
+# --- the way back ---
+
+
+def case_way_back():
+    """Where an operator fails, the run is repeated in the program's model, and later runs go there."""
+    x, y = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
+
+    def model(nodes, constants=()):
+        g = helper.make_graph(nodes, "g", [x], [y], initializer=[helper.make_tensor(n, TensorProto.INT64, [len(v)], v) for n, v in constants])
+        return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    program = model([helper.make_node("Neg", ["x"], ["y"])])
+    # What stands for it fails where n is not 4.
+    failing = model([helper.make_node("Reshape", ["x", "to"], ["r"]), helper.make_node("Neg", ["r"], ["y"])], [("to", [4])])
+    four, three = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32)
+
+    def session(strict=False):
+        graft.enable(strict=strict)
+        path = os.path.join(folder, "model.onnx")
+        onnx.save(program, path)
+        s = graft._sessions.active()
+        k = graft._cache.key(s.binary, [], graft._cache.Source(path, None))
+        cache = graft._cache.user_folder()
+        os.makedirs(cache, exist_ok=True)
+        onnx.save(failing, os.path.join(cache, k + ".onnx"))
+        info = os.stat(path)
+        with open(os.path.join(cache, k), "w") as f:
+            f.write(f"graft graph 1\nreplaced 1\nblocks 1\ngraph {cache}/{k}.onnx\nfile {info.st_size} {info.st_mtime_ns} {path}\n")
+        return path, InferenceSession(path, providers=CPU)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for way in ("run", "values", "async"):
+            warnings = Warnings()
+            path, s = session()
+            assert hasattr(s, "_graft")
+            assert (s.run(None, {"x": four})[0] == -four).all() and not s._graft.session.reverted
+            before = graft.status().reverted
+            # The program's own errors are its own, in its model's words, and revert nothing.
+            raises(Exception, "Unexpected input data type", s.run, None, {"x": np.arange(3)})
+            raises(Exception, "Invalid", s.run, ["z"], {"x": four})
+            assert graft.status().reverted == before and not warnings.texts
+            if way == "run":
+                answer = s.run(None, {"x": three})[0]
+            elif way == "values":
+                answer = s.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(three)})[0].numpy()
+            else:
+                done, found = threading.Event(), []
+                s.run_async(None, {"x": three}, lambda *a: (found.append(a), done.set()), 1)
+                assert done.wait(60) and found[0][2] == "", found
+                answer = found[0][0][0]
+            assert (answer == -three).all()
+            assert len(warnings.texts) == 1 and "since an operator failed" in warnings.texts[0] and "Reshape" in warnings.texts[0]
+            assert graft.status().reverted == before + 1 and "Reshape" in s._graft.session.reverted
+            for value in (three, four):
+                assert (s.run(None, {"x": value})[0] == -value).all()
+            assert len(warnings.texts) == 1
+        # A model that was changed since has no way back, nor does a strict session.
+        path, s = session()
+        onnx.save(model([helper.make_node("Abs", ["x"], ["y"])]), path)
+        raises(Exception, "Reshape", s.run, None, {"x": three})
+        assert (s.run(None, {"x": four})[0] == -four).all()
+        path, s = session(strict=True)
+        raises(Exception, "Reshape", s.run, None, {"x": three})
+
+
+# --- the command line and its results ---
+
+
+def case_results():
+    """inspect and ab give what the command prints, as objects that a notebook shows."""
+    i = graft.inspect(MODEL)
+    assert i.replaced == 10 and len(i.blocks) == 31 and i.blocks[0].facts is not None
+    assert i["model"] == i.model == MODEL and set(i) == set(i.to_dict())
+    assert "31 blocks, 10 would be replaced" in repr(i)
+    html = i._repr_html_()
+    assert "FlashDecode" in html and "<table>" in html and "<script" not in html
+    raises(AttributeError, "there is no nothing", getattr, i, "nothing")
+    assert graft.inspect(pathlib.Path(MODEL).read_bytes(), plugins=["fused-gelu"]).replaced == 5
+    raises(graft.Error, "cannot open the file", graft.inspect, MODEL + ".not")
+    raises(graft.Error, "found int", graft.inspect, 3)
+    raises(graft.Error, "found the option output", graft.inspect, MODEL, output="x")
+    raises(graft.Error, "unknown flag", graft.inspect, MODEL, no_such=1)
+    os.chdir(os.path.dirname(MODEL))
+    shutil.copy("model.onnx", os.path.join(os.environ["XDG_CACHE_HOME"], "--help"))
+    os.chdir(os.environ["XDG_CACHE_HOME"])
+    assert graft.inspect("--help").replaced == 10
+
+
+def case_comparison():
+    graft.enable(strict=True)
+    s = InferenceSession(MODEL, providers=CPU)
+    inputs = feeds(s)
+    c = graft.ab(s, inputs, rounds=2, warmup=1)
+    assert c.equal and c.parity.ok and c.b.replaced == 10 and c.speedup.median > 0
+    assert [list(i.shape) for i in c.inputs] == [list(inputs[i.name].shape) for i in c.inputs]
+    assert "answers equal" in repr(c) and "auto" in c._repr_html_()
+    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in inputs.items()}
+    c = graft.ab(pathlib.Path(MODEL), values, rounds=1, warmup=1, b=["fused-gelu", "auto"])
+    assert c.equal and len(c.cells) == 1 and [x.name for x in c.sides] == ["fused-gelu", "auto"]
+    assert repr(c).count("answers equal") == 2 and c._repr_html_().count("<tr>") == 3
+    c = graft.ab(MODEL, rounds=1, warmup=1, dim={"past_sequence_length": [2, 4]})
+    assert len(c.cells) == 2 and "past_sequence_length" in repr(c), repr(c)
+    raises(graft.Error, "no_such", graft.ab, MODEL, {"no_such": np.zeros(1, np.float32)}, rounds=1)
+    raises(graft.Error, "input a: found elements of type object", graft.ab, MODEL, {"a": [None]})
+
+
+def case_command():
+    """python -m graft is the command line, and says in one line when there is none."""
+    package = os.path.dirname(os.path.dirname(graft.__file__))
+
+    def call(*arguments, **env):
+        with environment(PYTHONPATH=package, **env):
+            return subprocess.run([sys.executable, "-m", "graft", *arguments], capture_output=True, text=True)
+
+    own = subprocess.run([BINARY, "version"], capture_output=True, text=True)
+    p = call("version")
+    assert (p.returncode, p.stdout) == (0, own.stdout), p
+    p = call("inspect", MODEL)
+    assert p.returncode == 0 and "31 blocks recognised" in p.stdout
+    assert call("inspect", MODEL + ".not").returncode == 1
+    p = call("version", GRAFT_BINARY="/nonexistent")
+    assert p.returncode == 1 and p.stderr == "graft: /nonexistent: found no file, needed the command graft; set GRAFT_BINARY to the command graft, or unset it\n", p
+
+
+# --- long ones ---
+
+
+def case_many():
+    """1,000 sessions: memory and descriptors stay."""
+    graft.enable(strict=True)
+    data = pathlib.Path(EMBEDDER).read_bytes()
+    s = InferenceSession(EMBEDDER, providers=CPU)
+    inputs = feeds(s)
+    want = s.run(None, inputs)
+
+    def now():
+        with open("/proc/self/status") as f:
+            rss = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+        return rss, len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for n in range(1000):
+        s = InferenceSession(data if n % 2 else EMBEDDER, providers=CPU)
+        agree(want, s.run(None, inputs))
+        if n == 200:
+            before = now()
+    after = now()
+    assert after[0] < before[0] * 1.1 + 10_000 and after[1:] == before[1:], (before, after)
+    assert graft.status().patched == 1001 and len(graft.status().sessions) == 1000
+
+
+CASES = {name.removeprefix("case_"): f for name, f in list(globals().items()) if name.startswith("case_")}
+
+if __name__ == "__main__":
+    assert VERSION >= (1, 22)
+    CASES[sys.argv[1]]()

@@ -1,0 +1,148 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// packageCases are those of package/cases.py, with whether go test -short runs them, in the newest runtime alone.
+var packageCases = []struct {
+	name  string
+	short bool
+}{
+	{"ways", true},
+	{"calls", true},
+	{"models", true},
+	{"options", true},
+	{"profile", false},
+	{"left", true},
+	{"settings", false},
+	{"binary", false},
+	{"hang", true},
+	{"processor", true},
+	{"cache_places", true},
+	{"cache_full", true},
+	{"cache_of_others", false},
+	{"changes", true},
+	{"changed_meanwhile", true},
+	{"programs", false},
+	{"threads", true},
+	{"fork", true},
+	{"exit", false},
+	{"way_back", true},
+	{"results", false},
+	{"comparison", false},
+	{"command", false},
+	{"many", false},
+}
+
+// TestPackage runs the cases of Python's package graft, each in a process and with a cache of its own.
+func TestPackage(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "graft")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Chmod(filepath.Dir(binary), 0o755); err != nil { // a case runs as another user
+		t.Fatal(err)
+	}
+	plugins, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := []string{"new", "old"}
+	if testing.Short() {
+		peers = peers[:1]
+	}
+	for _, peer := range peers {
+		program, err := filepath.Abs(filepath.Join("..", "..", "build", "peers", peer, "bin", "python"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(program); err != nil {
+			t.Fatalf("the Python environment is not there: %v; run `make peers`", err)
+		}
+		for _, c := range packageCases {
+			if testing.Short() && !c.short {
+				continue
+			}
+			t.Run(peer+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				runCase(t, program, c.name, "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1")
+			})
+		}
+	}
+}
+
+func runCase(t *testing.T, program, name string, env ...string) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, program, "cases.py", name)
+	cmd.Dir = "package"
+	cmd.Env = append(os.Environ(), append(env, "XDG_CACHE_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestEveryCaseIsListed holds the table against the file.
+func TestEveryCaseIsListed(t *testing.T) {
+	text, err := os.ReadFile("package/cases.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{"one_program": true} // a part of programs
+	for _, c := range packageCases {
+		listed[c.name] = true
+		if !strings.Contains(string(text), "\ndef case_"+c.name+"():") {
+			t.Errorf("%s is not in package/cases.py", c.name)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "def case_"); ok {
+			if name, _, _ = strings.Cut(name, "("); !listed[name] {
+				t.Errorf("case_%s is run by no test", name)
+			}
+		}
+	}
+}
+
+// TestOtherPythons runs cases in the Pythons that GRAFT_PYTHONS lists, with colons between: each has onnxruntime and onnx.
+func TestOtherPythons(t *testing.T) {
+	list := os.Getenv("GRAFT_PYTHONS")
+	if list == "" {
+		t.Skip("GRAFT_PYTHONS lists no Python")
+	}
+	binary := filepath.Join(t.TempDir(), "graft")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var once sync.Once
+	for _, program := range filepath.SplitList(list) {
+		for _, name := range []string{"ways", "calls", "models", "options", "left", "changes", "threads", "fork", "exit", "way_back"} {
+			t.Run(filepath.Base(filepath.Dir(filepath.Dir(program)))+"/"+name, func(t *testing.T) {
+				if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+					once.Do(func() { t.Errorf("%s is not there", program) })
+					return
+				}
+				runCase(t, program, name, "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+mustAbs(t, "../../build/plugins"), "GRAFT_PLUGIN_UNVERIFIED=1")
+			})
+		}
+	}
+}
+
+func mustAbs(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
