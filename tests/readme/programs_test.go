@@ -110,7 +110,7 @@ func TestPython(t *testing.T) {
 			each(t, "python", func(t *testing.T, s *sandbox, b block) {
 				s.patch(t)
 				cmd := exec.Command(python, "-c", b.text())
-				cmd.Dir, cmd.Env = s.folder, s.env
+				cmd.Dir, cmd.Env = s.folder, append(slices.Clone(s.env), "PYTHONPATH="+filepath.Join(root(t), "host", "python"), "PYTHONDONTWRITEBYTECODE=1")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
