@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/host/ort"
 )
 
 // packageCases are those of package/cases.py, with whether go test -short runs them, in the newest runtime alone.
@@ -52,10 +54,6 @@ func TestPackage(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(binary), 0o755); err != nil { // a case runs as another user
 		t.Fatal(err)
 	}
-	plugins, err := filepath.Abs("../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
 	peers := []string{"new", "old"}
 	if testing.Short() {
 		peers = peers[:1]
@@ -74,19 +72,28 @@ func TestPackage(t *testing.T) {
 			}
 			t.Run(peer+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				runCase(t, program, c.name, "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1")
+				runCase(t, program, c.name, binary)
 			})
 		}
 	}
 }
 
-func runCase(t *testing.T, program, name string, env ...string) {
+func runCase(t *testing.T, program, name, binary string) {
 	t.Helper()
+	plugins, err := filepath.Abs("../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := ort.Find("") // for graft ab, where the environment's onnxruntime is too old for it
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, program, "cases.py", name)
 	cmd.Dir = "package"
-	cmd.Env = append(os.Environ(), append(env, "XDG_CACHE_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")...)
+	cmd.Env = append(os.Environ(), "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1", "GRAFT_ONNXRUNTIME="+library.Path,
+		"XDG_CACHE_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -132,17 +139,8 @@ func TestOtherPythons(t *testing.T) {
 					once.Do(func() { t.Errorf("%s is not there", program) })
 					return
 				}
-				runCase(t, program, name, "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+mustAbs(t, "../../build/plugins"), "GRAFT_PLUGIN_UNVERIFIED=1")
+				runCase(t, program, name, binary)
 			})
 		}
 	}
-}
-
-func mustAbs(t *testing.T, path string) string {
-	t.Helper()
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return abs
 }
