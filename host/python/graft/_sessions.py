@@ -120,10 +120,10 @@ def settings(*, padding: str | None = None, plugins=None, except_=None, strict: 
     """Checks the options of enable."""
     flags: list[str] = []
     if padding is not None:
-        flags += ["--padding", _padding(padding)]
+        flags = _with(flags, "--padding", _padding(padding))
     for name, flag, value in (("plugins", "--plugins", plugins), ("except_", "--except", except_)):
         if value is not None:
-            flags += [flag, _names(name, value)]
+            flags = _with(flags, flag, _names(name, value))
     logger = logger if logger is not None else logging.getLogger("graft")
     for method in ("info", "warning"):
         if not callable(getattr(logger, method, None)):
@@ -144,6 +144,14 @@ def _padding(value: str) -> str:
     if value not in PADDINGS:
         raise Error(f"padding: found {value!r}", needed=f"one of {', '.join(PADDINGS)}")
     return value
+
+
+def _with(flags: list[str], flag: str, value: str) -> list[str]:
+    """Flags with one set. The default is not said: what it gives is in the cache once."""
+    if flag in flags:
+        at = flags.index(flag)
+        flags = flags[:at] + flags[at + 2:]
+    return flags if (flag, value) == ("--padding", PADDINGS[0]) else [*flags, flag, value]
 
 
 def _names(option: str, value) -> str:
@@ -337,9 +345,7 @@ def _flags(s: Settings, options) -> list[str]:
     padding, plugins = _options.entry(options, "graft.padding"), _options.entry(options, "graft.plugins")
     for flag, value in (("--padding", padding and _padding(padding)), ("--plugins", plugins)):
         if value:
-            if flag in flags:
-                del flags[flags.index(flag):flags.index(flag) + 2]
-            flags += [flag, value]
+            flags = _with(flags, flag, value)
     return flags
 
 

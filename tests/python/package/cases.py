@@ -304,6 +304,12 @@ def case_settings():
     o.add_session_config_entry("graft.plugins", "flash-decode")
     InferenceSession(MODEL, o, CPU)
     assert last().replaced == 5
+    n = len(stored())
+    graft.enable(padding="ignore", strict=True)
+    o = ort.SessionOptions()
+    o.add_session_config_entry("graft.padding", "exact")
+    InferenceSession(MODEL, o, CPU)
+    assert len(stored()) == n, "the default has two entries"
     o = ort.SessionOptions()
     o.add_session_config_entry("graft.padding", "some")
     raises(graft.Error, "padding: found 'some'", InferenceSession, MODEL, o, CPU)
