@@ -47,13 +47,7 @@ var packageCases = []struct {
 
 // TestPackage runs the cases of Python's package graft, each in a process and with a cache of its own.
 func TestPackage(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "graft")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.Chmod(filepath.Dir(binary), 0o755); err != nil { // a case runs as another user
-		t.Fatal(err)
-	}
+	binary := command(t)
 	peers := []string{"new", "old"}
 	if testing.Short() {
 		peers = peers[:1]
@@ -76,6 +70,24 @@ func TestPackage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// command builds graft where every user finds it: a case runs as another.
+func command(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "graft-python-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(folder, "graft")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return binary
 }
 
 func runCase(t *testing.T, program, name, binary string) {
@@ -127,10 +139,7 @@ func TestOtherPythons(t *testing.T) {
 	if list == "" {
 		t.Skip("GRAFT_PYTHONS lists no Python")
 	}
-	binary := filepath.Join(t.TempDir(), "graft")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := command(t)
 	var once sync.Once
 	for _, program := range filepath.SplitList(list) {
 		for _, name := range []string{"ways", "calls", "models", "options", "left", "changes", "threads", "fork", "exit", "way_back"} {

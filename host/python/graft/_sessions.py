@@ -260,7 +260,7 @@ def _create(original, C):
         if s is None:
             return original(self, *arguments, **keywords)
         try:
-            state = _patched(self, C, original, s, arguments, keywords)
+            state = _safely(_patched, self, C, original, s, arguments, keywords)
         except Left as e:
             _note(s, Session(_name(self), reason=str(e)))
         except Error as e:
@@ -277,8 +277,18 @@ def _create(original, C):
     return _create_inference_session
 
 
+def _safely(call, *arguments):
+    """What call returns, or Left or Error: nothing that is wrong in here is the program's concern."""
+    try:
+        return call(*arguments)
+    except (Left, Error):
+        raise
+    except Exception as e:
+        raise Error(f"{type(e).__name__}: {_short(e)}", kind=f"unforeseen {type(e).__name__}") from e
+
+
 def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -> _State:
-    """Makes the session of a rewritten graph, or raises Left or Error, and nothing else, with the object as it was."""
+    """Makes the session of a rewritten graph, or raises with what the object has of the program as it was."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
         raise Left(f"{DISABLE} is set")
     options = self._sess_options if self._sess_options else C.get_default_session_options()
@@ -317,7 +327,7 @@ def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -
 
 def _provided(C, providers) -> None:
     there = C.get_available_providers()
-    names = there if not providers else [p if isinstance(p, str) else p[0] for p in providers]
+    names = there if not providers else [p[0] if isinstance(p, tuple) and p else p for p in providers]
     others = [n for n in names if n in there and n not in _CPU]  # of those that are not there, ONNX Runtime only warns
     if others:
         raise Left(f"it may compute with {others[0]}")
