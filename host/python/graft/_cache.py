@@ -16,6 +16,7 @@ import mmap
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -153,7 +154,7 @@ class Cache:
 
     def _find(self, k: str, source: Source) -> Prepared | None:
         folder = user_folder()
-        return _read(folder, k, source) if folder else None
+        return _read(folder, k, source) if folder and _trusted(folder) else None
 
     def _make(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
         state = (k, _state(source))
@@ -172,7 +173,7 @@ class Cache:
 
     def _ask(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
         folder = user_folder()
-        if folder is not None and _writable(folder):
+        if folder is not None and _writable(folder) and (not os.path.exists(folder) or _trusted(folder)):
             try:
                 return _asked(k, binary, options, source, folder, {})
             except OSError:
@@ -244,6 +245,15 @@ def user_folder() -> str | None:
     if not base and os.environ.get("HOME"):
         base = os.path.join(os.environ["HOME"], ".cache")
     return os.path.join(base, "graft", "graphs") if os.path.isabs(base) else None
+
+
+def _trusted(folder: str) -> bool:
+    """Whether nobody but this user and root can have written what lies in a folder: an entry names libraries, which are loaded."""
+    try:
+        s = os.stat(folder)
+    except OSError:
+        return False
+    return s.st_uid in (os.geteuid(), 0) and not s.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _writable(folder: str) -> bool:

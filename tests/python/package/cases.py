@@ -451,6 +451,16 @@ def case_cache_places():
         data = pathlib.Path(MODEL).read_bytes()
         with environment(XDG_CACHE_HOME="/dev/null"):
             agree(want, InferenceSession(data, providers=CPU).run(None, inputs))
+        # where others can write, nothing is read: an entry names libraries
+        with tempfile.TemporaryDirectory() as open_to_all:
+            with environment(XDG_CACHE_HOME=open_to_all):
+                InferenceSession(MODEL, providers=CPU)
+                for path in stored():
+                    os.utime(path, (1, 1))
+                os.chmod(graft._cache.user_folder(), 0o777)
+            patched(XDG_CACHE_HOME=open_to_all)
+            with environment(XDG_CACHE_HOME=open_to_all):
+                assert all(os.stat(p).st_mtime == 1 for p in stored()), "it was read"
         # read only, for whoever is not root
         cache = os.path.join(folder, "cache")
         os.makedirs(os.path.join(cache, "graft", "graphs"))
