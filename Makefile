@@ -18,7 +18,7 @@ export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
-  sanitize-kit sanitize release release-libraries arm64 peers fmt clean
+  languages sanitize-kit sanitize release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -99,6 +99,20 @@ ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxrunti
 cxx-test cxx-test-long: runtime
 	@$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(if $(findstring long,$@),ON,OFF) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/cmake --output-on-failure --progress -j$(JOBS)
+
+# Bindings of ONNX Runtime for other languages, from their registries into build/languages, and a thousand sessions in each.
+LANGUAGES := $(BUILD)/languages
+ORT_JAVA  := com.microsoft.onnxruntime:onnxruntime:1.29.0
+ORT_NODE  := onnxruntime-node@1.30.0
+languages: graft runtime $(LANGUAGES)/.done
+	@GRAFT_TEST_LANGUAGES=$(LANGUAGES) go test -count=1 -v -timeout 2h -run TestBindings ./tests/languages
+
+$(LANGUAGES)/.done: Makefile tests/languages/programs/rust/Cargo.lock | runtime
+	@mkdir -p $(LANGUAGES)/java $(LANGUAGES)/node
+	@cd $(LANGUAGES)/java && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact=$(ORT_JAVA) -DoutputDirectory=$(LANGUAGES)/java
+	@npm install --silent --ignore-scripts --no-audit --no-fund --prefix $(LANGUAGES)/node $(ORT_NODE)
+	@cd tests/languages/programs/rust && cargo fetch --locked --quiet
+	@touch $@
 
 # Sanitizers: over the C++ kit alone, and over everything.
 SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)

@@ -310,6 +310,7 @@ class Model {
   bool Equip(void* options, const Bytes& graph, const Externals& externals, Bytes* memory);
   bool Give(void* options, const Externals& externals, Bytes* memory);
   bool Step(Status* status, Cause cause);
+  void Drop() const;
 
   const Creation& c_;
   const Runtime& r_;
@@ -692,6 +693,13 @@ bool Model::Make(bool whole, Bytes* graph, const Externals& externals) {
   return true;
 }
 
+// Removes an entry whose graph is not whole, so that the command makes it again.
+void Model::Drop() const {
+  Text path;
+  path.Add(folder_).Add(key_);
+  if (!path.bad()) unlink(path.c());
+}
+
 bool Model::Patched(int* replaced) {
   if (!Lines() || !Find()) return false;
   if (!CacheFolder(&folder_)) {
@@ -716,6 +724,7 @@ bool Model::Patched(int* replaced) {
   Externals externals;
   if (!whole) {
     if (!ReadOwn(entry_.graph(), &graph) || !externals.Read(graph.data(), graph.size())) {
+      Drop();
       why_->Fail(Cause::kEntry, entry_.graph());
       why_->text.Add(": found no graph that the command graft wrote for this user");
       return false;

@@ -58,7 +58,7 @@ void Check(OrtStatus* status) {
 struct Arguments {
   std::string model;
   int sessions = 1, threads = 1, forks = 0;
-  bool bytes = false, prepacked = false, policy = false, disabled = false, spoil = false, quiet_children = false;
+  bool bytes = false, prepacked = false, policy = false, spoil = false, quiet_children = false;
   std::vector<std::string> entries;
 };
 
@@ -82,32 +82,77 @@ OrtSessionOptions* Options(const Arguments& a) {
   return options;
 }
 
-// The floats of a session's first output, for two rows of which one is padded.
+// An input of a session: two rows of eight tokens, of which the last three are hidden, and nothing in the past.
+struct Input {
+  char* name = nullptr;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> integers;
+  std::vector<float> floats;
+  bool yes = false;
+  OrtValue* value = nullptr;
+
+  void Make(OrtSession* session, size_t i, OrtAllocator* allocator, const OrtMemoryInfo* memory) {
+    constexpr int64_t kRows = 2, kTokens = 8;
+    Check(api->SessionGetInputName(session, i, allocator, &name));
+    const std::string called = name;
+    OrtTypeInfo* type;
+    const OrtTensorTypeAndShapeInfo* tensor;
+    ONNXTensorElementDataType element;
+    size_t rank = 0;
+    Check(api->SessionGetInputTypeInfo(session, i, &type));
+    Check(api->CastTypeInfoToTensorInfo(type, &tensor));
+    Check(api->GetTensorElementType(tensor, &element));
+    Check(api->GetDimensionsCount(tensor, &rank));
+    shape.resize(rank);
+    Check(api->GetDimensions(tensor, shape.data(), rank));
+    api->ReleaseTypeInfo(type);
+    int64_t size = 1;
+    for (size_t axis = 0; axis < rank; ++axis) {
+      if (shape[axis] < 0) shape[axis] = axis == 0 ? kRows : called.rfind("past", 0) == 0 ? 0 : kTokens;
+      size *= shape[axis];
+    }
+    void* data = &yes;
+    size_t bytes = sizeof yes;
+    if (element == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64) {
+      integers.resize(static_cast<size_t>(size) + 1);  // data of an empty one is no null pointer
+      for (int64_t k = 0; k < size; ++k) {
+        const bool hidden = k >= size - 3;
+        integers[k] = called.find("mask") != called.npos ? !hidden : called.find("type") != called.npos ? 0 : hidden ? 1 : 4 + k * 7 % 23;
+      }
+      data = integers.data();
+      bytes = static_cast<size_t>(size) * sizeof(int64_t);
+    } else if (element == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) {
+      floats.resize(static_cast<size_t>(size) + 1);
+      for (int64_t k = 0; k < size; ++k) floats[k] = static_cast<float>(k * 37 % 101 - 50) / 50;
+      data = floats.data();
+      bytes = static_cast<size_t>(size) * sizeof(float);
+    } else if (element != ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL) {
+      Fail("input " + called + " has a type that this program does not make");
+    }
+    Check(api->CreateTensorWithDataAsOrtValue(memory, data, bytes, shape.data(), rank, element, &value));
+  }
+};
+
+// The floats of a session's first output.
 std::vector<float> Run(OrtSession* session) {
   OrtAllocator* allocator;
   OrtMemoryInfo* memory;
   Check(api->GetAllocatorWithDefaultOptions(&allocator));
   Check(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &memory));
-  size_t inputs = 0;
-  Check(api->SessionGetInputCount(session, &inputs));
-  constexpr int64_t kRows = 2, kTokens = 8;
-  const int64_t shape[] = {kRows, kTokens};
-  std::vector<std::vector<int64_t>> data(inputs, std::vector<int64_t>(kRows * kTokens));
-  std::vector<char*> names(inputs);
-  std::vector<OrtValue*> values(inputs);
-  for (size_t i = 0; i < inputs; ++i) {
-    Check(api->SessionGetInputName(session, i, allocator, &names[i]));
-    const std::string name = names[i];
-    for (int64_t k = 0; k < kRows * kTokens; ++k) {
-      const bool hidden = k >= kRows * kTokens - 3;
-      data[i][k] = name.find("mask") != name.npos ? !hidden : name.find("type") != name.npos ? 0 : hidden ? 1 : 4 + k * 7 % 23;
-    }
-    Check(api->CreateTensorWithDataAsOrtValue(memory, data[i].data(), data[i].size() * sizeof(int64_t), shape, 2, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, &values[i]));
+  size_t count = 0;
+  Check(api->SessionGetInputCount(session, &count));
+  std::vector<Input> inputs(count);
+  std::vector<const char*> names;
+  std::vector<const OrtValue*> values;
+  for (size_t i = 0; i < count; ++i) {
+    inputs[i].Make(session, i, allocator, memory);
+    names.push_back(inputs[i].name);
+    values.push_back(inputs[i].value);
   }
   char* output;
   Check(api->SessionGetOutputName(session, 0, allocator, &output));
   OrtValue* out = nullptr;
-  Check(api->Run(session, nullptr, names.data(), values.data(), inputs, &output, 1, &out));
+  Check(api->Run(session, nullptr, names.data(), values.data(), count, &output, 1, &out));
   OrtTensorTypeAndShapeInfo* info;
   Check(api->GetTensorTypeAndShape(out, &info));
   size_t n = 0;
@@ -117,9 +162,9 @@ std::vector<float> Run(OrtSession* session) {
   std::vector<float> result(p, p + n);
   api->ReleaseTensorTypeAndShapeInfo(info);
   api->ReleaseValue(out);
-  for (size_t i = 0; i < inputs; ++i) {
-    api->ReleaseValue(values[i]);
-    Check(api->AllocatorFree(allocator, names[i]));
+  for (Input& i : inputs) {
+    api->ReleaseValue(i.value);
+    Check(api->AllocatorFree(allocator, i.name));
   }
   Check(api->AllocatorFree(allocator, output));
   api->ReleaseMemoryInfo(memory);
