@@ -19,7 +19,6 @@ using GetBase = const ApiBase* (*)();
 using Dlsym = void* (*)(void*, const char*);
 
 constexpr char kBase[] = "OrtGetApiBase";
-constexpr char kAppend[] = "OrtSessionOptionsAppendExecutionProvider_";
 
 // The C library's dlsym, or that of a library that was preloaded after this one. There is none only where the C library is not glibc.
 Dlsym RealDlsym() {

@@ -508,11 +508,15 @@ bool Model::Ask(bool whole, const char* entry_path) {
     why_->text.Add(" took longer than ").Number((deadline + 999) / 1000);
     return why_->text.Add(" seconds (GRAFT_GRAPH_DEADLINE) and is not asked again").bad();
   }
-  // The first line that it printed; the command's name is there already.
+  // What it printed, as one line; the command's name is there already.
   const char* line = After(said.c(), "graft: ");
   line = line == nullptr ? said.c() : line;
   Text first;
-  first.Add(line, strcspn(line, "\n"));
+  for (const char* word = line + strspn(line, " \t\n"); *word != 0 && first.size() < 600;) {
+    const size_t n = strcspn(word, " \t\n");
+    first.Add(first.empty() ? "" : " ").Add(word, n);
+    word += n + strspn(word + n, " \t\n");
+  }
   why_->Fail(answer == Answer::kNotRun ? Cause::kNoBinary : Cause::kFailed, "");
   if (answer == Answer::kNotRun) why_->text.Add(binary_).Add(": ");
   why_->text.Add(first.empty() ? "the command graft failed" : first.c());

@@ -88,6 +88,10 @@ func missing(err error) string {
 	if errors.Is(err, exec.ErrNotFound) {
 		return "found in no folder of PATH"
 	}
+	var e *exec.Error
+	if errors.As(err, &e) {
+		err = e.Err
+	}
 	return diagnostic.Cause(err)
 }
 
