@@ -44,7 +44,7 @@ type Settings struct {
 	Verbose bool
 }
 
-// Library finds libgraft.so for the command at a path: named by GRAFT_LIBRARY, beside the command, or in ../lib/graft from there.
+// Library finds libgraft.so for the command at a path: named by GRAFT_LIBRARY, beside the command, or in ../lib/graft or ../lib from there.
 func Library(binary string) (string, error) {
 	if named := os.Getenv(envLibrary); named != "" {
 		path, err := filepath.Abs(named)
@@ -57,14 +57,14 @@ func Library(binary string) (string, error) {
 		return path, nil
 	}
 	folder := filepath.Dir(binary)
-	places := []string{filepath.Join(folder, LibraryName), filepath.Join(folder, "..", "lib", "graft", LibraryName)}
+	places := []string{filepath.Join(folder, LibraryName), filepath.Join(folder, "..", "lib", "graft", LibraryName), filepath.Join(folder, "..", "lib", LibraryName)}
 	for _, path := range places {
 		if regular(path) == nil {
 			return path, nil
 		}
 	}
-	return "", &diagnostic.Error{Found: fmt.Sprintf("found no %s, neither as %s nor as %s", LibraryName, places[0], places[1]),
-		Fix: "install graft from a release, or build it (make graft_preload) and set " + envLibrary + " to its path"}
+	return "", &diagnostic.Error{Found: fmt.Sprintf("found no %s at %s", LibraryName, strings.Join(places, ", ")),
+		Fix: "install graft from a release, or build it (make plugins) and set " + envLibrary + " to its path"}
 }
 
 func regular(path string) error {

@@ -108,11 +108,11 @@ func TestLibrary(t *testing.T) {
 	t.Setenv(envLibrary, "")
 	root := t.TempDir()
 	binary := filepath.Join(root, "bin", "graft")
-	if _, err := Library(binary); err == nil || !strings.Contains(err.Error(), "found no libgraft.so, neither as "+filepath.Join(root, "bin", LibraryName)) {
+	if _, err := Library(binary); err == nil || !strings.Contains(err.Error(), "found no libgraft.so at "+filepath.Join(root, "bin", LibraryName)+", ") {
 		t.Errorf("found %v", err)
 	}
-	far, near := filepath.Join(root, "lib", "graft", LibraryName), filepath.Join(root, "bin", LibraryName)
-	for _, path := range []string{far, near} { // the nearer one goes first
+	last, far, near := filepath.Join(root, "lib", LibraryName), filepath.Join(root, "lib", "graft", LibraryName), filepath.Join(root, "bin", LibraryName)
+	for _, path := range []string{last, far, near} { // the nearer one goes first
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
