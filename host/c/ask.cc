@@ -34,8 +34,8 @@ int64_t Now() {
   return static_cast<int64_t>(t.tv_sec) * 1000 + t.tv_nsec / 1000000;
 }
 
-// A process that shares nothing with this one. signal is what its end sends. Nothing of the C library runs in between,
-// so that handlers of fork, which are the program's, do not either.
+// A process that shares nothing with this one. signal is what its end sends. Nothing of the C
+// library runs in between, so that handlers of fork, which are the program's, do not either.
 pid_t Clone(int signal) {
   return static_cast<pid_t>(syscall(SYS_clone, static_cast<long>(signal), 0L, 0L, 0L, 0L));
 }
@@ -45,8 +45,8 @@ void WriteResult(int fd, Result r) {
   static_cast<void>(ignored);
 }
 
-// What is called from here on, until the program runs, is async-signal-safe: the other threads of the process
-// are not there, whatever locks they held.
+// What is called from here on, until the program runs, is async-signal-safe: the other threads of
+// the process are not there, whatever locks they held.
 
 [[noreturn]] void Become(const char* const* argv, char* const* env, int result, int errors,
                          const sigset_t* none) {
@@ -82,7 +82,8 @@ void WriteResult(int fd, Result r) {
                           const sigset_t* none, pid_t parent, int64_t until) {
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &standard, nullptr);  // where it is ignored, children leave nothing to wait for
+  sigaction(SIGCHLD, &standard,
+            nullptr);  // where it is ignored, children leave nothing to wait for
   const pid_t child = Clone(SIGCHLD);
   if (child == 0) Become(argv, env, result, errors, none);
   if (child < 0) {
@@ -150,7 +151,8 @@ Answer Run(const char* const* argv, int milliseconds, Text* text) {
   const int64_t until = Now() + milliseconds;
   const pid_t self = getpid();
 
-  // Signals of a terminal go to the process between too, which has this process's handlers until it ends.
+  // Signals of a terminal go to the process between too, which has this process's handlers until it
+  // ends.
   sigset_t all, before, none;
   sigfillset(&all);
   sigemptyset(&none);

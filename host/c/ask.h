@@ -13,13 +13,13 @@ enum class Answer {
   kDeadline,  // it was killed because it took too long
 };
 
-// Runs a program and waits for it, at most so many milliseconds. argv ends with a null pointer; argv[0] is the
-// program's path. Of what it prints on standard error, text gets the first bytes; where it could not be started or
-// was ended by a signal, the reason.
+// Runs a program and waits for it, at most so many milliseconds. argv ends with a null pointer;
+// argv[0] is the program's path. Of what it prints on standard error, text gets the first bytes;
+// where it could not be started or was ended by a signal, the reason.
 //
 // The program is the child of a process of its own that waits for it, so that this process gets no
-// SIGCHLD and a wait for any child does not see it; and it dies with all that it started when the time is over or
-// this process has ended.
+// SIGCHLD and a wait for any child does not see it; and it dies with all that it started when the
+// time is over or this process has ended.
 Answer Run(const char* const* argv, int milliseconds, Text* text);
 
 }  // namespace graft

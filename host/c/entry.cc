@@ -17,7 +17,8 @@ int64_t Nanoseconds(const timespec& t) {
   return static_cast<int64_t>(t.tv_sec) * 1000000000 + t.tv_nsec;
 }
 
-// Opens a file that nobody else than this user, or root, can have written: its libraries run in this process.
+// Opens a file that nobody else than this user, or root, can have written: its libraries run in
+// this process.
 int OpenOwn(const char* path, struct stat* s) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return -1;

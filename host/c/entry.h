@@ -15,7 +15,8 @@ struct File {
   const char* path;
 };
 
-// Reads size and time of what is at a path; of one where nothing is, -1 and 0. Not ok where that cannot be known.
+// Reads size and time of what is at a path; of one where nothing is, -1 and 0. Not ok where that
+// cannot be known.
 bool FileAt(const char* path, File* file);
 
 // What a session is made from. Paths are in the entry's own text.
@@ -23,15 +24,18 @@ class Entry {
  public:
   enum Found { kHere, kNone, kBad };
 
-  // Reads an entry's file. kNone where there is none; kBad where it is not a whole entry, or others than this user could have written it.
+  // Reads an entry's file. kNone where there is none; kBad where it is not a whole entry, or others
+  // than this user could have written it.
   Found Read(const char* path);
 
   // Whether all its files are as they were.
   bool Holds() const;
 
-  const char* graph() const { return graph_; }    // null where the model is left as it is
-  const char* left() const { return left_; }      // why it is; null where it is not
-  const char* folder() const { return folder_; }  // of the weights that the graph refers to; null for none
+  const char* graph() const { return graph_; }  // null where the model is left as it is
+  const char* left() const { return left_; }    // why it is; null where it is not
+  const char* folder() const {
+    return folder_;
+  }  // of the weights that the graph refers to; null for none
   const List<const char*>& libraries() const { return libraries_; }
   int replaced() const { return replaced_; }
 

@@ -1,4 +1,5 @@
-// libgraft.so: graft for programs that use ONNX Runtime's C API from C, C++ or any language that calls C.
+// libgraft.so: graft for programs that use ONNX Runtime's C API from C, C++ or any language that
+// calls C.
 //
 // A program that is started by `graft run` needs none of this. One that links libgraft.so calls
 // graft_enable once; sessions that are created from then on are patched. Where graft cannot, the
@@ -16,8 +17,8 @@ extern "C" {
 
 // Patches sessions from now on, those of every ONNX Runtime that is loaded and of those that are
 // loaded later. options are those of `graft graph`, one a line ("--padding=ignore\n--except=NAME");
-// NULL for none. Calling it again replaces the options. Returns how many runtimes are loaded now, or -1
-// where the options are no options, and then changes nothing.
+// NULL for none. Calling it again replaces the options. Returns how many runtimes are loaded now,
+// or -1 where the options are no options, and then changes nothing.
 //
 // The command graft is found by GRAFT_BINARY, beside libgraft.so, in ../bin or ../../bin from
 // there, and on PATH.

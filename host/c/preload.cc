@@ -1,8 +1,8 @@
 // What libgraft.so exports, and how it comes to see every ONNX Runtime.
 //
-// Preloaded, its OrtGetApiBase is what programs and libraries are bound to that link ONNX Runtime; and its dlsym is
-// what those call that open it. Both answer with ONNX Runtime's own, in whose table the functions
-// that create sessions were replaced before.
+// Preloaded, its OrtGetApiBase is what programs and libraries are bound to that link ONNX Runtime;
+// and its dlsym is what those call that open it. Both answer with ONNX Runtime's own, in whose
+// table the functions that create sessions were replaced before.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -20,7 +20,8 @@ using Dlsym = void* (*)(void*, const char*);
 
 constexpr char kBase[] = "OrtGetApiBase";
 
-// The C library's dlsym, or that of a library that was preloaded after this one. There is none only where the C library is not glibc.
+// The C library's dlsym, or that of a library that was preloaded after this one. There is none only
+// where the C library is not glibc.
 Dlsym RealDlsym() {
   static void* known = nullptr;
   void* real = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
@@ -42,7 +43,8 @@ bool IsMine(const void* address) {
          a.dli_fbase == b.dli_fbase;
 }
 
-// A function as a library that is loaded has it, or one that it depends on; null where that is none, or ours.
+// A function as a library that is loaded has it, or one that it depends on; null where that is
+// none, or ours.
 void* In(const char* library, const char* name) {
   void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return nullptr;
@@ -53,8 +55,8 @@ void* In(const char* library, const char* name) {
 }
 
 int AddName(dl_phdr_info* info, size_t, void* list) {
-  char* name = info->dlpi_name == nullptr || *info->dlpi_name == 0 ? nullptr
-                                                                   : strdup(info->dlpi_name);
+  char* name =
+      info->dlpi_name == nullptr || *info->dlpi_name == 0 ? nullptr : strdup(info->dlpi_name);
   if (name != nullptr && !static_cast<List<char*>*>(list)->Add(name)) free(name);
   return 0;
 }
@@ -76,8 +78,8 @@ void Everywhere(const char* name, F f) {
   }
 }
 
-// ONNX Runtime's function, as the code at an address means it: that of the library that the code's library was linked
-// with, the next in the order of the process, or that of any library.
+// ONNX Runtime's function, as the code at an address means it: that of the library that the code's
+// library was linked with, the next in the order of the process, or that of any library.
 void* Real(const char* name, const void* caller) {
   Dl_info info;
   void* found = nullptr;
@@ -124,7 +126,7 @@ Status* Append(const char* name, void* options, int value, const void* caller) {
 }  // namespace
 }  // namespace graft
 
-#define GRAFT_APPENDER(name)                                                              \
+#define GRAFT_APPENDER(name)                                                                 \
   GRAFT_EXPORT graft::Status* OrtSessionOptionsAppendExecutionProvider_##name(void* options, \
                                                                               int value) {   \
     return graft::Append("OrtSessionOptionsAppendExecutionProvider_" #name, options, value,  \
@@ -147,7 +149,8 @@ GRAFT_EXPORT const graft::ApiBase* OrtGetApiBase() {
   return real == nullptr ? &kNothing : graft::See(real);
 }
 
-// What dlsym does with a name: result where real is null, otherwise the call goes on to real as it came.
+// What dlsym does with a name: result where real is null, otherwise the call goes on to real as it
+// came.
 struct graft_dlsym_answer {
   void *result, *real;
 };
@@ -169,8 +172,8 @@ extern "C" __attribute__((visibility("hidden"))) graft_dlsym_answer graft_dlsym_
   if (!base && mine == nullptr) return {nullptr, real};
 
   const bool of_caller = handle == RTLD_DEFAULT || handle == RTLD_NEXT;
-  void* found = of_caller ? graft::Real(name, caller)
-                          : reinterpret_cast<graft::Dlsym>(real)(handle, name);
+  void* found =
+      of_caller ? graft::Real(name, caller) : reinterpret_cast<graft::Dlsym>(real)(handle, name);
   if (found != nullptr && graft::IsMine(found)) found = graft::Real(name, caller);
   if (found == nullptr) {
     // Ours is no sign that there is a runtime. Without ours, the message is the C library's.
@@ -183,8 +186,8 @@ extern "C" __attribute__((visibility("hidden"))) graft_dlsym_answer graft_dlsym_
   return {mine, nullptr};
 }
 
-// dlsym itself. The C library's looks at its return address to know who calls: so this one leaves no trace of itself on the
-// stack where it goes on.
+// dlsym itself. The C library's looks at its return address to know who calls: so this one leaves
+// no trace of itself on the stack where it goes on.
 #if defined(__x86_64__)
 asm(R"(
   .pushsection .text

@@ -19,7 +19,8 @@ constexpr int kRuntimes = 8;
 Runtime runtimes[kRuntimes];
 pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
-// What is known of an OrtSessionOptions by its address. Only those with something to know are listed.
+// What is known of an OrtSessionOptions by its address. Only those with something to know are
+// listed.
 struct Note {
   void* options;
   bool provider;  // other than the CPU's
@@ -94,7 +95,8 @@ struct Hook {
 
   static Status* Make(Slot slot, void* mine, Creation c) {
     c.runtime = &runtimes[I];
-    // Where somebody stands before this function, as graft in a Go program does, it is theirs to patch.
+    // Where somebody stands before this function, as graft in a Go program does, it is theirs to
+    // patch.
     if (__atomic_load_n(&runtimes[I].table[slot], __ATOMIC_ACQUIRE) != mine) {
       c.left = "another hook creates it";
     } else if (c.left == nullptr && c.options != nullptr) {
@@ -164,11 +166,11 @@ struct Hook {
   }
 
   // Providers come by a function of their own, with a struct of options.
-#define GRAFT_PROVIDER(name)                                             \
-  static Status* name(void* options, const void* provider) {             \
-    Status* status = Own(k##name, options, provider);                    \
-    NoteProvider(options, status);                                       \
-    return status;                                                       \
+#define GRAFT_PROVIDER(name)                                 \
+  static Status* name(void* options, const void* provider) { \
+    Status* status = Own(k##name, options, provider);        \
+    NoteProvider(options, status);                           \
+    return status;                                           \
   }
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_CUDA)
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_ROCM)
@@ -181,12 +183,12 @@ struct Hook {
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_Dnnl)
 #undef GRAFT_PROVIDER
   // Or with keys and values.
-#define GRAFT_PROVIDER(name)                                                       \
-  static Status* name(void* options, const char* const* keys,                      \
-                      const char* const* values, size_t n) {                       \
-    Status* status = Own(k##name, options, keys, values, n);                       \
-    NoteProvider(options, status);                                                 \
-    return status;                                                                 \
+#define GRAFT_PROVIDER(name)                                                             \
+  static Status* name(void* options, const char* const* keys, const char* const* values, \
+                      size_t n) {                                                        \
+    Status* status = Own(k##name, options, keys, values, n);                             \
+    NoteProvider(options, status);                                                       \
+    return status;                                                                       \
   }
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_OpenVINO_V2)
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_VitisAI)
@@ -200,8 +202,8 @@ struct Hook {
     return status;
   }
   static Status* SessionOptionsAppendExecutionProvider_V2(void* options, void* env,
-                                                          const void* const* devices,
-                                                          size_t count, const char* const* keys,
+                                                          const void* const* devices, size_t count,
+                                                          const char* const* keys,
                                                           const char* const* values, size_t n) {
     Status* status = Own(kSessionOptionsAppendExecutionProvider_V2, options, env, devices, count,
                          keys, values, n);
@@ -264,7 +266,8 @@ void* HookOf(int runtime, Slot slot) {
 constexpr Slot kHooked[kHooks] = {GRAFT_HOOKED_SLOTS(GRAFT_HOOKED)};
 #undef GRAFT_HOOKED
 
-// The protection of the page at an address, by the process's memory map; -1 where that cannot be known.
+// The protection of the page at an address, by the process's memory map; -1 where that cannot be
+// known.
 int Protection(uintptr_t address) {
   FILE* maps = fopen("/proc/self/maps", "re");
   if (maps == nullptr) return -1;
@@ -285,8 +288,8 @@ int Protection(uintptr_t address) {
   return found;
 }
 
-// Puts libgraft's functions in a runtime's table, which is read-only but for this moment. Whoever reads it meanwhile sees
-// one function or the other.
+// Puts libgraft's functions in a runtime's table, which is read-only but for this moment. Whoever
+// reads it meanwhile sees one function or the other.
 bool Fill(int number) {
   Runtime& r = runtimes[number];
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -309,8 +312,8 @@ bool Fill(int number) {
     // Without /proc it is what linkers leave.
     if (before[done] < 0) before[done] = PROT_READ;
     if ((before[done] & PROT_WRITE) != 0) continue;
-    writable = mprotect(reinterpret_cast<void*>(low + done * page), page,
-                        before[done] | PROT_WRITE) == 0;
+    writable =
+        mprotect(reinterpret_cast<void*>(low + done * page), page, before[done] | PROT_WRITE) == 0;
   }
   if (writable) {
     for (int i = 0; i < kHooks; ++i) {
@@ -369,7 +372,9 @@ void Attach(const ApiBase* base, const void* function) {
     if (!Enabled()) return;
     Text text(ObjectOf(function));
     text.Add(": found ONNX Runtime ").Add(version == nullptr ? "of no version" : version);
-    text.Add(", needed 1.").Number(GRAFT_OLDEST_API).Add(" or newer; its sessions are as without graft");
+    text.Add(", needed 1.")
+        .Number(GRAFT_OLDEST_API)
+        .Add(" or newer; its sessions are as without graft");
     Warn(Cause::kOldRuntime, text);
     return;
   }

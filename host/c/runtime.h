@@ -56,7 +56,8 @@ struct Runtime {
   bool Succeeded(Status* status, Text* error) const;
 };
 
-// Puts libgraft's functions in the table of a runtime, where they are not yet. function is its OrtGetApiBase.
+// Puts libgraft's functions in the table of a runtime, where they are not yet. function is its
+// OrtGetApiBase.
 void Attach(const ApiBase* base, const void* function);
 
 // How many runtimes have them.

@@ -6,7 +6,8 @@
 namespace graft {
 namespace {
 
-// Adds text as a terminal may have it: control characters, and those that turn or hide what is beside them, as \x and two digits.
+// Adds text as a terminal may have it: control characters, and those that turn or hide what is
+// beside them, as \x and two digits.
 void Printable(const Text& text, Text* out) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.c());
   const unsigned char* end = p + text.size();

@@ -31,7 +31,8 @@ char* options_now = nullptr;  // lines; null for none
 int deadline = 60000;         // milliseconds
 uint64_t patched_sessions = 0, left_sessions = 0;
 
-// What the command failed for, so that it is not asked again: the key, and the model's size and time.
+// What the command failed for, so that it is not asked again: the key, and the model's size and
+// time.
 struct Failure {
   char key[33];
   int64_t size, time;
@@ -191,7 +192,8 @@ void ReadSettings() {
   value = getenv("GRAFT_OPTIONS");
   if (on && !SetOptions(value)) {
     Text text("GRAFT_OPTIONS: found \"");
-    text.Add(value).Add("\", needed options of graft graph, one a line; sessions are as without graft");
+    text.Add(value).Add(
+        "\", needed options of graft graph, one a line; sessions are as without graft");
     Warn(Cause::kOptions, text);
     on = false;
   }
@@ -565,8 +567,9 @@ bool Model::Step(Status* status, Cause cause) {
   return r_.Succeeded(status, &error) || why_->Fail(cause, error.c());
 }
 
-// Reads the weights that lie in the model's own file, and gives them to the session from memory. ONNX Runtime would map that
-// file, and whoever overwrites it later would change answers. Without graft it copies them too.
+// Reads the weights that lie in the model's own file, and gives them to the session from memory.
+// ONNX Runtime would map that file, and whoever overwrites it later would change answers. Without
+// graft it copies them too.
 bool Model::Give(void* options, const Externals& externals, Bytes* memory) {
   constexpr size_t kAlign = 64;
   size_t total = 0;
@@ -582,7 +585,8 @@ bool Model::Give(void* options, const Externals& externals, Bytes* memory) {
     known_size = e.location_size;
     if (e.length == 0) continue;
     if (e.length > static_cast<uint64_t>(file_.size) ||
-        e.offset > static_cast<uint64_t>(file_.size) - e.length || e.length > SIZE_MAX / 4 - total) {
+        e.offset > static_cast<uint64_t>(file_.size) - e.length ||
+        e.length > SIZE_MAX / 4 - total) {
       return why_->Fail(Cause::kChanged, "the model's file changed");
     }
     total += (static_cast<size_t>(e.length) + kAlign - 1) / kAlign * kAlign;
@@ -650,9 +654,8 @@ bool Model::Equip(void* options, const Bytes& graph, const Externals& externals,
 // Creates the session of the entry.
 bool Model::Make(bool whole, Bytes* graph, const Externals& externals) {
   void* options = nullptr;
-  if (!Step(c_.options == nullptr
-                ? r_.Call<Status*>(kCreateSessionOptions, &options)
-                : r_.Call<Status*>(kCloneSessionOptions, c_.options, &options),
+  if (!Step(c_.options == nullptr ? r_.Call<Status*>(kCreateSessionOptions, &options)
+                                  : r_.Call<Status*>(kCloneSessionOptions, c_.options, &options),
             Cause::kSession)) {
     return false;
   }
@@ -712,11 +715,10 @@ bool Model::Patched(int* replaced) {
   }
   if (!FindBinary(&binary_)) {
     why_->Fail(Cause::kNoBinary, binary_.c());
-    why_->text.Add(binary_.empty()
-                       ? "found no command graft, needed GRAFT_BINARY, or graft beside "
-                         "libgraft.so or on PATH"
-                       : ": found no program that can be run, needed the command graft "
-                         "(GRAFT_BINARY)");
+    why_->text.Add(binary_.empty() ? "found no command graft, needed GRAFT_BINARY, or graft beside "
+                                     "libgraft.so or on PATH"
+                                   : ": found no program that can be run, needed the command graft "
+                                     "(GRAFT_BINARY)");
     return false;
   }
   bool whole = c_.path == nullptr;
@@ -764,10 +766,10 @@ Status* Create(const Creation& c) {
                                            c.path, c.options, c.container, c.out)
                          : r.Call<Status*>(kCreateSession, c.env, c.path, c.options, c.out);
     }
-    return c.prepacked ? r.Call<Status*>(kCreateSessionFromArrayWithPrepackedWeightsContainer,
-                                         c.env, c.model, c.size, c.options, c.container, c.out)
-                       : r.Call<Status*>(kCreateSessionFromArray, c.env, c.model, c.size,
-                                         c.options, c.out);
+    return c.prepacked
+               ? r.Call<Status*>(kCreateSessionFromArrayWithPrepackedWeightsContainer, c.env,
+                                 c.model, c.size, c.options, c.container, c.out)
+               : r.Call<Status*>(kCreateSessionFromArray, c.env, c.model, c.size, c.options, c.out);
   };
   Begin();
   if (!Enabled() || c.out == nullptr || (c.path == nullptr && c.model == nullptr)) return own();

@@ -52,8 +52,8 @@ void Blocks(uint32_t state[8], const unsigned char* p, size_t blocks) {
 }
 
 #if defined(__x86_64__) && !defined(GRAFT_PORTABLE)
-// The same by the processor's own instructions, ten times as fast. They hold the state as the words A B E F
-// and C D G H, highest first.
+// The same by the processor's own instructions, ten times as fast. They hold the state as the words
+// A B E F and C D G H, highest first.
 __attribute__((target("sha,sse4.1"))) void BlocksByInstructions(uint32_t state[8],
                                                                 const unsigned char* p,
                                                                 size_t blocks) {
@@ -76,8 +76,8 @@ __attribute__((target("sha,sse4.1"))) void BlocksByInstructions(uint32_t state[8
                                           _mm_alignr_epi8(before, w[(i + 2) & 3], 4));
         w[i & 3] = _mm_sha256msg2_epu32(sum, before);
       }
-      const __m128i k = _mm_load_si128(
-          reinterpret_cast<const __m128i*>(kRound + static_cast<ptrdiff_t>(4) * i));
+      const __m128i k =
+          _mm_load_si128(reinterpret_cast<const __m128i*>(kRound + static_cast<ptrdiff_t>(4) * i));
       const __m128i wk = _mm_add_epi32(w[i & 3], k);
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0e));

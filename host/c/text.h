@@ -39,8 +39,8 @@ class Text {
   Text& Number(long long n) {
     char digits[24];
     char* p = digits + sizeof digits;
-    unsigned long long left = n < 0 ? 0ULL - static_cast<unsigned long long>(n)
-                                    : static_cast<unsigned long long>(n);
+    unsigned long long left =
+        n < 0 ? 0ULL - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n);
     do {
       *--p = static_cast<char>('0' + left % 10);
       left /= 10;

@@ -1,7 +1,7 @@
 // Compiles where the numbers of slots.h are the places in OrtApi.
-#include <cstddef>
-
 #include <onnxruntime_c_api.h>
+
+#include <cstddef>
 
 #include "slots.h"
 

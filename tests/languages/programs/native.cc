@@ -1,9 +1,10 @@
 // Sessions as a program in C or C++ makes them: the table of functions is taken before main, as
-// ONNX Runtime's own C++ header does. Prints the last session's first output, a number a line. Every session
-// must give the same bits, or the exit code is 1.
+// ONNX Runtime's own C++ header does. Prints the last session's first output, a number a line.
+// Every session must give the same bits, or the exit code is 1.
 //
 //   native MODEL SESSIONS [OPTION]...
 #include <dlfcn.h>
+#include <onnxruntime_c_api.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,8 +20,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <onnxruntime_c_api.h>
 
 #ifdef WITH_GRAFT
 #include "graft_enable.h"
@@ -38,7 +37,8 @@ const OrtApiBase* Base() {
   const char* path = std::getenv("ORT_LIBRARY");
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) Fail(dlerror());
-  if (dlsym(handle, "no_such_function") != nullptr || dlerror() == nullptr) Fail("dlsym finds what is not there");
+  if (dlsym(handle, "no_such_function") != nullptr || dlerror() == nullptr)
+    Fail("dlsym finds what is not there");
   auto* function = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
   if (function == nullptr) Fail(dlerror());
   // The process's own scope has no ONNX Runtime, whoever is preloaded.
@@ -76,13 +76,17 @@ OrtSessionOptions* Options(const Arguments& a) {
   Check(api->SetIntraOpNumThreads(options, 1));
   for (const std::string& e : a.entries) {
     const size_t equals = e.find('=');
-    Check(api->AddSessionConfigEntry(options, e.substr(0, equals).c_str(), e.substr(equals + 1).c_str()));
+    Check(api->AddSessionConfigEntry(options, e.substr(0, equals).c_str(),
+                                     e.substr(equals + 1).c_str()));
   }
-  if (a.policy) Check(api->SessionOptionsSetEpSelectionPolicy(options, OrtExecutionProviderDevicePolicy_PREFER_CPU));
+  if (a.policy)
+    Check(api->SessionOptionsSetEpSelectionPolicy(options,
+                                                  OrtExecutionProviderDevicePolicy_PREFER_CPU));
   return options;
 }
 
-// An input of a session: two rows of eight tokens, of which the last three are hidden, and nothing in the past.
+// An input of a session: two rows of eight tokens, of which the last three are hidden, and nothing
+// in the past.
 struct Input {
   char* name = nullptr;
   std::vector<int64_t> shape;
@@ -108,7 +112,8 @@ struct Input {
     api->ReleaseTypeInfo(type);
     int64_t size = 1;
     for (size_t axis = 0; axis < rank; ++axis) {
-      if (shape[axis] < 0) shape[axis] = axis == 0 ? kRows : called.rfind("past", 0) == 0 ? 0 : kTokens;
+      if (shape[axis] < 0)
+        shape[axis] = axis == 0 ? kRows : called.rfind("past", 0) == 0 ? 0 : kTokens;
       size *= shape[axis];
     }
     void* data = &yes;
@@ -117,7 +122,10 @@ struct Input {
       integers.resize(static_cast<size_t>(size) + 1);  // data of an empty one is no null pointer
       for (int64_t k = 0; k < size; ++k) {
         const bool hidden = k >= size - 3;
-        integers[k] = called.find("mask") != called.npos ? !hidden : called.find("type") != called.npos ? 0 : hidden ? 1 : 4 + k * 7 % 23;
+        integers[k] = called.find("mask") != called.npos   ? !hidden
+                      : called.find("type") != called.npos ? 0
+                      : hidden                             ? 1
+                                                           : 4 + k * 7 % 23;
       }
       data = integers.data();
       bytes = static_cast<size_t>(size) * sizeof(int64_t);
@@ -129,7 +137,8 @@ struct Input {
     } else if (element != ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL) {
       Fail("input " + called + " has a type that this program does not make");
     }
-    Check(api->CreateTensorWithDataAsOrtValue(memory, data, bytes, shape.data(), rank, element, &value));
+    Check(api->CreateTensorWithDataAsOrtValue(memory, data, bytes, shape.data(), rank, element,
+                                              &value));
   }
 };
 
@@ -171,7 +180,8 @@ std::vector<float> Run(OrtSession* session) {
   return result;
 }
 
-std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::string& bytes, int count) {
+std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::string& bytes,
+                            int count) {
   std::vector<float> first;
   OrtPrepackedWeightsContainer* container = nullptr;
   if (a.prepacked) Check(api->CreatePrepackedWeightsContainer(&container));
@@ -180,11 +190,13 @@ std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::st
     OrtSession* session = nullptr;
     OrtStatus* status;
     if (a.bytes && a.prepacked) {
-      status = api->CreateSessionFromArrayWithPrepackedWeightsContainer(env, bytes.data(), bytes.size(), options, container, &session);
+      status = api->CreateSessionFromArrayWithPrepackedWeightsContainer(
+          env, bytes.data(), bytes.size(), options, container, &session);
     } else if (a.bytes) {
       status = api->CreateSessionFromArray(env, bytes.data(), bytes.size(), options, &session);
     } else if (a.prepacked) {
-      status = api->CreateSessionWithPrepackedWeightsContainer(env, a.model.c_str(), options, container, &session);
+      status = api->CreateSessionWithPrepackedWeightsContainer(env, a.model.c_str(), options,
+                                                               container, &session);
     } else {
       status = api->CreateSession(env, a.model.c_str(), options, &session);
     }
@@ -193,7 +205,8 @@ std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::st
     if (a.spoil) {
       std::string zeros(ReadFile(a.model).size(), '\0');
       std::fstream f(a.model, std::ios::in | std::ios::out | std::ios::binary);
-      if (!f.write(zeros.data(), static_cast<std::streamsize>(zeros.size()))) Fail("cannot spoil the model");
+      if (!f.write(zeros.data(), static_cast<std::streamsize>(zeros.size())))
+        Fail("cannot spoil the model");
       f.close();
       if (truncate(a.model.c_str(), 0) != 0) Fail("cannot cut the model short");
     }
@@ -213,18 +226,28 @@ Arguments Parse(int argc, char** argv) {
   a.sessions = std::atoi(argv[2]);
   for (int i = 3; i < argc; ++i) {
     const std::string o = argv[i];
-    if (o == "bytes") a.bytes = true;
-    else if (o == "prepacked") a.prepacked = true;
-    else if (o == "policy") a.policy = true;
-    else if (o == "spoil") a.spoil = true;
-    else if (o == "children") a.quiet_children = true;
-    else if (o.rfind("threads=", 0) == 0) a.threads = std::atoi(o.c_str() + 8);
-    else if (o.rfind("forks=", 0) == 0) a.forks = std::atoi(o.c_str() + 6);
-    else if (o.rfind("entry:", 0) == 0) a.entries.push_back(o.substr(6));
-    else if (o != "enable" && o.rfind("options=", 0) != 0) Fail("unknown option " + o);
+    if (o == "bytes")
+      a.bytes = true;
+    else if (o == "prepacked")
+      a.prepacked = true;
+    else if (o == "policy")
+      a.policy = true;
+    else if (o == "spoil")
+      a.spoil = true;
+    else if (o == "children")
+      a.quiet_children = true;
+    else if (o.rfind("threads=", 0) == 0)
+      a.threads = std::atoi(o.c_str() + 8);
+    else if (o.rfind("forks=", 0) == 0)
+      a.forks = std::atoi(o.c_str() + 6);
+    else if (o.rfind("entry:", 0) == 0)
+      a.entries.push_back(o.substr(6));
+    else if (o != "enable" && o.rfind("options=", 0) != 0)
+      Fail("unknown option " + o);
 #ifdef WITH_GRAFT
     if (o == "enable" && graft_enable(nullptr) != 1) Fail("graft_enable finds no runtime");
-    if (o.rfind("options=", 0) == 0 && graft_enable(o.c_str() + 8) != 1) Fail("graft_enable refuses options");
+    if (o.rfind("options=", 0) == 0 && graft_enable(o.c_str() + 8) != 1)
+      Fail("graft_enable refuses options");
 #endif
   }
   return a;
@@ -245,7 +268,9 @@ int main(int argc, char** argv) {
   std::vector<std::vector<float>> results(static_cast<size_t>(a.threads));
   std::vector<std::thread> threads;
   for (int t = 0; t < a.threads; ++t) {
-    threads.emplace_back([&, t] { results[static_cast<size_t>(t)] = Sessions(a, env, bytes, a.sessions / a.threads); });
+    threads.emplace_back([&, t] {
+      results[static_cast<size_t>(t)] = Sessions(a, env, bytes, a.sessions / a.threads);
+    });
   }
   for (int f = 0; f < a.forks; ++f) {
     const pid_t child = fork();
@@ -262,14 +287,16 @@ int main(int argc, char** argv) {
   for (const std::vector<float>& r : results) {
     if (r != results[0]) Fail("threads give different answers");
   }
-  if (a.quiet_children && (children != 0 || waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD)) {
+  if (a.quiet_children &&
+      (children != 0 || waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD)) {
     Fail("found a child, or a signal of one, needed none");
   }
   for (const float x : results[0]) std::printf("%.9g\n", static_cast<double>(x));
 #ifdef WITH_GRAFT
   uint64_t patched = 0, left = 0;
   graft_sessions(&patched, &left);
-  std::fprintf(stderr, "native: %llu patched, %llu left\n", static_cast<unsigned long long>(patched), static_cast<unsigned long long>(left));
+  std::fprintf(stderr, "native: %llu patched, %llu left\n",
+               static_cast<unsigned long long>(patched), static_cast<unsigned long long>(left));
 #endif
   api->ReleaseEnv(env);
   return 0;
