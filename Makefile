@@ -77,6 +77,7 @@ graft: plugins
 	@echo "building bin/graft" >&2
 	@go build -o $(BIN)/graft ./cmd/graft
 	@rm -rf $(BIN)/plugins && cp -r $(BUILD)/plugins $(BIN)/plugins
+	@cp --remove-destination $(BUILD)/cmake/libgraft.so $(BIN)/
 
 # The pinned ONNX Runtime, into the user's cache.
 runtime: graft
