@@ -176,8 +176,11 @@ extern "C" __attribute__((visibility("hidden"))) graft_dlsym_answer graft_dlsym_
       of_caller ? graft::Real(name, caller) : reinterpret_cast<graft::Dlsym>(real)(handle, name);
   if (found != nullptr && graft::IsMine(found)) found = graft::Real(name, caller);
   if (found == nullptr) {
-    // Ours is no sign that there is a runtime. Without ours, the message is the C library's.
-    return {nullptr, of_caller ? nullptr : real};
+    // Ours is no sign that there is a runtime. A name that nobody has leaves the C library's
+    // message.
+    reinterpret_cast<graft::Dlsym>(real)(handle, base ? "OrtGetApiBase (no ONNX Runtime is loaded)"
+                                                      : "execution provider of ONNX Runtime");
+    return {nullptr, nullptr};
   }
   if (base) {
     graft::See(found);

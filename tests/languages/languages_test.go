@@ -463,6 +463,14 @@ func TestLeft(t *testing.T) {
 			t.Errorf("found %v %q, needed %v %q", err2, second, err, first)
 		}
 	})
+	t.Run("no runtime", func(t *testing.T) {
+		// dlopen of nothing is the program itself, with all that was preloaded into it.
+		_, talk, err := k.start(t, run{args: []string{"env", "-u", "ORT_LIBRARY", k.opened, encoder, "1"}, set: cache(t)})
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(talk, "undefined symbol: OrtGetApiBase") {
+			t.Errorf("%v: %s", err, talk)
+		}
+	})
 	t.Run("bad settings", func(t *testing.T) {
 		k.left(t, want, `GRAFT_OPTIONS: found "padding", needed options of graft graph`, 1, preloaded(with(cache(t), "GRAFT_OPTIONS", "padding")))
 		out, talk, err := k.start(t, preloaded(with(with(cache(t), "GRAFT_GRAPH_DEADLINE", "soon"), "GRAFT_BINARY", k.graft)))

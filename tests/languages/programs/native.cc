@@ -41,7 +41,7 @@ const OrtApiBase* Base() {
     Fail("dlsym finds what is not there");
   auto* function = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
   if (function == nullptr) Fail(dlerror());
-  // The process's own scope has no ONNX Runtime, whoever is preloaded.
+  // Nor does it lose what is there.
   if (dlsym(RTLD_DEFAULT, "malloc") == nullptr) Fail("dlsym finds no malloc");
   return function();
 #else
