@@ -408,6 +408,8 @@ void Attach(const ApiBase* base, const void* function) {
   }
 }
 
+void AttachAfterFork() { attaching = PTHREAD_MUTEX_INITIALIZER; }
+
 int Attached() {
   const Lock lock(&attaching);
   int n = 0;

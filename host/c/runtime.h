@@ -60,6 +60,9 @@ struct Runtime {
 // OrtGetApiBase.
 void Attach(const ApiBase* base, const void* function);
 
+// In a child of fork: the lock of Attach is open.
+void AttachAfterFork();
+
 // How many runtimes have them.
 int Attached();
 

@@ -171,6 +171,7 @@ bool IsGraft() {
 void AfterFork() {
   StateUnlock();
   asking = PTHREAD_MUTEX_INITIALIZER;  // the thread that held it is not there
+  AttachAfterFork();
 }
 
 void ReadSettings() {

@@ -69,27 +69,38 @@ func (k *kit) build() error {
 	if err := command("go", "build", "-o", k.graft, "../../cmd/graft"); err != nil {
 		return err
 	}
-	sources, err := filepath.Glob("../../host/c/*.cc")
-	if err != nil {
-		return err
-	}
-	flags := []string{"-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fvisibility=hidden", "-D_GNU_SOURCE", "-c"}
-	var objects []string
-	for _, source := range sources {
-		object := filepath.Join(k.folder, filepath.Base(source)+".o")
-		if err := command("g++", append(flags, source, "-o", object)...); err != nil {
-			return err
-		}
-		objects = append(objects, object)
-	}
-	// The C compiler links it: it needs no library of C++.
-	if err := command("gcc", append(objects, "-shared", "-Wl,--version-script=../../host/c/libgraft.map", "-Wl,-z,defs", "-o", k.library, "-ldl", "-pthread")...); err != nil {
+	if err := k.buildLibrary(k.library); err != nil {
 		return err
 	}
 	header, err := headers()
 	if err != nil {
 		return err
 	}
+	return k.buildPrograms(header)
+}
+
+// buildLibrary builds libgraft.so as something.
+func (k *kit) buildLibrary(path string, more ...string) error {
+	sources, err := filepath.Glob("../../host/c/*.cc")
+	if err != nil {
+		return err
+	}
+	flags := []string{"-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fvisibility=hidden", "-D_GNU_SOURCE", "-c"}
+	flags = append(flags, more...)
+	var objects []string
+	for _, source := range sources {
+		object := path + filepath.Base(source) + ".o"
+		if err := command("g++", append(flags, source, "-o", object)...); err != nil {
+			return err
+		}
+		objects = append(objects, object)
+	}
+	// The C compiler links it: it needs no library of C++.
+	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../host/c/libgraft.map", "-Wl,-z,defs", "-o", path, "-ldl", "-pthread")...)
+}
+
+// buildPrograms builds the native ones.
+func (k *kit) buildPrograms(header string) error {
 	at := "-Wl,-rpath," + filepath.Dir(k.runtime)
 	for _, p := range []struct {
 		to   *string
@@ -625,6 +636,14 @@ func TestManySessions(t *testing.T) {
 	for _, how := range [][]string{nil, {"bytes"}, {"threads=4"}} {
 		k.patched(t, want, 1000, run{args: append([]string{k.linked, encoder, "1000"}, how...), set: cache(t)})
 	}
+	// A runtime newer than those that are known to copy weights.
+	newer := *k
+	newer.library = filepath.Join(t.TempDir(), "libgraft.so")
+	if err := newer.buildLibrary(newer.library, "-DGRAFT_COPYING_API=0"); err != nil {
+		t.Fatal(err)
+	}
+	newer.patched(t, want, 1000, run{args: []string{k.linked, encoder, "1000", "threads=2"}, set: cache(t)})
+	newer.patched(t, want, 1, run{args: []string{k.linked, copyOf(t, encoder), "1", "spoil"}, set: cache(t)})
 	k.left(t, want, "found no cache folder", 1, run{args: []string{k.linked, encoder, "1000"}, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
 }
 
