@@ -219,6 +219,7 @@ bool CacheFolder(Text* folder) {
 struct Why {
   enum What { kLeft, kFailure } what = kLeft;
   Cause cause = Cause::kSession;
+  bool said = false;  // the cause was a warning before
   Text text;
 
   bool Left(const char* reason) {
@@ -475,8 +476,11 @@ bool Model::Ask(bool whole, const char* entry_path) {
     const Lock inner(&state);
     hung_before = hung;
   }
-  if (hung_before) return why_->Fail(Cause::kDeadline, "the command graft took too long before");
-  if (Failed()) return why_->Fail(Cause::kFailed, "the command graft failed for it before");
+  if (hung_before || Failed()) {
+    why_->said = true;
+    return why_->Fail(Cause::kFailed, hung_before ? "the command graft took too long before"
+                                                  : "the command graft failed for it before");
+  }
 
   Text temporary;
   if (c_.path == nullptr && !Temporary(&temporary)) {
@@ -791,11 +795,13 @@ Status* Create(const Creation& c) {
   Status* status = own();
   if (why.what == Why::kLeft) {
     Tell(line.Add(": left as it is: ").Add(why.text));
-  } else if (status == nullptr) {
+  } else if (status == nullptr && !why.said) {
     Warn(why.cause, line.Add(": session created without graft: ").Add(why.text));
   } else {
     // The program gets ONNX Runtime's own refusal, which says more about its model.
-    Tell(line.Add(": created neither with graft nor without: ").Add(why.text));
+    Tell(line.Add(status == nullptr ? ": session created without graft: "
+                                    : ": created neither with graft nor without: ")
+             .Add(why.text));
   }
   return status;
 }
