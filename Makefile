@@ -109,6 +109,7 @@ languages: graft runtime $(LANGUAGES)/.done
 	@GRAFT_TEST_LANGUAGES=$(LANGUAGES) go test -count=1 -v -timeout 2h -run TestBindings ./tests/languages
 
 $(LANGUAGES)/.done: Makefile tests/languages/programs/rust/Cargo.lock | runtime
+	@for t in mvn javac node npm cargo; do command -v $$t >/dev/null || { echo "found no $$t, needed for make languages; apt-get install maven default-jdk npm cargo" >&2; exit 1; }; done
 	@mkdir -p $(LANGUAGES)/java $(LANGUAGES)/node
 	@cd $(LANGUAGES)/java && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact=$(ORT_JAVA) -DoutputDirectory=$(LANGUAGES)/java
 	@npm install --silent --ignore-scripts --no-audit --no-fund --prefix $(LANGUAGES)/node $(ORT_NODE)
