@@ -18,7 +18,7 @@ export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
-  sanitize-kit sanitize release release-libraries arm64 peers fmt clean
+  languages sanitize-kit sanitize release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -39,9 +39,9 @@ RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
 RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
-LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate tests/python
-LONGEST      = tests/parity tests/patterns
-LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestPackage|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
+LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
+LONGEST      = tests/languages tests/parity tests/patterns tests/python
+LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestManySessions|TestPackage|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
 # the CUDA variants, sanitizers over everything, what tests leave out under -short, and graphs of a million nodes.
@@ -77,6 +77,7 @@ graft: plugins
 	@echo "building bin/graft" >&2
 	@go build -o $(BIN)/graft ./cmd/graft
 	@rm -rf $(BIN)/plugins && cp -r $(BUILD)/plugins $(BIN)/plugins
+	@cp --remove-destination $(BUILD)/cmake/libgraft.so $(BIN)/
 
 # The pinned ONNX Runtime, into the user's cache.
 runtime: graft
@@ -99,6 +100,21 @@ ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxrunti
 cxx-test cxx-test-long: runtime
 	@$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(if $(findstring long,$@),ON,OFF) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/cmake --output-on-failure --progress -j$(JOBS)
+
+# Bindings of ONNX Runtime for other languages, from their registries into build/languages, and a thousand sessions in each.
+LANGUAGES := $(BUILD)/languages
+ORT_JAVA  := com.microsoft.onnxruntime:onnxruntime:1.29.0
+ORT_NODE  := onnxruntime-node@1.30.0
+languages: graft runtime $(LANGUAGES)/.done
+	@GRAFT_TEST_LANGUAGES=$(LANGUAGES) go test -count=1 -v -timeout 2h -run TestBindings ./tests/languages
+
+$(LANGUAGES)/.done: Makefile tests/languages/programs/rust/Cargo.lock | runtime
+	@for t in mvn javac node npm cargo; do command -v $$t >/dev/null || { echo "found no $$t, needed for make languages; apt-get install maven default-jdk npm cargo" >&2; exit 1; }; done
+	@mkdir -p $(LANGUAGES)/java $(LANGUAGES)/node
+	@cd $(LANGUAGES)/java && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact=$(ORT_JAVA) -DoutputDirectory=$(LANGUAGES)/java
+	@npm install --silent --ignore-scripts --no-audit --no-fund --prefix $(LANGUAGES)/node $(ORT_NODE)
+	@cd tests/languages/programs/rust && cargo fetch --locked --quiet
+	@touch $@
 
 # Sanitizers: over the C++ kit alone, and over everything.
 SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)

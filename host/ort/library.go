@@ -110,7 +110,16 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 		libraries.byTable = map[uintptr]*Library{}
 	}
 	libraries.byTable[api] = l
+	takeOver()
 	return l, nil
+}
+
+// takeOver has libgraft.so, which graft run loads into programs, leave the sessions of this one to it: a program with this package
+// decides itself which are patched.
+func takeOver() {
+	if disable, err := purego.Dlsym(purego.RTLD_DEFAULT, "graft_disable"); err == nil {
+		purego.SyscallN(disable)
+	}
 }
 
 // checkVersion compares before GetApi is called, because an old runtime answers a version that it

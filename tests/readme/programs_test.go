@@ -134,11 +134,13 @@ func TestC(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(s.folder, "program.c"), []byte(b.text()), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{
-			{"cc", "-Wall", "-Wextra", "-Werror", "-isystem", strings.TrimSpace(string(headers)), "program.c", "-o", "program",
-				library.Path, "-Wl,-rpath," + filepath.Dir(library.Path)},
-			{"./program"},
-		} {
+		compile := []string{"cc", "-Wall", "-Wextra", "-Werror", "-isystem", strings.TrimSpace(string(headers)), "program.c", "-o", "program",
+			library.Path, "-Wl,-rpath," + filepath.Dir(library.Path)}
+		if strings.Contains(b.text(), "<graft_enable.h>") {
+			folder := graftCommand(t)
+			compile = append(compile, "-I"+filepath.Join(root(t), "host", "c"), filepath.Join(folder, "libgraft.so"), "-Wl,-rpath,"+folder)
+		}
+		for _, args := range [][]string{compile, {"./program"}} {
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Dir, cmd.Env = s.folder, s.env
 			if args[0] == "./program" {

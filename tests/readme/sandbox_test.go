@@ -61,6 +61,9 @@ func graftCommand(t *testing.T) string {
 			built.err = os.CopyFS(filepath.Join(built.folder, "plugins"), os.DirFS(pluginsBuilt(t)))
 		}
 		if built.err == nil {
+			built.err = tool(root(t), "cp", "build/cmake/libgraft.so", built.folder)
+		}
+		if built.err == nil {
 			built.data = filepath.Join(built.folder, "data")
 			verify := exec.Command("sh", "-c", "exec ./graft plugin verify --quiet plugins/*")
 			verify.Dir = built.folder

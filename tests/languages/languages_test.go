@@ -1,0 +1,720 @@
+package languages
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/ort"
+)
+
+const (
+	encoder = "../../models/g2p/encoder_model.onnx"        // its weights lie in the file
+	decoder = "../../models/g2p/decoder_model_merged.onnx" // and in graphs inside of nodes
+)
+
+// A kit is what the tests share: the command, the library, and native programs that are linked with ONNX Runtime, open it, or are linked with
+// libgraft.so too.
+type kit struct {
+	folder, graft, library, runtime string
+	linked, opened, enabled         string
+	err                             error
+}
+
+var made struct {
+	sync.Once
+	kit
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if made.folder != "" {
+		os.RemoveAll(made.folder)
+	}
+	os.Exit(code)
+}
+
+// tools builds the kit once.
+func tools(t *testing.T) *kit {
+	t.Helper()
+	made.Do(func() { made.err = made.build() })
+	if made.err != nil {
+		t.Fatal(made.err)
+	}
+	return &made.kit
+}
+
+func (k *kit) build() error {
+	location, err := ort.Find("")
+	if err != nil {
+		return err
+	}
+	k.runtime = location.Path
+	if k.folder, err = os.MkdirTemp("", "graft-languages-"); err != nil {
+		return err
+	}
+	k.graft, k.library = filepath.Join(k.folder, "graft"), filepath.Join(k.folder, "libgraft.so")
+	if err := command("go", "build", "-o", k.graft, "../../cmd/graft"); err != nil {
+		return err
+	}
+	if err := k.buildLibrary(k.library); err != nil {
+		return err
+	}
+	header, err := headers()
+	if err != nil {
+		return err
+	}
+	return k.buildPrograms(header)
+}
+
+// buildLibrary builds libgraft.so as something.
+func (k *kit) buildLibrary(path string, more ...string) error {
+	sources, err := filepath.Glob("../../host/c/*.cc")
+	if err != nil {
+		return err
+	}
+	flags := []string{"-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fvisibility=hidden", "-D_GNU_SOURCE", "-c"}
+	flags = append(flags, more...)
+	var objects []string
+	for _, source := range sources {
+		object := path + filepath.Base(source) + ".o"
+		if err := command("g++", append(flags, source, "-o", object)...); err != nil {
+			return err
+		}
+		objects = append(objects, object)
+	}
+	// The C compiler links it: it needs no library of C++.
+	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../host/c/libgraft.map", "-Wl,-z,defs", "-o", path, "-ldl", "-pthread")...)
+}
+
+// buildPrograms builds the native ones.
+func (k *kit) buildPrograms(header string) error {
+	at := "-Wl,-rpath," + filepath.Dir(k.runtime)
+	for _, p := range []struct {
+		to   *string
+		name string
+		args []string
+	}{
+		{&k.linked, "linked", []string{k.runtime, at}},
+		{&k.opened, "opened", []string{"-DWITH_DLOPEN"}},
+		// libgraft.so comes last, where it stands before nothing: graft_enable finds what is loaded.
+		{&k.enabled, "enabled", []string{"-DWITH_GRAFT", "-I../../host/c", k.runtime, at, k.library, "-Wl,-rpath," + k.folder}},
+	} {
+		*p.to = filepath.Join(k.folder, p.name)
+		args := append([]string{"-std=c++17", "-O1", "-Wall", "-I" + header, "programs/native.cc", "-o", *p.to}, p.args...)
+		if err := command("g++", append(args, "-ldl", "-pthread")...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// headers is the folder of ONNX Runtime's C header.
+func headers() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// A run is a program's, with or without graft.
+type run struct {
+	args  []string
+	flags []string          // of graft run; nil with plain
+	set   map[string]string // environment
+	plain bool              // not under graft run
+}
+
+// cache is a folder for the cache of one test, for run.set.
+func cache(t *testing.T) map[string]string {
+	return map[string]string{"XDG_CACHE_HOME": t.TempDir()}
+}
+
+func (k *kit) start(t *testing.T, r run) (stdout, stderr string, err error) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer stop()
+	args := r.args
+	if !r.plain {
+		args = []string{k.graft, "run"}
+		if r.set["GRAFT_VERBOSE"] == "" {
+			args = append(args, "--verbose")
+		}
+		args = append(append(append(args, r.flags...), "--"), r.args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "GRAFT_GRAPH_DEADLINE=600", "GRAFT_LIBRARY="+k.library, ort.EnvPath+"="+k.runtime, "ORT_LIBRARY="+k.runtime, "ORT_DYLIB_PATH="+k.runtime)
+	for name, value := range r.set {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	err = cmd.Run()
+	return out.String(), talk.String(), err
+}
+
+// numbers are a program's output.
+func numbers(t *testing.T, text string) []float64 {
+	t.Helper()
+	var list []float64
+	for field := range strings.FieldsSeq(text) {
+		x, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// same fails where a program's output is not another's within 1e-5 absolute and 1e-4 relative.
+func same(t *testing.T, want, got string) {
+	t.Helper()
+	w, g := numbers(t, want), numbers(t, got)
+	if len(w) == 0 || len(w) != len(g) {
+		t.Fatalf("found %d numbers, needed %d", len(g), len(w))
+	}
+	for i := range w {
+		if d := math.Abs(w[i] - g[i]); !(d <= 1e-5+1e-4*math.Abs(w[i])) {
+			t.Fatalf("number %d is %v, needed %v", i, g[i], w[i])
+		}
+	}
+}
+
+// answers is what a model gives without graft.
+func (k *kit) answers(t *testing.T, model string) string {
+	t.Helper()
+	out, talk, err := k.start(t, run{args: []string{k.linked, model, "1"}, plain: true})
+	if err != nil {
+		t.Fatalf("%v: %s", err, talk)
+	}
+	return out
+}
+
+// patched fails where a run's output is not want, or not as many sessions as needed were patched.
+func (k *kit) patched(t *testing.T, want string, sessions int, r run) {
+	t.Helper()
+	out, talk, err := k.start(t, r)
+	if err != nil {
+		t.Fatalf("%v: %s", err, talk)
+	}
+	if n := strings.Count(talk, "blocks replaced"); n != sessions {
+		t.Errorf("found %d sessions patched, needed %d: %s", n, sessions, talk)
+	}
+	same(t, want, out)
+}
+
+// left fails where a run's output is not that of the model without graft, bit for bit, or what it says lacks a text. warnings is how many
+// sessions a line was printed for with a run that is not verbose: 0 or 1.
+func (k *kit) left(t *testing.T, want, says string, warnings int, r run) {
+	t.Helper()
+	for _, verbose := range []string{"1", "0"} {
+		set := map[string]string{"GRAFT_VERBOSE": verbose}
+		for name, value := range r.set {
+			set[name] = value
+		}
+		quiet := r
+		quiet.set = set
+		out, talk, err := k.start(t, quiet)
+		if err != nil {
+			t.Fatalf("%v: %s", err, talk)
+		}
+		if out != want {
+			t.Errorf("%s: answers are not those without graft", talk)
+		}
+		if verbose == "1" || warnings > 0 {
+			if !strings.Contains(talk, says) || strings.Contains(talk, "blocks replaced") {
+				t.Errorf("found %q, needed %q", talk, says)
+			}
+		}
+		if n := strings.Count("\n"+talk, "\ngraft: "); verbose == "0" && n != warnings {
+			t.Errorf("found %d lines, needed %d: %s", n, warnings, talk)
+		}
+	}
+}
+
+func TestNativePrograms(t *testing.T) {
+	k := tools(t)
+	want, deep := k.answers(t, encoder), k.answers(t, decoder)
+	for _, how := range [][]string{nil, {"bytes"}, {"prepacked"}, {"bytes", "prepacked"}, {"threads=4"}, {"threads=4", "bytes"}} {
+		for name, program := range map[string]string{"linked": k.linked, "opened": k.opened} {
+			t.Run(strings.Join(append([]string{name}, how...), " "), func(t *testing.T) {
+				set := cache(t)
+				for range 2 { // the second finds the graph in the cache
+					k.patched(t, want, 4, run{args: append([]string{program, encoder, "4"}, how...), set: set})
+				}
+				if len(how) < 2 {
+					k.patched(t, deep, 2, run{args: append(append([]string{program, decoder, "2"}, how...), "threads=1"), set: set})
+				}
+			})
+		}
+	}
+	t.Run("enabled", func(t *testing.T) {
+		set := cache(t)
+		set["GRAFT_BINARY"] = ""
+		set["GRAFT_VERBOSE"] = "1"
+		k.patched(t, want, 2, run{args: []string{k.enabled, encoder, "2", "enable"}, set: set, plain: true})
+		k.patched(t, want, 2, run{args: []string{k.enabled, encoder, "2", "options=--padding=keep"}, set: set, plain: true})
+		k.patched(t, want, 0, run{args: []string{k.enabled, encoder, "2"}, set: set, plain: true})
+	})
+	t.Run("relative path and flags", func(t *testing.T) {
+		set := cache(t)
+		out, talk, err := k.start(t, run{args: []string{k.linked, encoder, "1"}, flags: []string{"--plugins", "fused-gelu"}, set: set})
+		if err != nil || !strings.Contains(talk, " 3 blocks replaced") {
+			t.Fatalf("%v: %s", err, talk)
+		}
+		same(t, want, out)
+		// An entry of the session's goes over the flag.
+		_, talk, err = k.start(t, run{args: []string{k.linked, encoder, "1", "entry:graft.plugins=packed-linear"}, flags: []string{"--plugins", "fused-gelu"}, set: set})
+		if err != nil || strings.Contains(talk, " 3 blocks replaced") || !strings.Contains(talk, "blocks replaced") {
+			t.Fatalf("%v: %s", err, talk)
+		}
+	})
+}
+
+// TestRuntimes: the oldest and the newest runtime of the peers too, whose sessions have copies of what they are given.
+func TestRuntimes(t *testing.T) {
+	k := tools(t)
+	for _, peer := range []string{"old", "new"} {
+		found, err := filepath.Glob("../../build/peers/" + peer + "/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*")
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%v: found no runtime of peer %s; run make peers", err, peer)
+		}
+		set := cache(t)
+		set["ORT_LIBRARY"] = found[0]
+		want, talk, err := k.start(t, run{args: []string{k.opened, encoder, "1"}, set: set, plain: true})
+		if err != nil {
+			t.Fatalf("%v: %s", err, talk)
+		}
+		k.patched(t, want, 4, run{args: []string{k.opened, encoder, "4"}, set: set})
+		k.patched(t, want, 2, run{args: []string{k.opened, encoder, "2", "bytes"}, set: set})
+	}
+}
+
+// copyOf is a model that a test may spoil.
+func copyOf(t *testing.T, model string) string {
+	t.Helper()
+	data, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestSpoiledFiles: a file that is overwritten and cut short after its session was created changes no answer.
+func TestSpoiledFiles(t *testing.T) {
+	k := tools(t)
+	for _, model := range []string{encoder, decoder} {
+		want := k.answers(t, model)
+		k.patched(t, want, 1, run{args: []string{k.linked, copyOf(t, model), "1", "spoil"}, set: cache(t)})
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	k := tools(t)
+	want := k.answers(t, encoder)
+	t.Run("no signal of a child", func(t *testing.T) {
+		k.patched(t, want, 2, run{args: []string{k.linked, encoder, "2", "children"}, set: cache(t)})
+	})
+	t.Run("fork while sessions are made", func(t *testing.T) {
+		k.patched(t, want, 12, run{args: []string{k.linked, encoder, "8", "threads=2", "forks=4"}, set: cache(t)})
+	})
+	t.Run("two at once", func(t *testing.T) {
+		set := cache(t)
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() { k.patched(t, want, 4, run{args: []string{k.linked, encoder, "4"}, set: set}) })
+		}
+		group.Wait()
+	})
+	t.Run("children of a shell", func(t *testing.T) {
+		k.patched(t, want, 1, run{args: []string{"sh", "-c", `"$0" "$@"; exit 0`, k.linked, encoder, "1"}, set: cache(t)})
+	})
+	t.Run("exit code", func(t *testing.T) {
+		var exit *exec.ExitError
+		if _, talk, err := k.start(t, run{args: []string{"sh", "-c", "exit 7"}, set: cache(t)}); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+			t.Errorf("%v: %s", err, talk)
+		}
+	})
+	t.Run("graft itself", func(t *testing.T) {
+		out, talk, err := k.start(t, run{args: []string{k.graft, "ab", encoder, "--rounds", "1", "--warmup", "1"}, set: cache(t)})
+		if err != nil || strings.Contains(talk, "replaced") {
+			t.Errorf("%v: %s%s", err, out, talk)
+		}
+	})
+}
+
+// script writes a program for /bin/sh.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "graft")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestLeft: sessions that are as without graft.
+func TestLeft(t *testing.T) {
+	k := tools(t)
+	want := k.answers(t, encoder)
+	program := []string{k.linked, encoder, "3"}
+	// preloaded is a run without graft run, which would find these faults itself.
+	preloaded := func(set map[string]string) run {
+		set["LD_PRELOAD"] = k.library
+		return run{args: program, set: set, plain: true}
+	}
+	with := func(set map[string]string, name, value string) map[string]string {
+		set[name] = value
+		return set
+	}
+
+	t.Run("asked for", func(t *testing.T) {
+		k.left(t, want, "graft.disable is 1", 0, run{args: append(program, "entry:graft.disable=1"), set: cache(t)})
+		k.left(t, want, "", 0, run{args: program, set: with(cache(t), "GRAFT_DISABLE", "1")})
+		k.left(t, want, "other execution providers", 0, run{args: append(program, "policy"), set: cache(t)})
+		k.left(t, want, "nothing is replaced", 0, run{args: program, flags: []string{"--plugins", "ngram-block"}, set: cache(t)})
+	})
+	t.Run("no command", func(t *testing.T) {
+		k.left(t, want, "found no program that can be run, needed the command graft", 1, preloaded(with(cache(t), "GRAFT_BINARY", "/nowhere/graft")))
+		k.left(t, want, "found no program that can be run, needed the command graft", 1, preloaded(with(cache(t), "GRAFT_BINARY", t.TempDir())))
+	})
+	t.Run("killed command", func(t *testing.T) {
+		k.left(t, want, "was ended by signal 9", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "kill -9 $$"))))
+	})
+	t.Run("failing command", func(t *testing.T) {
+		k.left(t, want, "session created without graft: out of luck", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "echo graft: out of luck >&2; exit 3"))))
+		k.left(t, want, "found no entry", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "exit 0"))))
+		garbage := script(t, "")
+		if err := os.WriteFile(garbage, []byte("no program"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		k.left(t, want, "cannot start: Exec format error", 1, preloaded(with(cache(t), "GRAFT_BINARY", garbage)))
+	})
+	t.Run("hanging command", func(t *testing.T) {
+		trace := filepath.Join(t.TempDir(), "trace")
+		set := with(cache(t), "GRAFT_BINARY", script(t, "echo $$ >>"+trace+"; sleep 1000 & sleep 1000"))
+		begin := time.Now()
+		k.left(t, want, "took longer than 1 seconds (GRAFT_GRAPH_DEADLINE) and is not asked again", 1, preloaded(with(set, "GRAFT_GRAPH_DEADLINE", "0.4")))
+		if d := time.Since(begin); d > 30*time.Second {
+			t.Errorf("took %v", d)
+		}
+		text, err := os.ReadFile(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := strings.Fields(string(text))
+		if len(ids) != 2 { // one of each of the two processes, of three sessions each
+			t.Errorf("the command ran %d times", len(ids))
+		}
+		for _, id := range ids {
+			// Those that ended may wait for the system's first process to see that.
+			out, _ := exec.Command("ps", "-o", "stat=", "-g", id).Output()
+			for state := range strings.FieldsSeq(string(out)) {
+				if !strings.HasPrefix(state, "Z") {
+					t.Errorf("found what it started still running: %s", out)
+				}
+			}
+		}
+	})
+	t.Run("no cache", func(t *testing.T) {
+		k.left(t, want, "found no cache folder", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
+		k.left(t, want, "found no cache folder", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": "here"}})
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": file}})
+		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "/proc"}}) // where root cannot write either
+		k.left(t, want, "cannot write", 1, run{args: append(program, "bytes"), set: with(cache(t), "TMPDIR", "/proc")})
+	})
+	t.Run("full cache", func(t *testing.T) {
+		folder := t.TempDir()
+		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder).CombinedOutput(); err != nil {
+			t.Skipf("cannot mount: %s", out)
+		}
+		defer exec.Command("umount", folder).Run()
+		k.left(t, want, "no space left on device", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": folder}})
+	})
+	t.Run("changed model", func(t *testing.T) {
+		model := copyOf(t, encoder)
+		// The model is another file of the same content when the session is to be made.
+		set := with(cache(t), "GRAFT_BINARY", script(t, k.graft+` "$@" && touch "$2"`))
+		k.left(t, want, "a file changed while the command graft read it", 1, run{args: []string{k.linked, model, "1"}, set: with(set, "LD_PRELOAD", k.library), plain: true})
+	})
+	t.Run("bad model", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "bad.onnx")
+		if err := os.WriteFile(path, []byte("no model at all"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		plain, first, err := k.start(t, run{args: []string{k.linked, path, "1"}, plain: true})
+		out, second, err2 := k.start(t, run{args: []string{k.linked, path, "1"}, set: with(cache(t), "GRAFT_VERBOSE", "0")})
+		if err == nil || err2 == nil || first != second || plain != out {
+			t.Errorf("found %v %q, needed %v %q", err2, second, err, first)
+		}
+	})
+	t.Run("no runtime", func(t *testing.T) {
+		// dlopen of nothing is the program itself, with all that was preloaded into it.
+		_, talk, err := k.start(t, run{args: []string{"env", "-u", "ORT_LIBRARY", k.opened, encoder, "1"}, set: cache(t)})
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(talk, "undefined symbol: OrtGetApiBase") {
+			t.Errorf("%v: %s", err, talk)
+		}
+	})
+	t.Run("bad settings", func(t *testing.T) {
+		k.left(t, want, `GRAFT_OPTIONS: found "padding", needed options of graft graph`, 1, preloaded(with(cache(t), "GRAFT_OPTIONS", "padding")))
+		out, talk, err := k.start(t, preloaded(with(with(cache(t), "GRAFT_GRAPH_DEADLINE", "soon"), "GRAFT_BINARY", k.graft)))
+		if err != nil || !strings.Contains(talk, `GRAFT_GRAPH_DEADLINE: found "soon", needed seconds`) {
+			t.Errorf("%v: %s", err, talk)
+		}
+		same(t, want, out)
+	})
+}
+
+// TestSpoiledCache: entries that are not as the command wrote them are made anew, and a graph that is not gives a session without graft once.
+func TestSpoiledCache(t *testing.T) {
+	k := tools(t)
+	want := k.answers(t, encoder)
+	set := cache(t)
+	r := run{args: []string{k.linked, encoder, "1"}, set: set}
+	folder := filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs")
+	// spoil changes the entry's file and the graph's.
+	find := func() (entry, graph string) {
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, ".onnx") {
+				graph = f
+			} else {
+				entry = f
+			}
+		}
+		return entry, graph
+	}
+	k.patched(t, want, 1, r)
+	entry, graph := find()
+	text, err := os.ReadFile(entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{
+		"empty":               "",
+		"no entry":            "something else\n",
+		"an older version's":  "graft graph 0\n" + string(text[bytes.IndexByte(text, '\n')+1:]),
+		"cut short":           string(text[:len(text)-9]),
+		"without what to do":  "graft graph 1\nreplaced 3\n",
+		"a zero":              string(text[:30]) + "\x00" + string(text[30:]),
+		"a number that is no": strings.Replace(string(text), "\nfile ", "\nfile x", 1),
+	} {
+		if err := os.WriteFile(entry, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k.patched(t, want, 1, r)
+		if again, err := os.ReadFile(entry); err != nil || string(again) != string(text) {
+			t.Errorf("%s: the entry was not made again: %q", name, again)
+		}
+	}
+	if err := os.Chmod(entry, 0o666); err != nil { // anybody could have written it
+		t.Fatal(err)
+	}
+	k.patched(t, want, 1, r)
+	if info, err := os.Stat(entry); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	data, err := os.ReadFile(graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range [][]byte{nil, []byte("no graph"), data[:len(data)/2]} {
+		if err := os.WriteFile(graph, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, talk, err := k.start(t, r)
+		if err != nil || out != want || !strings.Contains(talk, "session created without graft") {
+			t.Errorf("%v: %s", err, talk)
+		}
+		k.patched(t, want, 1, r)
+	}
+	// What is read stays: the cache drops what was not for long.
+	old := time.Now().Add(-25 * 24 * time.Hour)
+	for _, path := range []string{entry, graph} {
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.patched(t, want, 1, r)
+	for _, path := range []string{entry, graph} {
+		if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) > time.Hour {
+			t.Errorf("%s: %v, %v", path, info.ModTime(), err)
+		}
+	}
+}
+
+// TestGoProgram: a Go program that calls graft.Enable patches its own sessions, and libgraft.so leaves them to it.
+func TestGoProgram(t *testing.T) {
+	k := tools(t)
+	program := filepath.Join(t.TempDir(), "program")
+	if err := command("go", "build", "-o", program, "./programs/gosessions"); err != nil {
+		t.Fatal(err)
+	}
+	want := k.answers(t, encoder)
+	set := cache(t)
+	k.patched(t, want, 2, run{args: []string{program, encoder, "2"}, set: set})
+	out, talk, err := k.start(t, run{args: []string{program, encoder, "2", "enable"}, set: set})
+	if err != nil || strings.Contains(talk, "blocks replaced") || strings.Contains(talk, "left as it is") || strings.Count(talk, "graft: model planned") != 2 {
+		t.Errorf("%v: %s", err, talk)
+	}
+	same(t, want, out)
+}
+
+// TestHeader: what libgraft.so knows of ONNX Runtime's table is what the header says.
+func TestHeader(t *testing.T) {
+	header, err := headers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../host/c", "programs/header.cc"); err != nil {
+		t.Error(err)
+	}
+	// For programs in C, too.
+	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "../../host/c/graft_enable.h"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSHA256(t *testing.T) {
+	data := make([]byte, 70000)
+	for i := range data {
+		data[i] = byte(i*7 + i/256)
+	}
+	var want strings.Builder
+	for n := 0; n <= len(data); n += 1 + n/60 {
+		sum := sha256.Sum256(data[:n])
+		fmt.Fprintln(&want, hex.EncodeToString(sum[:]))
+	}
+	for _, how := range []string{"-DBY_INSTRUCTIONS", "-DGRAFT_PORTABLE"} {
+		program := filepath.Join(t.TempDir(), "sha256")
+		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../host/c", "programs/sha256.cc", "../../host/c/sha256.cc", "-o", program); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(program).Output(); err != nil || string(out) != want.String() {
+			t.Errorf("%s: %v, other hashes", how, err)
+		}
+	}
+}
+
+// TestManySessions: a thousand sessions, patched and without graft.
+func TestManySessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	k := tools(t)
+	want := k.answers(t, encoder)
+	for _, how := range [][]string{nil, {"bytes"}, {"threads=4"}} {
+		k.patched(t, want, 1000, run{args: append([]string{k.linked, encoder, "1000"}, how...), set: cache(t)})
+	}
+	// A runtime newer than those that are known to copy weights.
+	newer := *k
+	newer.library = filepath.Join(t.TempDir(), "libgraft.so")
+	if err := newer.buildLibrary(newer.library, "-DGRAFT_COPYING_API=0"); err != nil {
+		t.Fatal(err)
+	}
+	newer.patched(t, want, 1000, run{args: []string{k.linked, encoder, "1000", "threads=2"}, set: cache(t)})
+	newer.patched(t, want, 1, run{args: []string{k.linked, copyOf(t, encoder), "1", "spoil"}, set: cache(t)})
+	k.left(t, want, "found no cache folder", 1, run{args: []string{k.linked, encoder, "1000"}, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
+}
+
+// TestBindings: a thousand sessions of each binding, from a path and from bytes, and as many without graft. make languages sets the folder
+// that the bindings are in.
+func TestBindings(t *testing.T) {
+	folder := os.Getenv("GRAFT_TEST_LANGUAGES")
+	if folder == "" {
+		t.Skip("make languages runs it")
+	}
+	const sessions = "1000"
+	k := tools(t)
+	model, err := filepath.Abs(encoder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := k.answers(t, model)
+	jars, err := filepath.Glob(filepath.Join(folder, "java", "*.jar"))
+	if err != nil || len(jars) != 1 {
+		t.Fatalf("%v: found %q, needed one archive of onnxruntime", err, jars)
+	}
+	classes := t.TempDir()
+	if err := command("javac", "-d", classes, "-cp", jars[0], "programs/Sessions.java"); err != nil {
+		t.Fatal(err)
+	}
+	// The name that linkers look for.
+	link := t.TempDir()
+	for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1"} {
+		if err := os.Symlink(k.runtime, filepath.Join(link, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rust := func(name string, env []string, args ...string) string {
+		target := filepath.Join(folder, name)
+		cmd := exec.Command("cargo", append([]string{"build", "--release", "--locked", "--quiet"}, args...)...)
+		cmd.Dir = filepath.Join("programs", "rust")
+		cmd.Env = append(os.Environ(), append(env, "CARGO_TARGET_DIR="+target)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return filepath.Join(target, "release", "sessions")
+	}
+	for name, program := range map[string][]string{
+		"java":        {"java", "-cp", classes + ":" + jars[0], "Sessions"},
+		"node":        {"node", "programs/sessions.js"},
+		"rust":        {rust("rust", nil, "--features", "load-dynamic")},
+		"rust linked": {rust("rust-linked", []string{"ORT_LIB_LOCATION=" + link, "ORT_PREFER_DYNAMIC_LINK=1"})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := func(set map[string]string) map[string]string {
+				set["NODE_PATH"], set["LD_LIBRARY_PATH"] = filepath.Join(folder, "node", "node_modules"), link
+				return set
+			}
+			set := with(cache(t))
+			k.patched(t, want, 1000, run{args: append(program, model, sessions), set: set})
+			k.patched(t, want, 1000, run{args: append(program, model, sessions, "bytes"), set: set})
+			for what, set := range map[string]map[string]string{
+				"no command":      {"GRAFT_BINARY": "/nowhere/graft", "LD_PRELOAD": k.library},
+				"killed command":  {"GRAFT_BINARY": script(t, "kill -9 $$"), "LD_PRELOAD": k.library},
+				"hanging command": {"GRAFT_BINARY": script(t, "sleep 1000"), "GRAFT_GRAPH_DEADLINE": "0.5", "LD_PRELOAD": k.library},
+				"no cache":        {"XDG_CACHE_HOME": "/proc", "GRAFT_BINARY": k.graft, "LD_PRELOAD": k.library},
+			} {
+				if set["XDG_CACHE_HOME"] == "" {
+					set["XDG_CACHE_HOME"] = t.TempDir()
+				}
+				out, talk, err := k.start(t, run{args: append(program, model, "100"), set: with(set), plain: true})
+				if err != nil || strings.Count(talk, "session created without graft") != 1 || strings.Contains(talk, "blocks replaced") {
+					t.Errorf("%s: %v: %s", what, err, talk)
+				}
+				same(t, want, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,303 @@
+// Sessions as a program in C or C++ makes them: the table of functions is taken before main, as
+// ONNX Runtime's own C++ header does. Prints the last session's first output, a number a line.
+// Every session must give the same bits, or the exit code is 1.
+//
+//   native MODEL SESSIONS [OPTION]...
+#include <dlfcn.h>
+#include <onnxruntime_c_api.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#ifdef WITH_GRAFT
+#include "graft_enable.h"
+#endif
+
+namespace {
+
+[[noreturn]] void Fail(const std::string& text) {
+  std::fprintf(stderr, "native: %s\n", text.c_str());
+  std::exit(1);
+}
+
+const OrtApiBase* Base() {
+#ifdef WITH_DLOPEN
+  const char* path = std::getenv("ORT_LIBRARY");
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) Fail(dlerror());
+  if (dlsym(handle, "no_such_function") != nullptr || dlerror() == nullptr)
+    Fail("dlsym finds what is not there");
+  auto* function = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
+  if (function == nullptr) Fail(dlerror());
+  // Nor does it lose what is there.
+  if (dlsym(RTLD_DEFAULT, "malloc") == nullptr) Fail("dlsym finds no malloc");
+  return function();
+#else
+  return OrtGetApiBase();
+#endif
+}
+
+const OrtApi* const api = Base()->GetApi(22);
+
+void Check(OrtStatus* status) {
+  if (status != nullptr) Fail(api->GetErrorMessage(status));
+}
+
+struct Arguments {
+  std::string model;
+  int sessions = 1, threads = 1, forks = 0;
+  bool bytes = false, prepacked = false, policy = false, spoil = false, quiet_children = false;
+  std::vector<std::string> entries;
+};
+
+volatile sig_atomic_t children = 0;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream f(path, std::ios::binary);
+  if (!f) Fail("cannot read " + path);
+  return std::string(std::istreambuf_iterator<char>(f), {});
+}
+
+OrtSessionOptions* Options(const Arguments& a) {
+  OrtSessionOptions* options;
+  Check(api->CreateSessionOptions(&options));
+  Check(api->SetIntraOpNumThreads(options, 1));
+  for (const std::string& e : a.entries) {
+    const size_t equals = e.find('=');
+    Check(api->AddSessionConfigEntry(options, e.substr(0, equals).c_str(),
+                                     e.substr(equals + 1).c_str()));
+  }
+  if (a.policy)
+    Check(api->SessionOptionsSetEpSelectionPolicy(options,
+                                                  OrtExecutionProviderDevicePolicy_PREFER_CPU));
+  return options;
+}
+
+// An input of a session: two rows of eight tokens, of which the last three are hidden, and nothing
+// in the past.
+struct Input {
+  char* name = nullptr;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> integers;
+  std::vector<float> floats;
+  bool yes = false;
+  OrtValue* value = nullptr;
+
+  void Make(OrtSession* session, size_t i, OrtAllocator* allocator, const OrtMemoryInfo* memory) {
+    constexpr int64_t kRows = 2, kTokens = 8;
+    Check(api->SessionGetInputName(session, i, allocator, &name));
+    const std::string called = name;
+    OrtTypeInfo* type;
+    const OrtTensorTypeAndShapeInfo* tensor;
+    ONNXTensorElementDataType element;
+    size_t rank = 0;
+    Check(api->SessionGetInputTypeInfo(session, i, &type));
+    Check(api->CastTypeInfoToTensorInfo(type, &tensor));
+    Check(api->GetTensorElementType(tensor, &element));
+    Check(api->GetDimensionsCount(tensor, &rank));
+    shape.resize(rank);
+    Check(api->GetDimensions(tensor, shape.data(), rank));
+    api->ReleaseTypeInfo(type);
+    int64_t size = 1;
+    for (size_t axis = 0; axis < rank; ++axis) {
+      if (shape[axis] < 0)
+        shape[axis] = axis == 0 ? kRows : called.rfind("past", 0) == 0 ? 0 : kTokens;
+      size *= shape[axis];
+    }
+    void* data = &yes;
+    size_t bytes = sizeof yes;
+    if (element == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64) {
+      integers.resize(static_cast<size_t>(size) + 1);  // data of an empty one is no null pointer
+      for (int64_t k = 0; k < size; ++k) {
+        const bool hidden = k >= size - 3;
+        integers[k] = called.find("mask") != called.npos   ? !hidden
+                      : called.find("type") != called.npos ? 0
+                      : hidden                             ? 1
+                                                           : 4 + k * 7 % 23;
+      }
+      data = integers.data();
+      bytes = static_cast<size_t>(size) * sizeof(int64_t);
+    } else if (element == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) {
+      floats.resize(static_cast<size_t>(size) + 1);
+      for (int64_t k = 0; k < size; ++k) floats[k] = static_cast<float>(k * 37 % 101 - 50) / 50;
+      data = floats.data();
+      bytes = static_cast<size_t>(size) * sizeof(float);
+    } else if (element != ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL) {
+      Fail("input " + called + " has a type that this program does not make");
+    }
+    Check(api->CreateTensorWithDataAsOrtValue(memory, data, bytes, shape.data(), rank, element,
+                                              &value));
+  }
+};
+
+// The floats of a session's first output.
+std::vector<float> Run(OrtSession* session) {
+  OrtAllocator* allocator;
+  OrtMemoryInfo* memory;
+  Check(api->GetAllocatorWithDefaultOptions(&allocator));
+  Check(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &memory));
+  size_t count = 0;
+  Check(api->SessionGetInputCount(session, &count));
+  std::vector<Input> inputs(count);
+  std::vector<const char*> names;
+  std::vector<const OrtValue*> values;
+  for (size_t i = 0; i < count; ++i) {
+    inputs[i].Make(session, i, allocator, memory);
+    names.push_back(inputs[i].name);
+    values.push_back(inputs[i].value);
+  }
+  char* output;
+  Check(api->SessionGetOutputName(session, 0, allocator, &output));
+  OrtValue* out = nullptr;
+  Check(api->Run(session, nullptr, names.data(), values.data(), count, &output, 1, &out));
+  OrtTensorTypeAndShapeInfo* info;
+  Check(api->GetTensorTypeAndShape(out, &info));
+  size_t n = 0;
+  Check(api->GetTensorShapeElementCount(info, &n));
+  float* p;
+  Check(api->GetTensorMutableData(out, reinterpret_cast<void**>(&p)));
+  std::vector<float> result(p, p + n);
+  api->ReleaseTensorTypeAndShapeInfo(info);
+  api->ReleaseValue(out);
+  for (Input& i : inputs) {
+    api->ReleaseValue(i.value);
+    Check(api->AllocatorFree(allocator, i.name));
+  }
+  Check(api->AllocatorFree(allocator, output));
+  api->ReleaseMemoryInfo(memory);
+  return result;
+}
+
+std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::string& bytes,
+                            int count) {
+  std::vector<float> first;
+  OrtPrepackedWeightsContainer* container = nullptr;
+  if (a.prepacked) Check(api->CreatePrepackedWeightsContainer(&container));
+  for (int i = 0; i < count; ++i) {
+    OrtSessionOptions* options = Options(a);
+    OrtSession* session = nullptr;
+    OrtStatus* status;
+    if (a.bytes && a.prepacked) {
+      status = api->CreateSessionFromArrayWithPrepackedWeightsContainer(
+          env, bytes.data(), bytes.size(), options, container, &session);
+    } else if (a.bytes) {
+      status = api->CreateSessionFromArray(env, bytes.data(), bytes.size(), options, &session);
+    } else if (a.prepacked) {
+      status = api->CreateSessionWithPrepackedWeightsContainer(env, a.model.c_str(), options,
+                                                               container, &session);
+    } else {
+      status = api->CreateSession(env, a.model.c_str(), options, &session);
+    }
+    Check(status);
+    api->ReleaseSessionOptions(options);
+    if (a.spoil) {
+      std::string zeros(ReadFile(a.model).size(), '\0');
+      std::fstream f(a.model, std::ios::in | std::ios::out | std::ios::binary);
+      if (!f.write(zeros.data(), static_cast<std::streamsize>(zeros.size())))
+        Fail("cannot spoil the model");
+      f.close();
+      if (truncate(a.model.c_str(), 0) != 0) Fail("cannot cut the model short");
+    }
+    std::vector<float> result = Run(session);
+    api->ReleaseSession(session);
+    if (first.empty()) first = result;
+    if (first != result) Fail("session " + std::to_string(i) + " gives other answers");
+  }
+  if (container != nullptr) api->ReleasePrepackedWeightsContainer(container);
+  return first;
+}
+
+Arguments Parse(int argc, char** argv) {
+  if (argc < 3) Fail("found too few arguments, needed MODEL SESSIONS");
+  Arguments a;
+  a.model = argv[1];
+  a.sessions = std::atoi(argv[2]);
+  for (int i = 3; i < argc; ++i) {
+    const std::string o = argv[i];
+    if (o == "bytes")
+      a.bytes = true;
+    else if (o == "prepacked")
+      a.prepacked = true;
+    else if (o == "policy")
+      a.policy = true;
+    else if (o == "spoil")
+      a.spoil = true;
+    else if (o == "children")
+      a.quiet_children = true;
+    else if (o.rfind("threads=", 0) == 0)
+      a.threads = std::atoi(o.c_str() + 8);
+    else if (o.rfind("forks=", 0) == 0)
+      a.forks = std::atoi(o.c_str() + 6);
+    else if (o.rfind("entry:", 0) == 0)
+      a.entries.push_back(o.substr(6));
+    else if (o != "enable" && o.rfind("options=", 0) != 0)
+      Fail("unknown option " + o);
+#ifdef WITH_GRAFT
+    if (o == "enable" && graft_enable(nullptr) != 1) Fail("graft_enable finds no runtime");
+    if (o.rfind("options=", 0) == 0 && graft_enable(o.c_str() + 8) != 1)
+      Fail("graft_enable refuses options");
+#endif
+  }
+  return a;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments a = Parse(argc, argv);
+  const std::string bytes = a.bytes ? ReadFile(a.model) : "";
+  if (a.quiet_children) {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { children = children + 1; };
+    sigaction(SIGCHLD, &action, nullptr);
+  }
+  OrtEnv* env;
+  Check(api->CreateEnv(ORT_LOGGING_LEVEL_WARNING, "native", &env));
+  std::vector<std::vector<float>> results(static_cast<size_t>(a.threads));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < a.threads; ++t) {
+    threads.emplace_back([&, t] {
+      results[static_cast<size_t>(t)] = Sessions(a, env, bytes, a.sessions / a.threads);
+    });
+  }
+  for (int f = 0; f < a.forks; ++f) {
+    const pid_t child = fork();
+    if (child == 0) {
+      // Without threads of its own; those of the parent are not there.
+      OrtEnv* mine;
+      Check(api->CreateEnv(ORT_LOGGING_LEVEL_WARNING, "child", &mine));
+      _exit(Sessions(a, mine, bytes, 1).empty() ? 1 : 0);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status != 0) Fail("a child failed");
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::vector<float>& r : results) {
+    if (r != results[0]) Fail("threads give different answers");
+  }
+  if (a.quiet_children &&
+      (children != 0 || waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD)) {
+    Fail("found a child, or a signal of one, needed none");
+  }
+  for (const float x : results[0]) std::printf("%.9g\n", static_cast<double>(x));
+#ifdef WITH_GRAFT
+  uint64_t patched = 0, left = 0;
+  graft_sessions(&patched, &left);
+  std::fprintf(stderr, "native: %llu patched, %llu left\n",
+               static_cast<unsigned long long>(patched), static_cast<unsigned long long>(left));
+#endif
+  api->ReleaseEnv(env);
+  return 0;
+}
