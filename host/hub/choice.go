@@ -255,7 +255,7 @@ func (l *listing) choose(r Reference, page, variant string) (*model, error) {
 				Needed: "one", Fix: "name its folder too"}
 		}
 	}
-	return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no variant " + diagnostic.Quote(diagnostic.Clip(variant)), Needed: "one of " + some(labels)}
+	return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no variant " + quoted(variant), Needed: "one of " + some(labels)}
 }
 
 // bytes is what the graphs of a model take, with their data.
@@ -286,7 +286,7 @@ func (l *listing) nothing(r Reference, page string) error {
 		e.Fix = "bring the files that you want: --file PATTERN"
 		return e
 	case weights != "":
-		e.Found = "found no .onnx file, only weights of another form (" + diagnostic.Clip(weights) + ")"
+		e.Found = "found no .onnx file, only weights of another form (" + clipped(weights) + ")"
 	default:
 		e.Found = fmt.Sprintf("found no .onnx file among %d files", len(l.files))
 	}
@@ -363,7 +363,7 @@ func (l *listing) matching(page string, patterns []string) ([]string, error) {
 			}
 		}
 		if !found {
-			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: fmt.Sprintf("found no file %s among %d", diagnostic.Quote(diagnostic.Clip(pattern)), len(l.files)), Needed: "at least one"}
+			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: fmt.Sprintf("found no file %s among %d", quoted(pattern), len(l.files)), Needed: "at least one"}
 		}
 	}
 	slices.Sort(list)
@@ -428,7 +428,7 @@ func some(list []string) string {
 			shown = append(shown, fmt.Sprintf("and %d more", len(list)-most))
 			break
 		}
-		shown = append(shown, diagnostic.Clip(text))
+		shown = append(shown, clipped(text))
 	}
 	return strings.Join(shown, ", ")
 }

@@ -149,10 +149,10 @@ func (c *Client) get(ctx context.Context, r Reference, u *url.URL, header http.H
 			answer.Body.Close()
 			next, err := answer.Location()
 			if err != nil || next.Scheme != "https" && next.Scheme != "http" || next.Host == "" {
-				return nil, content(shown, "the server leads to "+diagnostic.Quote(diagnostic.Clip(answer.Header.Get("Location"))), "an address")
+				return nil, content(shown, "the server leads to "+quoted(answer.Header.Get("Location")), "an address")
 			}
 			if u.Scheme == "https" && next.Scheme == "http" {
-				return nil, content(shown, "the server leads from https to http, to "+diagnostic.Clip(next.Host), "https")
+				return nil, content(shown, "the server leads from https to http, to "+clipped(next.Host), "https")
 			}
 			next.User = nil
 			u = next
@@ -191,7 +191,7 @@ func (c *Client) refused(r Reference, u *url.URL, shown string, answer *http.Res
 	status := answer.StatusCode
 	said := fmt.Sprintf("the server answers %d %s", status, http.StatusText(status))
 	if message := answer.Header.Get("X-Error-Message"); message != "" && c.home(u) {
-		said += ": " + strings.TrimRight(diagnostic.Clip(message), ".")
+		said += ": " + strings.TrimRight(clipped(message), ".")
 	}
 	page := c.s.Endpoint.JoinPath(r.Repository).String()
 	switch code := answer.Header.Get("X-Error-Code"); {
@@ -207,7 +207,7 @@ func (c *Client) refused(r Reference, u *url.URL, shown string, answer *http.Res
 		return remote(page, "the repository is gated ("+strconv.Itoa(status)+")", "a token of an account that its owners let in",
 			"ask for access on that page, and set HF_TOKEN to a token of yours", nil)
 	case code == "RevisionNotFound":
-		return &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no revision " + diagnostic.Quote(diagnostic.Clip(r.Revision)), Needed: "a branch, a tag or a commit of it"}
+		return &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no revision " + quoted(r.Revision), Needed: "a branch, a tag or a commit of it"}
 	case code == "EntryNotFound":
 		return content(shown, "the server lists the file and does not have it", "a file")
 	case status == http.StatusUnauthorized && c.s.Token != "" && code != "RepoNotFound":

@@ -51,3 +51,9 @@ func content(path, found, needed string) error {
 func local(path string, err error, fix string) error {
 	return &diagnostic.Error{Kind: ErrLocal, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Fix: fix, Cause: err}
 }
+
+// clipped is what a server says, without what could disturb a terminal or forge a line, and not without end.
+func clipped(text string) string { return diagnostic.Printable(diagnostic.Clip(text)) }
+
+// quoted is the same between quotes, where it is no plain word.
+func quoted(text string) string { return diagnostic.Quote(clipped(text)) }

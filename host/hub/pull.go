@@ -320,7 +320,7 @@ func (j *job) referred() (more bool, err error) {
 		for _, location := range locations {
 			p := path.Join(j.model.folder, location)
 			if _, ok := j.list.files[p]; !ok {
-				return false, &diagnostic.Error{Kind: ErrChoice, Path: j.page, Found: "the graph " + graph + " has weights in " + diagnostic.Quote(diagnostic.Clip(location)) + ", which " + j.lacks(),
+				return false, &diagnostic.Error{Kind: ErrChoice, Path: j.page, Found: "the graph " + graph + " has weights in " + quoted(location) + ", which " + j.lacks(),
 					Needed: "all files of the model"}
 			}
 			want(p, j.model.asGraph(p))

@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
-
-	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // Reference names a repository at a revision.
@@ -33,7 +31,7 @@ func Parse(text string) (Reference, error) {
 		revision = defaultRevision
 	}
 	bad := func(what, needed string) (Reference, error) {
-		return Reference{}, misused("", what+" "+diagnostic.Quote(diagnostic.Clip(text)), needed, "")
+		return Reference{}, misused("", what+" "+quoted(text), needed, "")
 	}
 	if !repositoryPattern.MatchString(name) || len(name) > 96 || strings.Contains(name, "--") || strings.Contains(name, "..") ||
 		strings.HasSuffix(name, ".") || strings.HasSuffix(name, "-") || strings.HasSuffix(name, ".git") {

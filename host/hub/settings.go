@@ -104,9 +104,9 @@ func endpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(text, "/"))
 	switch {
 	case err != nil:
-		return bad("found " + diagnostic.Quote(diagnostic.Clip(text)))
+		return bad("found " + quoted(text))
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return bad("found " + diagnostic.Quote(diagnostic.Clip(text)))
+		return bad("found " + quoted(text))
 	case u.User != nil:
 		return bad("found a user name in an address")
 	case u.RawQuery != "" || u.Fragment != "":

@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -176,13 +175,13 @@ func (t *transfer) request(ctx context.Context) error {
 		}
 	case answer.StatusCode == http.StatusOK:
 	case t.at == 0 || m == nil || m[1] != strconv.FormatInt(t.at, 10) || m[3] != size && m[3] != "*":
-		return content(t.shown(), "found the part "+diagnostic.Quote(diagnostic.Clip(answer.Header.Get("Content-Range"))), fmt.Sprintf("bytes %d to the end of %s", t.at, size))
+		return content(t.shown(), "found the part "+quoted(answer.Header.Get("Content-Range")), fmt.Sprintf("bytes %d to the end of %s", t.at, size))
 	}
 	if answer.ContentLength >= 0 && answer.ContentLength > t.file.Size-t.at {
 		return content(t.shown(), fmt.Sprintf("found %d bytes", t.at+answer.ContentLength), size+", as the list says")
 	}
 	if coding := answer.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return content(t.shown(), "found it encoded as "+diagnostic.Clip(coding), "its bytes")
+		return content(t.shown(), "found it encoded as "+clipped(coding), "its bytes")
 	}
 	return t.write(ctx, answer.Body)
 }
@@ -197,11 +196,11 @@ func (t *transfer) see(answer *http.Response) error {
 	commit, size := answer.Header.Get("X-Repo-Commit"), answer.Header.Get("X-Linked-Size")
 	switch {
 	case commit != "" && commit != t.commit:
-		return content(t.shown(), "found the commit "+diagnostic.Clip(commit), t.commit)
+		return content(t.shown(), "found the commit "+clipped(commit), t.commit)
 	case hashPattern.MatchString(tag) && len(tag) == len(t.file.Hash) && tag != t.file.Hash:
 		return content(t.shown(), "found a file of hash "+tag, t.file.Hash+", as the list says")
 	case size != "" && size != strconv.FormatInt(t.file.Size, 10):
-		return content(t.shown(), "found a file of "+diagnostic.Clip(size)+" bytes", fmt.Sprintf("%d, as the list says", t.file.Size))
+		return content(t.shown(), "found a file of "+clipped(size)+" bytes", fmt.Sprintf("%d, as the list says", t.file.Size))
 	}
 	return nil
 }

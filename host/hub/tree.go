@@ -7,8 +7,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-
-	"github.com/opgraft/graft/host/diagnostic"
 )
 
 // File is one of a repository.
@@ -35,7 +33,7 @@ func (c *Client) commit(ctx context.Context, r Reference) (string, error) {
 		return "", err
 	}
 	if !commitPattern.MatchString(info.SHA) {
-		return "", content(u.Redacted(), "found the commit "+diagnostic.Quote(diagnostic.Clip(info.SHA)), "40 hexadecimal digits")
+		return "", content(u.Redacted(), "found the commit "+quoted(info.SHA), "40 hexadecimal digits")
 	}
 	return info.SHA, nil
 }
@@ -81,7 +79,7 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 				return nil, err
 			}
 			if seen[f.Path] {
-				return nil, content(at, "found the file "+diagnostic.Quote(diagnostic.Clip(f.Path))+" twice", "each once")
+				return nil, content(at, "found the file "+quoted(f.Path)+" twice", "each once")
 			}
 			seen[f.Path] = true
 			if files = append(files, f); len(files) > mostFiles {
@@ -95,7 +93,7 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 	for _, f := range files { // a file in which others would lie
 		for folder := path.Dir(f.Path); folder != "."; folder = path.Dir(folder) {
 			if seen[folder] {
-				return nil, content(at, "found "+diagnostic.Quote(diagnostic.Clip(folder))+" as a file and as a folder", "one of them")
+				return nil, content(at, "found "+quoted(folder)+" as a file and as a folder", "one of them")
 			}
 		}
 	}
@@ -104,12 +102,12 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 
 // check refuses what no file of a repository has.
 func (f File) check(at string) error {
-	name := diagnostic.Quote(diagnostic.Clip(f.Path))
+	name := quoted(f.Path)
 	switch why := checkPath(f.Path); {
 	case why != "":
 		return content(at, "found the file "+name+", "+why, "a path in it")
 	case !hashPattern.MatchString(f.Hash):
-		return content(at, "found the hash "+diagnostic.Quote(diagnostic.Clip(f.Hash))+" of "+name, "40 or 64 hexadecimal digits")
+		return content(at, "found the hash "+quoted(f.Hash)+" of "+name, "40 or 64 hexadecimal digits")
 	case f.Size < 0 || f.Size > mostFile:
 		return content(at, fmt.Sprintf("found that %s has %d bytes", name, f.Size), fmt.Sprintf("0 to %d", int64(mostFile)))
 	}
@@ -124,7 +122,7 @@ func (c *Client) next(u *url.URL, link, at string) (*url.URL, error) {
 	}
 	next, err := u.Parse(m[1])
 	if err != nil || !c.home(next) {
-		return nil, content(at, "found the next page at "+diagnostic.Quote(diagnostic.Clip(m[1])), "one of "+c.s.Endpoint.Host)
+		return nil, content(at, "found the next page at "+quoted(m[1]), "one of "+c.s.Endpoint.Host)
 	}
 	return next, nil
 }
