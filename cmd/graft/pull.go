@@ -26,7 +26,7 @@ again; an interrupted pull goes on where it was. Every file's hash is checked.
 HF_ENDPOINT, HF_TOKEN or the file that hf auth login writes, HF_HOME, HF_HUB_CACHE and
 HF_HUB_OFFLINE mean what they mean to that library.`,
 		Example: `  graft pull onnx-community/Qwen2.5-0.5B-Instruct
-  graft generate "$(graft pull onnx-community/Qwen2.5-0.5B-Instruct --variant q4)" --input prompts.txt
+  graft generate "$(graft pull ORG/NAME --variant q4)" --input prompts.txt
   graft pull sentence-transformers/all-MiniLM-L6-v2@main --to models/minilm
   graft pull ORG/NAME --dry-run`,
 		Args: exactly(1, "one repository, ORG/NAME or ORG/NAME@REVISION"),

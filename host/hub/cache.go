@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/storage"
 )
@@ -77,7 +79,7 @@ func (c *cache) commit(revision string) (string, error) {
 }
 
 // refer records the commit of a revision.
-func (c *cache) refer(revision, commit string) error {
+func (c *cache) refer(ctx context.Context, revision, commit string) error {
 	if revision == commit {
 		return nil
 	}
@@ -85,57 +87,90 @@ func (c *cache) refer(revision, commit string) error {
 	if data, err := storage.ReadRegular(path, 1<<10); err == nil && string(data) == commit {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return local(path, err, c.fixed)
-	}
-	beside := storage.Beside(filepath.Join(c.locks(), "ref"))
-	err := os.MkdirAll(c.locks(), 0o755)
-	if err == nil {
-		err = os.WriteFile(beside, []byte(commit), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(beside, path)
-	}
+	err := c.replace(ctx, path, func(beside string) error {
+		f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(commit)
+		if err == nil {
+			err = storage.Sync(f)
+		}
+		return errors.Join(err, f.Close())
+	})
 	if err != nil {
-		os.Remove(beside)
-		return local(path, err, c.fixed)
+		return c.cannot(ctx, path, err)
 	}
 	return nil
+}
+
+// replace puts what is made under another name in a path's place, in one step. The name is not in the repository's folder, which
+// others read, and always the same: the next run overwrites what a killed one left.
+func (c *cache) replace(ctx context.Context, path string, create func(beside string) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	held, err := lock(ctx, filepath.Join(c.locks(), "names.lock"), nil)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	beside := filepath.Join(c.locks(), "name"+unfinished)
+	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := create(beside); err != nil {
+		os.Remove(beside)
+		return err
+	}
+	if err := os.Rename(beside, path); err != nil {
+		os.Remove(beside)
+		return err
+	}
+	return storage.SyncFolder(filepath.Dir(path))
+}
+
+// cannot is an error of the cache.
+func (c *cache) cannot(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return local(path, err, c.fixed)
 }
 
 // link puts a blob into a snapshot.
-func (c *cache) link(commit, path, hash string) error {
+func (c *cache) link(ctx context.Context, commit, path, hash string) error {
 	up := strings.Repeat("../", strings.Count(path, "/")+2)
 	at := c.pointer(commit, path)
-	err := symlink(c.locks(), up+"blobs/"+hash, at)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // a file system without links
+	err := c.symlink(ctx, up+"blobs/"+hash, at)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) { // a file system without links
 		err = copyFile(c.blob(hash), at)
 	}
 	if err != nil {
-		return local(at, err, c.fixed)
+		return c.cannot(ctx, at, err)
 	}
 	return nil
 }
 
-// symlink makes a link, or puts it in the place of another file, in one step. temporary is a folder on the same file system.
-func symlink(temporary, target, at string) error {
+// symlink makes a link, or puts it in the place of another file.
+func (c *cache) symlink(ctx context.Context, target, at string) error {
 	if old, err := os.Readlink(at); err == nil && old == target {
 		return nil
 	}
-	for _, folder := range []string{filepath.Dir(at), temporary} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return err
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	err := os.Symlink(target, at)
+	if errors.Is(err, fs.ErrExist) {
+		if old, err := os.Readlink(at); err == nil && old == target { // by another process
+			return nil
 		}
+		return c.replace(ctx, at, func(beside string) error { return os.Symlink(target, beside) })
 	}
-	beside := storage.Beside(filepath.Join(temporary, "link"))
-	if err := os.Symlink(target, beside); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(beside, at); err != nil {
-		os.Remove(beside)
-		return err
-	}
-	return nil
+	return storage.SyncFolder(filepath.Dir(at))
 }
 
 func copyFile(from, to string) error {
@@ -180,12 +215,12 @@ func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 
 // view makes a folder of links to a snapshot, by the names under which programs look for files. links are the names in it, with
 // the paths in the snapshot.
-func (c *cache) view(commit, name string, links map[string]string) (string, error) {
+func (c *cache) view(ctx context.Context, commit, name string, links map[string]string) (string, error) {
 	folder := c.at("graft", commit, name)
 	for as, path := range links {
 		up := strings.Repeat("../", strings.Count(as, "/")+3)
-		if err := symlink(c.locks(), up+"snapshots/"+commit+"/"+path, filepath.Join(folder, filepath.FromSlash(as))); err != nil {
-			return "", local(folder, err, c.fixed)
+		if err := c.symlink(ctx, up+"snapshots/"+commit+"/"+path, filepath.Join(folder, filepath.FromSlash(as))); err != nil {
+			return "", c.cannot(ctx, folder, err)
 		}
 	}
 	// Links of an earlier choice would be found first.

@@ -129,7 +129,21 @@ func (f *folder) put(ctx context.Context, file File, as string) error {
 		f.moved(file.Size)
 	}
 	text := fmt.Sprintf("%s\n%s\n%f\n", f.commit, file.Hash, float64(time.Now().UnixNano())/1e9)
-	if err := f.root.WriteFile(f.record(as), []byte(text), 0o644); err != nil {
+	return f.write(f.record(as), text)
+}
+
+// write makes a small file of the folder's own. Half of one says nothing, and is written again.
+func (f *folder) write(name, text string) error {
+	at := filepath.Join(f.path, filepath.FromSlash(name))
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return local(at, err, "")
+	}
+	_, err = file.WriteString(text)
+	if err == nil {
+		err = storage.Sync(file)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
 		return local(at, err, "")
 	}
 	return nil
@@ -141,10 +155,7 @@ func (f *folder) ignore() error {
 	if _, err := f.root.Stat(name); err == nil {
 		return nil
 	}
-	if err := f.root.WriteFile(name, []byte("*\n"), 0o644); err != nil {
-		return local(filepath.Join(f.path, name), err, "")
-	}
-	return nil
+	return f.write(name, "*\n")
 }
 
 // there says whether a file with the right content stands in a file's place. One that others wrote is refused.
@@ -204,7 +215,11 @@ func (f *folder) fill(ctx context.Context, file File, as string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.root.Rename(name, as); err != nil {
+	err = f.root.Rename(name, as)
+	if to := filepath.Join(f.path, filepath.FromSlash(as)); err == nil {
+		err = storage.SyncFolder(filepath.Dir(to))
+	}
+	if err != nil {
 		return local(filepath.Join(f.path, as), err, "")
 	}
 	return nil
@@ -243,4 +258,4 @@ func (f *folder) open(_ File, as string) string { return filepath.Join(f.path, f
 
 func (f *folder) disk() string { return f.path }
 
-func (f *folder) finish() (string, error) { return f.path, nil }
+func (f *folder) finish(context.Context) (string, error) { return f.path, nil }

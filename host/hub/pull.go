@@ -82,7 +82,7 @@ type destination interface {
 	// open is where a file that is in place is read.
 	open(f File, as string) string
 	// finish gives the folder of the model, once all files are in place.
-	finish() (string, error)
+	finish(ctx context.Context) (string, error)
 	// disk is a folder on the disk that takes the files.
 	disk() string
 }
@@ -126,7 +126,7 @@ func (c *Client) Pull(ctx context.Context, q Request) (*Pulled, error) {
 			break
 		}
 	}
-	folder, err := j.to.finish()
+	folder, err := j.to.finish(ctx)
 	j.out.Folder = folder
 	return j.out, err
 }
@@ -379,16 +379,16 @@ func (c *cached) put(ctx context.Context, f File, as string) error {
 	if _, err := c.bring(ctx, c.cache, c.Reference, c.commit, f, c.moved); err != nil {
 		return err
 	}
-	return c.cache.link(c.commit, f.Path, f.Hash)
+	return c.cache.link(ctx, c.commit, f.Path, f.Hash)
 }
 
 func (c *cached) open(f File, as string) string { return c.cache.pointer(c.commit, f.Path) }
 
 func (c *cached) disk() string { return c.cache.root }
 
-func (c *cached) finish() (string, error) {
+func (c *cached) finish(ctx context.Context) (string, error) {
 	if !c.s.Offline {
-		if err := c.cache.refer(c.Revision, c.commit); err != nil {
+		if err := c.cache.refer(ctx, c.Revision, c.commit); err != nil {
 			return "", err
 		}
 	}
@@ -405,5 +405,5 @@ func (c *cached) finish() (string, error) {
 	if len(links) != len(c.names) {
 		return "", fmt.Errorf("%s: two files of the variant %s would have one name", c.page, c.model.label())
 	}
-	return c.cache.view(c.commit, strings.ReplaceAll(c.model.label(), "/", "--"), links)
+	return c.cache.view(ctx, c.commit, strings.ReplaceAll(c.model.label(), "/", "--"), links)
 }
