@@ -37,7 +37,7 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages with goroutines, which the race detector watches: in make test, and the others in make test-longest.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
-RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
+RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/hub/... host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
 LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
