@@ -23,9 +23,9 @@ import (
 type Options struct {
 	// Stall is how long a server may send nothing; 0 is 30 seconds.
 	Stall time.Duration
-	// Progress is told of the bytes that are there, of all that are to come.
+	// Progress is told of the bytes that are there, of all that are to come, by one goroutine at a time.
 	Progress func(done, total int64)
-	// Say is told what a person may wonder about: a wait for another process, or for a busy server.
+	// Say is told what a person may wonder about: a wait for another process, or for a busy server. Several goroutines may call it.
 	Say func(text string)
 }
 

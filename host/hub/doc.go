@@ -18,6 +18,7 @@ const (
 	mostFiles = 100_000 // of a repository
 	mostPath  = 1024    // bytes of a file's path
 	mostName  = 240     // and of each part of it: names with an end of our own still fit
+	mostDepth = 64      // folders around a file
 	mostFile  = 1 << 42 // bytes of a file
 	mostHops  = 8       // redirects of a request
 )

@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/opgraft/graft/host/hub/hubtest"
+	"github.com/opgraft/graft/host/limit/limittest"
 )
 
 // TestHostileLists: a list of files that would lead anywhere else is refused, whole, and nothing is written.
@@ -42,6 +43,7 @@ func TestHostileLists(t *testing.T) {
 		{"[" + sound + "," + strings.Replace(entry("aXb", 0, ok), "X", "\xff", 1) + "]", "which has control characters"},
 		{"[" + sound + "," + entry(strings.Repeat("x", 300), 0, ok) + "]", "which is too long"},
 		{"[" + sound + "," + entry(strings.Repeat("x/", 600)+"x", 0, ok) + "]", "which is too long"},
+		{"[" + sound + "," + entry(strings.Repeat("x/", 100)+"x", 0, ok) + "]", "which is too long"},
 		{"[" + sound + "," + entry("config.json", 0, ok) + "]", "found the file config.json twice"},
 		{"[" + sound + "," + entry("model.onnx/x", 0, ok) + "]", "found model.onnx as a file and as a folder"},
 		{"[" + sound + "," + entry("x", -1, ok) + "]", "found that x has -1 bytes, needed 0 to 4398046511104"},
@@ -405,39 +407,48 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A server that lists other sizes than it has is found out whatever they are.
+// answers is a transport that gives one answer to all requests, for a while with a next page.
+type answers struct{ list, link string }
+
+func (a *answers) RoundTrip(q *http.Request) (*http.Response, error) {
+	header := http.Header{}
+	if !strings.Contains(q.URL.RawQuery, "last") {
+		header.Set("Link", a.link)
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(a.list)), Request: q}, nil
+}
+
+// FuzzList: whatever a server lists, what is taken of it stays in the repository, and takes time and memory in proportion.
 func FuzzList(f *testing.F) {
-	f.Add(`[{"type": "file", "path": "model.onnx", "size": 1, "oid": "`+hubtest.GitHash(nil)+`"}]`, `<x>; rel="next"`)
-	f.Add(`[{"type": "file", "path": "a/b.json", "size": 1, "oid": "", "lfs": {"oid": "`+hubtest.SHA256(nil)+`", "size": 3}}]`, "")
+	f.Add(`[{"type": "file", "path": "model.onnx", "size": 1, "oid": "`+hubtest.GitHash(nil)+`"}]`, "")
+	f.Add(`[{"type": "file", "path": "a/b.json", "size": 1, "oid": "", "lfs": {"oid": "`+hubtest.SHA256(nil)+`", "size": 3}}]`, `</x?last>; rel="next"`)
+	f.Add(`[]`, `<https://other/x?last>; rel="next"`)
 	f.Fuzz(func(t *testing.T, list, link string) {
-		if strings.ContainsAny(link, "\r\n\x00") {
-			return
-		}
-		pages := 0
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			if pages++; pages < 4 {
-				w.Header().Set("Link", strconv.QuoteToASCII(link))
+		limittest.Check(t, len(list)+len(link), func() {
+			a := &answers{list, link}
+			c := &Client{s: &Settings{Endpoint: &url.URL{Scheme: "https", Host: "host"}}, http: &http.Client{Transport: a}}
+			found, err := c.list(context.Background(), Reference{name, "main"}, hubtest.Commit)
+			if err != nil {
+				return
 			}
-			_, _ = w.Write([]byte(list))
-		}))
-		defer server.Close()
-		u, err := url.Parse(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := New(&Settings{Endpoint: u, Cache: "/nowhere"}, Options{Stall: time.Second})
-		c.firstWait = time.Microsecond
-		found, err := c.list(context.Background(), Reference{name, "main"}, hubtest.Commit)
-		if err != nil {
-			return
-		}
-		for _, one := range found {
-			if checkPath(one.Path) != "" || !hashPattern.MatchString(one.Hash) || one.Size < 0 {
-				t.Errorf("found %+v", one)
+			for _, one := range found {
+				if checkPath(one.Path) != "" || !filepath.IsLocal(one.Path) || !hashPattern.MatchString(one.Hash) || one.Size < 0 {
+					t.Errorf("found %+v", one)
+				}
 			}
-		}
-		if m, err := newListing(found).choose(Reference{name, "main"}, "page", ""); err == nil && len(m.graphs) == 0 {
-			t.Errorf("a model without graphs: %+v", m)
-		}
+			l := newListing(found)
+			m, err := l.choose(Reference{name, "main"}, "page", "")
+			if err != nil {
+				return
+			}
+			if len(m.graphs) == 0 || len(l.graphFiles(m)) == 0 {
+				t.Errorf("a model without graphs: %+v", m)
+			}
+			for _, as := range append(l.graphFiles(m), l.besides(m)...) {
+				if !filepath.IsLocal(m.asGraph(as)) || !filepath.IsLocal(m.asBeside(as)) {
+					t.Errorf("%s would lie at %s or %s", as, m.asGraph(as), m.asBeside(as))
+				}
+			}
+		})
 	})
 }

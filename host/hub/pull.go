@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -70,7 +69,8 @@ type job struct {
 	to     destination
 	out    *Pulled
 
-	done, total atomic.Int64
+	mu          sync.Mutex
+	done, total int64
 }
 
 // destination is where files get their names.
@@ -236,8 +236,8 @@ func (j *job) add(known map[string]bool) []File {
 		j.out.Files = append(j.out.Files, PulledFile{Path: p, As: j.names[p], Bytes: f.Size, Hash: f.Hash, Cached: whole})
 		if j.out.Bytes += f.Size; !whole {
 			j.out.Missing += f.Size
-			j.total.Add(f.Size)
-			j.done.Add(part)
+			j.total += f.Size
+			j.done += part
 		}
 	}
 	slices.SortFunc(j.out.Files, func(a, b PulledFile) int { return cmp.Compare(a.Path, b.Path) })
@@ -246,8 +246,10 @@ func (j *job) add(known map[string]bool) []File {
 
 // moved is told of bytes that came.
 func (j *job) moved(n int64) {
-	total := j.total.Load()
-	j.o.Progress(min(j.done.Add(n), total), total)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.done = min(j.done+n, j.total)
+	j.o.Progress(j.done, j.total)
 }
 
 // bringAll brings files, several at once. The first failure ends the others.
@@ -285,7 +287,7 @@ func (j *job) bringAll(ctx context.Context, files []File) error {
 
 // room says before the first byte that a disk cannot take them all.
 func (j *job) room() error {
-	need := j.total.Load() - j.done.Load()
+	need := j.total - j.done
 	folder := j.to.disk()
 	for {
 		var stat unix.Statfs_t

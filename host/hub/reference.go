@@ -51,7 +51,7 @@ func checkPath(path string) string {
 	switch {
 	case path == "" || !filepath.IsLocal(path) || filepath.Clean(path) != path || path == ".":
 		return "which leads out of the repository"
-	case len(path) > mostPath:
+	case len(path) > mostPath || strings.Count(path, "/") > mostDepth:
 		return "which is too long"
 	}
 	for part := range strings.SplitSeq(path, "/") {

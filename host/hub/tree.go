@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"path"
 	"regexp"
 	"strings"
 )
@@ -91,8 +90,8 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 		}
 	}
 	for _, f := range files { // a file in which others would lie
-		for folder := path.Dir(f.Path); folder != "."; folder = path.Dir(folder) {
-			if seen[folder] {
+		for end := strings.LastIndexByte(f.Path, '/'); end > 0; end = strings.LastIndexByte(f.Path[:end], '/') {
+			if folder := f.Path[:end]; seen[folder] {
 				return nil, content(at, "found "+quoted(folder)+" as a file and as a folder", "one of them")
 			}
 		}
