@@ -111,6 +111,9 @@ func (c *Client) Pull(ctx context.Context, q Request) (*Pulled, error) {
 	}
 	known := map[string]bool{}
 	for {
+		if err := j.distinct(); err != nil {
+			return nil, err
+		}
 		files := j.add(known)
 		if q.DryRun {
 			return j.out, nil
@@ -221,6 +224,21 @@ func (m *model) asGraph(p string) string {
 
 // asBeside is the name of any other file.
 func (m *model) asBeside(p string) string { return relative(m.home, p) }
+
+// distinct refuses files of which two would have one name: a variant's graph has the name of the float32 one, whose data another
+// file may have taken.
+func (j *job) distinct() error {
+	taken := map[string]string{}
+	for _, p := range slices.Sorted(maps.Keys(j.names)) {
+		as := j.names[p]
+		if other, ok := taken[as]; ok {
+			return &diagnostic.Error{Kind: ErrChoice, Path: j.page, Found: fmt.Sprintf("found that %s and %s would both be %s", quoted(other), quoted(p), quoted(as)), Needed: "names that differ",
+				Fix: "bring them by their own: --file PATTERN"}
+		}
+		taken[as] = p
+	}
+	return nil
+}
 
 // add takes files that are wanted into the result, those that are not known yet.
 func (j *job) add(known map[string]bool) []File {
@@ -403,9 +421,6 @@ func (c *cached) finish(ctx context.Context) (string, error) {
 	links := map[string]string{}
 	for p, as := range c.names {
 		links[as] = p
-	}
-	if len(links) != len(c.names) {
-		return "", fmt.Errorf("%s: two files of the variant %s would have one name", c.page, c.model.label())
 	}
 	return c.cache.view(ctx, c.commit, strings.ReplaceAll(c.model.label(), "/", "--"), links)
 }

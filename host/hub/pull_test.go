@@ -267,6 +267,15 @@ func TestReferred(t *testing.T) {
 	fails(t, c, Request{}, nil, "external data has a location that is not allowed")
 }
 
+// Two files that a variant's folder would have under one name are an error, and none takes the other's place.
+func TestOneName(t *testing.T) {
+	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "onnx/model_q4.onnx": graph(t, "model.onnx"), "onnx/model.onnx": graph(t)}}
+	_, c := serve(t, map[string]*hubtest.Repository{name: r})
+	for _, to := range []string{"", t.TempDir()} {
+		fails(t, c, Request{Variant: "q4", To: to}, ErrChoice, "found that onnx/model.onnx and onnx/model_q4.onnx would both be onnx/model.onnx, needed names that differ; bring them by their own: --file PATTERN")
+	}
+}
+
 // fails expects an error of a kind, in one line, with a text in it.
 func fails(t testing.TB, c *Client, q Request, kind error, text string) {
 	t.Helper()
