@@ -7,6 +7,7 @@ PY_NUMPY     := numpy==2.4.6
 PY_ZIG       := ziglang==0.15.2
 PY_ORT_OLD   := onnxruntime==1.22.0
 PY_ORT_NEW   := onnxruntime==1.31.1
+PY_HUB       := huggingface_hub==2.4.0
 DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm cargo chromium
 
 JOBS    ?= $(shell nproc)
@@ -36,7 +37,7 @@ test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages with goroutines, which the race detector watches: in make test, and the others in make test-longest.
 RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
-RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
+RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/hub/... host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
 LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
@@ -84,13 +85,14 @@ runtime: graft
 	@echo "looking for ONNX Runtime; it is fetched into the cache where there is none" >&2
 	@$(BIN)/graft doctor --fetch --quiet
 
-# Python peers for the tests: an old and a new ONNX Runtime, and ONNX's conformance cases.
-PEERS := $(BUILD)/peers/.done-$(subst ==,-,$(PY_ORT_OLD)-$(PY_ORT_NEW)-$(PY_NUMPY)-$(PY_ONNX))
+# Python peers for the tests: an old and a new ONNX Runtime, Hugging Face's library, and ONNX's conformance cases.
+PEERS := $(BUILD)/peers/.done-$(subst ==,-,$(PY_ORT_OLD)-$(PY_ORT_NEW)-$(PY_HUB)-$(PY_NUMPY)-$(PY_ONNX))
 peers: $(PEERS)
 $(PEERS): tests/conformance/cases.py | setup
 	@mkdir -p $(BUILD)/peers
 	@python3 -m venv $(BUILD)/peers/old && $(BUILD)/peers/old/bin/pip install -q --disable-pip-version-check $(PY_ORT_OLD) $(PY_NUMPY) $(PY_ONNX)
 	@python3 -m venv $(BUILD)/peers/new && $(BUILD)/peers/new/bin/pip install -q --disable-pip-version-check $(PY_ORT_NEW) $(PY_NUMPY) $(PY_ONNX)
+	@python3 -m venv $(BUILD)/peers/hub && $(BUILD)/peers/hub/bin/pip install -q --disable-pip-version-check $(PY_HUB)
 	@$(BUILD)/peers/new/bin/python tests/conformance/cases.py $(BUILD)/peers/cases
 	@touch $@
 

@@ -45,6 +45,7 @@ var everyCommand = map[string][]string{
 	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
 	"graft graph":           {"MODEL --key 0123456789", "FOLDER --key 0123456789", "MODEL --key MODEL"},
 	"graft run":             {"", "MODEL", "-- MODEL", "--padding MODEL -- sh", "-- no-such-program"},
+	"graft pull":            {"org/name", "MODEL", "org/name --variant MODEL", "org/name --file a --variant b", "org/name@MODEL -o json"},
 	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
 	"graft plugin":          {"", "MODEL"},
 	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},
@@ -147,7 +148,7 @@ func alone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{"GRAFT_ONNXRUNTIME": at.Path, "GRAFT_PLUGIN_PATH": plugins, "GRAFT_PLUGIN_UNVERIFIED": "1",
-		"XDG_DATA_HOME": t.TempDir(), "XDG_CACHE_HOME": t.TempDir()} {
+		"XDG_DATA_HOME": t.TempDir(), "XDG_CACHE_HOME": t.TempDir(), "HF_HOME": t.TempDir(), "HF_HUB_OFFLINE": "1"} {
 		t.Setenv(name, value)
 	}
 }
@@ -174,7 +175,7 @@ func TestFullDevice(t *testing.T) {
 		if path == "graft" {
 			lines = everyCommand[path][:2]
 		}
-		if path == "graft plugin pull" || path == "graft plugin push" {
+		if path == "graft plugin pull" || path == "graft plugin push" || path == "graft pull" {
 			continue // they need a server
 		}
 		if path == "graft run" {

@@ -35,6 +35,7 @@ type place struct {
 	t      *testing.T
 	folder string
 	below  []string // the folders in it whose files' calls fail; none for all
+	env    []string // more of the environment
 }
 
 // newPlace makes one with empty folders.
@@ -57,7 +58,7 @@ func newPlace(t *testing.T) *place {
 func (p *place) copy() *place {
 	p.t.Helper()
 	c := newPlace(p.t)
-	c.below = p.below
+	c.below, c.env = p.below, p.env
 	if output, err := exec.Command("cp", "-a", p.folder+"/.", c.folder).CombinedOutput(); err != nil {
 		p.t.Fatalf("%v: %s", err, output)
 	}
@@ -102,6 +103,7 @@ func (p *place) command(fault faults.Fault, args ...string) *faults.Run {
 	c := exec.Command(os.Args[0], args...)
 	c.Dir = p.folder
 	c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_ONNXRUNTIME="+libraryPath(), "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
+	c.Env = append(c.Env, p.env...)
 	below := []string{p.folder} // plugins lie elsewhere: without one of them a model is patched otherwise, and well
 	for i, name := range p.below {
 		below = append(below[:i], p.at(name))
@@ -147,13 +149,14 @@ type writing struct {
 	// after checks what is there once it went well, with nothing left of runs before.
 	after func(p *place, run *faults.Run) error
 	below []string // as in place
+	env   []string // as in place
 }
 
 // TestFaultsOfCommands makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
 // error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
 // every call; else over some, by a seed.
 func TestFaultsOfCommands(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating, "fold": folding, "tune": tabulating} {
+	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating, "fold": folding, "tune": tabulating, "pull": pulling, "pull to a folder": pullingTo} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			make(t).walk(t)
@@ -163,7 +166,7 @@ func TestFaultsOfCommands(t *testing.T) {
 
 func (w *writing) walk(t *testing.T) {
 	prepared := newPlace(t)
-	prepared.below = w.below
+	prepared.below, prepared.env = w.below, w.env
 	w.prepare(prepared)
 	fresh := prepared.copy
 	p := fresh()

@@ -37,6 +37,7 @@ func newResolver(path, resolved string, limit int) (*resolver, error) {
 		r.lookIn = append(r.lookIn, own)
 		r.roots = append(r.roots, own)
 	}
+	r.addRoots(storeRoots(path, resolved))
 	return r, nil
 }
 

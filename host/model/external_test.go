@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,6 +115,42 @@ func TestHuggingFaceCache(t *testing.T) {
 		m := mustOpen(t, filepath.Join(dir, "near", "m.onnx"))
 		mustData(t, m, m.Proto().GetGraph().Initializer[0])
 	})
+	// Newer versions of the library have a store of all repositories, to which some blobs are links.
+	for name, shared := range map[string][]string{"all in the store": {"c0ffee", "decade"}, "the model in the store": {"c0ffee"}, "the data in the store": {"decade"}} {
+		t.Run(name, func(t *testing.T) {
+			repo := build(t)
+			store := filepath.Join(filepath.Dir(repo), "blobs")
+			for i, blob := range shared {
+				at := filepath.Join(store, "0"+strconv.Itoa(i), "0"+strconv.Itoa(i)+"feed")
+				data, err := os.ReadFile(filepath.Join(repo, "blobs", blob))
+				if err == nil {
+					err = os.Remove(filepath.Join(repo, "blobs", blob))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				writeFile(t, at, data)
+				link(t, "../../blobs/0"+strconv.Itoa(i)+"/0"+strconv.Itoa(i)+"feed", filepath.Join(repo, "blobs", blob))
+			}
+			path := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx")
+			if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "external data leads out of the model's folder") {
+				t.Errorf("without the store's mark: %v", err)
+			}
+			writeFile(t, filepath.Join(store, ".huggingface-shared-blobs"), []byte("1\n"))
+			m := mustOpen(t, path)
+			if got := mustData(t, m, m.Proto().GetGraph().Initializer[0]); !bytes.Equal(got, w) {
+				t.Error("the data reads differently")
+			}
+			data := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx_data")
+			if err := os.Remove(data); err != nil {
+				t.Fatal(err)
+			}
+			link(t, writeFile(t, filepath.Join(t.TempDir(), "secret"), w), data)
+			if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "external data leads out of the model's folder") {
+				t.Errorf("of data elsewhere: %v", err)
+			}
+		})
+	}
 	t.Run("data that leads out", func(t *testing.T) {
 		repo := build(t)
 		data := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx_data")

@@ -22,7 +22,8 @@ var writers = map[string][]string{
 	},
 	"Rename": {
 		"host/plugin/store/place.go", "host/plugin/store/versions.go", "host/plugin/store/bundle.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
-		"host/model/job.go", // two files that belong together
+		"host/model/job.go",                         // two files that belong together
+		"host/hub/cache.go", "host/hub/transfer.go", // synced files and links, in a cache that another library reads
 	},
 }
 

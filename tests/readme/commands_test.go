@@ -48,6 +48,8 @@ var notRun = map[string]string{
 	"cd ":             "a folder of the reader's",
 	"pip install ":    "changes a Python environment of the reader's",
 	"python models/":  "needs the exporters, a developer's tool",
+	"optimum-cli ":    "needs the exporters, and models over the network",
+	"graft pull ":     "copies a model over the network; tests/hub and cmd/graft have a server of their own",
 	"go test -fuzz ":  "runs for its whole -fuzztime",
 	".ci/run ":        "runs this test",
 	"export GRAFT_PL": "sets for a reader's shell what the sandbox sets for each command",

@@ -21,6 +21,7 @@ import (
 
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/plugin/signing"
+	"github.com/opgraft/graft/host/stall"
 	"github.com/opgraft/graft/host/storage"
 )
 
@@ -259,7 +260,7 @@ func (c *Client) worded(ctx context.Context, path string, err error) error {
 		return other(path, "found other bytes than their digest says", "those", err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return failed(path, "the server ended before all bytes were there", "try again", err)
-	case errors.Is(err, errStalled):
+	case errors.Is(err, stall.ErrStalled):
 		return failed(path, "found nothing arriving for "+c.o.Stall.String(), "try again", err)
 	case errors.Is(err, errdef.ErrNotFound):
 		return failed(path, "found nothing there", "", err)
