@@ -160,7 +160,7 @@ func (k *kit) start(t *testing.T, r run) (stdout, stderr string, err error) {
 		args = append(append(append(args, r.flags...), "--"), r.args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "GRAFT_GRAPH_DEADLINE=600", "GRAFT_LIBRARY="+k.library, ort.EnvPath+"="+k.runtime, "ORT_LIBRARY="+k.runtime, "ORT_DYLIB_PATH="+k.runtime)
+	cmd.Env = append(os.Environ(), ort.EnvTelemetry+"=1", "GRAFT_GRAPH_DEADLINE=600", "GRAFT_LIBRARY="+k.library, ort.EnvPath+"="+k.runtime, "ORT_LIBRARY="+k.runtime, "ORT_DYLIB_PATH="+k.runtime)
 	for name, value := range r.set {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
