@@ -204,6 +204,9 @@ func (r *release) buildAll() error {
 		if _, err := r.command(r.sources, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.built(p), "./cmd/graft"); err != nil {
 			return err
 		}
+		if err := portable(r.built(p), p); err != nil {
+			return err
+		}
 	}
 	return nil
 }
