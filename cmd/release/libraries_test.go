@@ -69,3 +69,22 @@ func TestPortable(t *testing.T) {
 		}
 	}
 }
+
+// TestReplaceable: only a release is written over.
+func TestReplaceable(t *testing.T) {
+	folder := t.TempDir()
+	if err := replaceable(filepath.Join(folder, "none")); err != nil {
+		t.Error(err)
+	}
+	if err := replaceable(folder); err != nil {
+		t.Error(err)
+	}
+	for i, name := range []string{"notes.txt", "SHA256SUMS"} {
+		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := replaceable(folder); (err == nil) != (i == 1) {
+			t.Errorf("with %s: %v", name, err)
+		}
+	}
+}

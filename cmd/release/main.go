@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -56,7 +57,7 @@ func main() {
 	r := &release{ctx: ctx}
 	var names string
 	flag.StringVar(&r.libraries, "libraries", "build/release", "folder with x86_64/plugins and aarch64/plugins")
-	flag.StringVar(&r.out, "out", "dist", "folder to write, which is made anew")
+	flag.StringVar(&r.out, "out", "dist", "folder to write, in the place of an earlier release")
 	flag.StringVar(&names, "platforms", "amd64,arm64", "processors, with commas between")
 	flag.Parse()
 	err := r.choose(names)
@@ -88,12 +89,19 @@ func (r *release) choose(names string) error {
 var unreleased = regexp.MustCompile(`(?m)^## \[Unreleased\]: (\d+\.\d+\.\d+)$|^## \[?(\d+\.\d+\.\d+)\]?`)
 
 func (r *release) run() error {
-	work, err := storage.Temporary("")
+	to, err := filepath.Abs(r.out)
+	if err == nil {
+		err = replaceable(to)
+	}
+	if err != nil {
+		return err
+	}
+	work, err := storage.Temporary(filepath.Dir(to)) // from where the result can be moved
 	if err != nil {
 		return err
 	}
 	defer work.Remove()
-	r.work = work.Path
+	r.work, r.out = work.Path, filepath.Join(work.Path, "dist")
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -116,7 +124,28 @@ func (r *release) run() error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "release: graft %s, commit %.12s, in %s\n", r.version, r.commit, r.out)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := storage.Place(r.out, to); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "release: graft %s, commit %.12s, in %s\n", r.version, r.commit, to)
+	return nil
+}
+
+// replaceable refuses a folder that holds anything but a release.
+func replaceable(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(folder, "SHA256SUMS")); err != nil {
+		return fmt.Errorf("-out %s: found a folder with other files, needed one that is not there, is empty, or holds a release", folder)
+	}
 	return nil
 }
 
@@ -172,13 +201,7 @@ func (r *release) checkOut() error {
 		return errors.New("CHANGELOG.md: found no heading of a version, needed \"## [Unreleased]: X.Y.Z\" or \"## X.Y.Z\"")
 	}
 	r.version = string(found[1]) + string(found[2])
-	if r.out, err = filepath.Abs(r.out); err != nil {
-		return err
-	}
 	if r.libraries, err = filepath.Abs(r.libraries); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(r.out); err != nil {
 		return err
 	}
 	return os.MkdirAll(r.out, 0o755)
