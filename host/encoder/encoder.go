@@ -10,9 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/text/cases"
-	"golang.org/x/text/language"
-
 	"github.com/opgraft/graft/host/batch"
 	"github.com/opgraft/graft/host/diagnostic"
 	"github.com/opgraft/graft/host/loaded"
@@ -90,7 +87,7 @@ func strip(s string) string {
 func (b *base) clean(s string) string {
 	s = strip(s)
 	if b.modules.lower {
-		s = cases.Lower(language.Und).String(s)
+		s = lower(s)
 	}
 	return s
 }

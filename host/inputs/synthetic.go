@@ -70,11 +70,18 @@ func Make(l *ort.Library, path string, o Options) (*Batch, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return Of(l, file, o)
+	return inputsOf(l, file, o, readFile)
 }
 
-// Of is Make for a model that is open.
-func Of(l *ort.Library, file *model.Model, o Options) (_ *Batch, err error) {
+// Of gives synthetic values for all inputs of a model that is open. Options name no file: reading one is left out of programs that only
+// enable graft.
+func Of(l *ort.Library, file *model.Model, o Options) (*Batch, error) {
+	return inputsOf(l, file, o, func(path string, _ *graph.Graph) (map[string]array, error) {
+		return nil, fmt.Errorf("found the file of inputs %s, needed none: they are synthetic here", path)
+	})
+}
+
+func inputsOf(l *ort.Library, file *model.Model, o Options, read func(path string, g *graph.Graph) (map[string]array, error)) (_ *Batch, err error) {
 	path := cmp.Or(file.Path(), "model bytes")
 	x, err := patch.View(context.Background(), file, file.Proto())
 	if err != nil {
@@ -95,7 +102,7 @@ func Of(l *ort.Library, file *model.Model, o Options) (_ *Batch, err error) {
 	}
 	var given map[string]array
 	if o.File != "" {
-		if given, err = readFile(o.File, g); err != nil {
+		if given, err = read(o.File, g); err != nil {
 			return nil, err
 		}
 	}

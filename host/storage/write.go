@@ -6,11 +6,11 @@
 package storage
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,9 +76,7 @@ func (w *File) claim(access Access) (mine bool, err error) {
 
 // Beside is an unused hidden name in the folder of path, which sweeps know as unfinished.
 func Beside(path string) string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, as crypto/rand promises
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+hex.EncodeToString(b[:])+temporary)
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x%s", filepath.Base(path), rand.Uint64(), temporary))
 }
 
 // Finish brings what was written to the disk and closes the file. It has no name of its own yet.

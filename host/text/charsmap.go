@@ -151,24 +151,31 @@ func (n precompiled) normalize(s string, fresh int, b *budget) (string, int, err
 	return string(out), newFresh, err
 }
 
-// newMarks are the marks that the compared release's grapheme clusters know and
-// uniseg's do not.
-var newMarks = sync.OnceValue(func() map[rune]bool {
-	marks := map[rune]bool{}
-	for _, s := range beyond(unicodeTable().named["M"], unicode.M) {
-		for r := s.first; r < s.after; r++ {
-			marks[r] = true
+// newMarks are the marks that the compared release's grapheme clusters know and uniseg's do not, once they were needed.
+var newMarks struct {
+	sync.Once
+	runes map[rune]bool
+}
+
+// isNewMark reports whether a rune is one of newMarks.
+func isNewMark(r rune) bool {
+	newMarks.Do(func() {
+		newMarks.runes = map[rune]bool{}
+		for _, s := range beyond(unicodeTable().named["M"], unicode.M) {
+			for r := s.first; r < s.after; r++ {
+				newMarks.runes[r] = true
+			}
 		}
-	}
-	return marks
-})
+	})
+	return newMarks.runes[r]
+}
 
 // graphemeCluster cuts the first cluster from s; state is uniseg's, -1 at first.
 func graphemeCluster(s string, state int) (cluster, rest string, _ int) {
 	cluster, rest, _, state = uniseg.FirstGraphemeClusterInString(s, state)
 	for rest != "" {
 		// To uniseg a new mark begins a cluster, with all marks after it.
-		if r, _ := utf8.DecodeRuneInString(rest); r < 0x300 || !newMarks()[r] {
+		if r, _ := utf8.DecodeRuneInString(rest); r < 0x300 || !isNewMark(r) {
 			break
 		}
 		var more string

@@ -42,7 +42,18 @@ type classTable struct {
 // runeRange is the runes from first up to, not with, after.
 type runeRange struct{ first, after rune }
 
-var unicodeTable = sync.OnceValue(func() *classTable {
+// unicodeClasses is the table once it was needed. Its functions are no values of variables: those are in every program.
+var unicodeClasses struct {
+	sync.Once
+	table *classTable
+}
+
+func unicodeTable() *classTable {
+	unicodeClasses.Do(func() { unicodeClasses.table = readUnicode() })
+	return unicodeClasses.table
+}
+
+func readUnicode() *classTable {
 	flat := make([]class, 0x110000)
 	at := 0
 	next := func() int {
@@ -94,7 +105,7 @@ var unicodeTable = sync.OnceValue(func() *classTable {
 		t.page[p] = at
 	}
 	return t
-})
+}
 
 // of returns the class of a valid rune.
 func (t *classTable) of(r rune) class {

@@ -13,53 +13,55 @@ import (
 )
 
 // setters read the value of an option from JSON. null turns the option off: Hugging Face's None.
-var setters = map[string]func(*Options, json.RawMessage) error{
-	"num_beams":                    number(func(o *Options) *int { return &o.NumBeams }),
-	"num_beam_groups":              number(func(o *Options) *int { return &o.NumBeamGroups }),
-	"diversity_penalty":            number(func(o *Options) *float32 { return &o.DiversityPenalty }),
-	"length_penalty":               number(func(o *Options) *float64 { return &o.LengthPenalty }),
-	"early_stopping":               setEarlyStopping,
-	"num_return_sequences":         number(func(o *Options) *int { return &o.NumReturnSequences }),
-	"max_length":                   number(func(o *Options) *int { return &o.MaxLength }),
-	"max_new_tokens":               number(func(o *Options) *int { return &o.MaxNewTokens }),
-	"min_length":                   number(func(o *Options) *int { return &o.MinLength }),
-	"min_new_tokens":               number(func(o *Options) *int { return &o.MinNewTokens }),
-	"max_position_embeddings":      number(func(o *Options) *int { return &o.MaxPositions }),
-	"no_repeat_ngram_size":         number(func(o *Options) *int { return &o.NoRepeatNgramSize }),
-	"encoder_no_repeat_ngram_size": number(func(o *Options) *int { return &o.EncoderNoRepeatNgramSize }),
-	"repetition_penalty":           number(func(o *Options) *float32 { return &o.RepetitionPenalty }),
-	"encoder_repetition_penalty":   number(func(o *Options) *float32 { return &o.EncoderRepetitionPenalty }),
-	"bad_words_ids":                setBadWords,
-	"sequence_bias":                setSequenceBias,
-	"draft":                        setDraft,
-	"prompt_lookup_num_tokens":     setLookup,
-	"num_assistant_tokens":         setAssistantTokens,
-	"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
-	"forced_eos_token_id":          token(func(o *Options) *int32 { return &o.ForcedEOSTokenID }),
-	"forced_decoder_ids":           setForcedDecoderIDs,
-	"decoder_input_ids":            tokens(func(o *Options) *[]int32 { return &o.DecoderInputIDs }),
-	"language":                     setText(func(o *Options) *string { return &o.Speech.Language }),
-	"task":                         setText(func(o *Options) *string { return &o.Speech.Task }),
-	"lang_to_id":                   setTokensByName(func(o *Options) *map[string]int32 { return &o.Speech.Languages }),
-	"task_to_id":                   setTokensByName(func(o *Options) *map[string]int32 { return &o.Speech.Tasks }),
-	"no_timestamps_token_id":       token(func(o *Options) *int32 { return &o.Speech.NoTimestamps }),
-	"is_multilingual":              setMultilingual,
-	"suppress_tokens":              tokens(func(o *Options) *[]int32 { return &o.SuppressTokens }),
-	"begin_suppress_tokens":        tokens(func(o *Options) *[]int32 { return &o.BeginSuppressTokens }),
-	"renormalize_logits":           number(func(o *Options) *bool { return &o.RenormalizeLogits }),
-	"do_sample":                    number(func(o *Options) *bool { return &o.DoSample }),
-	"temperature":                  number(func(o *Options) *float32 { return &o.Temperature }),
-	"top_k":                        setTopK,
-	"top_p":                        number(func(o *Options) *float32 { return &o.TopP }),
-	"min_p":                        number(func(o *Options) *float32 { return &o.MinP }),
-	"typical_p":                    number(func(o *Options) *float32 { return &o.TypicalP }),
-	"seed":                         number(func(o *Options) *uint64 { return &o.Seed }),
-	"output_scores":                number(func(o *Options) *bool { return &o.OutputScores }),
-	"bos_token_id":                 token(func(o *Options) *int32 { return &o.BOSTokenID }),
-	"eos_token_id":                 tokens(func(o *Options) *[]int32 { return &o.EOSTokenID }),
-	"pad_token_id":                 token(func(o *Options) *int32 { return &o.PadTokenID }),
-	"decoder_start_token_id":       token(func(o *Options) *int32 { return &o.DecoderStartTokenID }),
-	"is_encoder_decoder":           number(func(o *Options) *bool { return &o.IsEncoderDecoder }),
+func setters() map[string]func(*Options, json.RawMessage) error {
+	return map[string]func(*Options, json.RawMessage) error{
+		"num_beams":                    number(func(o *Options) *int { return &o.NumBeams }),
+		"num_beam_groups":              number(func(o *Options) *int { return &o.NumBeamGroups }),
+		"diversity_penalty":            number(func(o *Options) *float32 { return &o.DiversityPenalty }),
+		"length_penalty":               number(func(o *Options) *float64 { return &o.LengthPenalty }),
+		"early_stopping":               setEarlyStopping,
+		"num_return_sequences":         number(func(o *Options) *int { return &o.NumReturnSequences }),
+		"max_length":                   number(func(o *Options) *int { return &o.MaxLength }),
+		"max_new_tokens":               number(func(o *Options) *int { return &o.MaxNewTokens }),
+		"min_length":                   number(func(o *Options) *int { return &o.MinLength }),
+		"min_new_tokens":               number(func(o *Options) *int { return &o.MinNewTokens }),
+		"max_position_embeddings":      number(func(o *Options) *int { return &o.MaxPositions }),
+		"no_repeat_ngram_size":         number(func(o *Options) *int { return &o.NoRepeatNgramSize }),
+		"encoder_no_repeat_ngram_size": number(func(o *Options) *int { return &o.EncoderNoRepeatNgramSize }),
+		"repetition_penalty":           number(func(o *Options) *float32 { return &o.RepetitionPenalty }),
+		"encoder_repetition_penalty":   number(func(o *Options) *float32 { return &o.EncoderRepetitionPenalty }),
+		"bad_words_ids":                setBadWords,
+		"sequence_bias":                setSequenceBias,
+		"draft":                        setDraft,
+		"prompt_lookup_num_tokens":     setLookup,
+		"num_assistant_tokens":         setAssistantTokens,
+		"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
+		"forced_eos_token_id":          token(func(o *Options) *int32 { return &o.ForcedEOSTokenID }),
+		"forced_decoder_ids":           setForcedDecoderIDs,
+		"decoder_input_ids":            tokens(func(o *Options) *[]int32 { return &o.DecoderInputIDs }),
+		"language":                     setText(func(o *Options) *string { return &o.Speech.Language }),
+		"task":                         setText(func(o *Options) *string { return &o.Speech.Task }),
+		"lang_to_id":                   setTokensByName(func(o *Options) *map[string]int32 { return &o.Speech.Languages }),
+		"task_to_id":                   setTokensByName(func(o *Options) *map[string]int32 { return &o.Speech.Tasks }),
+		"no_timestamps_token_id":       token(func(o *Options) *int32 { return &o.Speech.NoTimestamps }),
+		"is_multilingual":              setMultilingual,
+		"suppress_tokens":              tokens(func(o *Options) *[]int32 { return &o.SuppressTokens }),
+		"begin_suppress_tokens":        tokens(func(o *Options) *[]int32 { return &o.BeginSuppressTokens }),
+		"renormalize_logits":           number(func(o *Options) *bool { return &o.RenormalizeLogits }),
+		"do_sample":                    number(func(o *Options) *bool { return &o.DoSample }),
+		"temperature":                  number(func(o *Options) *float32 { return &o.Temperature }),
+		"top_k":                        setTopK,
+		"top_p":                        number(func(o *Options) *float32 { return &o.TopP }),
+		"min_p":                        number(func(o *Options) *float32 { return &o.MinP }),
+		"typical_p":                    number(func(o *Options) *float32 { return &o.TypicalP }),
+		"seed":                         number(func(o *Options) *uint64 { return &o.Seed }),
+		"output_scores":                number(func(o *Options) *bool { return &o.OutputScores }),
+		"bos_token_id":                 token(func(o *Options) *int32 { return &o.BOSTokenID }),
+		"eos_token_id":                 tokens(func(o *Options) *[]int32 { return &o.EOSTokenID }),
+		"pad_token_id":                 token(func(o *Options) *int32 { return &o.PadTokenID }),
+		"decoder_start_token_id":       token(func(o *Options) *int32 { return &o.DecoderStartTokenID }),
+		"is_encoder_decoder":           number(func(o *Options) *bool { return &o.IsEncoderDecoder }),
+	}
 }
 
 // aliases are FastSeq's names of options of the search.
@@ -99,7 +101,7 @@ var unsupported = map[string][]string{
 
 // names gives the names that Set knows, in order, FastSeq's among them.
 func names() []string {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(setters)), maps.Keys(aliases))
+	names := slices.AppendSeq(slices.Collect(maps.Keys(setters())), maps.Keys(aliases))
 	slices.Sort(names)
 	return names
 }
@@ -111,7 +113,7 @@ func (o *Options) Set(name string, value []byte) error {
 	if full, ok := aliases[name]; ok {
 		name = full
 	}
-	if set, ok := setters[name]; ok {
+	if set, ok := setters()[name]; ok {
 		raw := json.RawMessage(bytes.TrimSpace(value))
 		if !json.Valid(raw) {
 			return fmt.Errorf("%s: %q is not a JSON value", name, value)

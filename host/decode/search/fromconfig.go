@@ -83,7 +83,7 @@ func FromConfig(generation, config []byte) (Options, error) {
 		source, name = conf, configName
 	}
 	for _, field := range slices.Sorted(maps.Keys(source)) {
-		_, known := setters[field]
+		_, known := setters()[field]
 		_, refused := unsupported[field]
 		switch {
 		case !known && !refused, slices.Contains(modelFields, field), field == "seed":
