@@ -183,7 +183,7 @@ func (f *folder) there(ctx context.Context, file File, as string) (same bool, er
 		}
 		defer in.Close()
 		digest := file.digest()
-		if _, err := io.Copy(digest, reader{ctx, in}); err != nil {
+		if _, err := io.Copy(digest, storage.Until(ctx, in)); err != nil {
 			return false, err
 		}
 		if hex.EncodeToString(digest.Sum(nil)) == file.Hash {
@@ -240,7 +240,7 @@ func (f *folder) copy(ctx context.Context, from, name string, file File) error {
 	if file.Hash != "" {
 		digest = file.digest()
 	}
-	n, err := io.Copy(io.MultiWriter(out, digest), reader{ctx, in})
+	n, err := io.Copy(io.MultiWriter(out, digest), storage.Until(ctx, in))
 	if err == nil {
 		err = storage.Sync(out)
 	}

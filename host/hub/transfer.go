@@ -117,7 +117,7 @@ func (t *transfer) readBack(ctx context.Context) error {
 	if info.Size() > t.file.Size {
 		return t.restart()
 	}
-	n, err := io.Copy(t.digest, reader{ctx, t.to})
+	n, err := io.Copy(t.digest, storage.Until(ctx, t.to))
 	if err != nil {
 		return err
 	}
@@ -269,17 +269,4 @@ func (c *Client) bring(ctx context.Context, in *cache, r Reference, commit strin
 		return false, local(blob, err, in.fixed)
 	}
 	return true, nil
-}
-
-// reader ends with its context.
-type reader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }

@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -114,4 +115,19 @@ func Kind(mode fs.FileMode) string {
 		return "device"
 	}
 	return "special file"
+}
+
+// Until reads from r until a context ends: what is read of a large file or of a network.
+func Until(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/storage"
 )
 
 // A digest is what a file must hash to.
@@ -40,7 +41,7 @@ func (d digest) check(ctx context.Context, path string) error {
 	default:
 		return fmt.Errorf("bug: unknown digest algorithm %q", d.algorithm)
 	}
-	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
+	if _, err := io.Copy(h, storage.Until(ctx, f)); err != nil {
 		return err
 	}
 	if found := hex.EncodeToString(h.Sum(nil)); found != d.hex {
@@ -60,7 +61,7 @@ func extractTarGz(ctx context.Context, archive, member, to string) error {
 		return err
 	}
 	defer f.Close()
-	unzipped, err := gzip.NewReader(reader{ctx, f})
+	unzipped, err := gzip.NewReader(storage.Until(ctx, f))
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func extractZip(ctx context.Context, archive, member, to string) error {
 		return &diagnostic.Error{Found: "found no member " + member, Cause: err}
 	}
 	defer f.Close()
-	return write(to, reader{ctx, f})
+	return write(to, storage.Until(ctx, f))
 }
 
 // write makes a new file that is on the disk when it returns.
@@ -108,17 +109,4 @@ func write(path string, content io.Reader) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
-}
-
-// A reader ends with its context.
-type reader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }

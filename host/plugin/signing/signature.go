@@ -28,7 +28,7 @@ func Sign(ctx context.Context, archive string, k PrivateKey, name, version strin
 		return "", &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 	}
 	defer f.Close()
-	r := minisign.NewReader(&stoppable{ctx, f})
+	r := minisign.NewReader(storage.Until(ctx, f))
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return "", err
 	}
@@ -82,23 +82,10 @@ type Digest struct{ r *minisign.Reader }
 
 // NewDigest takes what is read of r.
 func NewDigest(ctx context.Context, r io.Reader) *Digest {
-	return &Digest{minisign.NewReader(&stoppable{ctx, r})}
+	return &Digest{minisign.NewReader(storage.Until(ctx, r))}
 }
 
 func (d *Digest) Read(p []byte) (int, error) { return d.r.Read(p) }
-
-// stoppable ends with a context.
-type stoppable struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (s *stoppable) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.r.Read(p)
-}
 
 // Signer is who signed an archive, and as what.
 type Signer struct {
