@@ -136,6 +136,10 @@ type bench struct {
 }
 
 func (b *bench) run(ctx context.Context, all []figure, command, only, out string) (err error) {
+	wanted := chosen(all, only)
+	if len(wanted) == 0 {
+		return fmt.Errorf("-only %s: found no figure of that name, needed one that -list prints with the same -encoders and -peers", only)
+	}
 	if b.library, err = ort.FindAndOpen(""); err != nil {
 		return err
 	}
@@ -147,7 +151,7 @@ func (b *bench) run(ctx context.Context, all []figure, command, only, out string
 	}
 	missed := 0
 	var failed error
-	for _, f := range chosen(all, only) {
+	for _, f := range wanted {
 		o, err := f.run(ctx, b)
 		if ctx.Err() != nil {
 			return ctx.Err()
