@@ -191,6 +191,7 @@ func timed(ctx context.Context, g *generate.Generator, o search.Options, inputs 
 		if next == len(inputs) {
 			return nil, nil
 		}
+		inputs[next].Index = uint64(next) // by which outputs that end in another order are told apart
 		next++
 		return inputs[next-1], nil
 	}, func(found decode.Output) error {

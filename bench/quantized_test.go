@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -13,7 +14,9 @@ import (
 	"github.com/opgraft/graft/host/comparison/divergence"
 	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/generate"
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/models"
@@ -244,6 +247,37 @@ func TestPeak(t *testing.T) {
 	}{"float32": {floats, p.Float32, p.Float32By}, "int8": {integers, p.Int8, p.Int8By}} {
 		if (len(x.list) > 0) != (x.rate > 0) || (x.by == "") != (x.rate == 0) || math.IsInf(x.rate, 0) {
 			t.Errorf("%s: %g operations a second by %q, of %d loops", what, x.rate, x.by, len(x.list))
+		}
+	}
+}
+
+// lastFirst is a device whose requests end in the reverse of their order.
+type lastFirst struct{ generate.Device }
+
+func (lastFirst) Run(_ context.Context, _ search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error {
+	var list []decode.Output
+	for {
+		in, err := next()
+		if err != nil || in == nil {
+			for _, out := range slices.Backward(list) {
+				err = errors.Join(err, done(out))
+			}
+			return err
+		}
+		list = append(list, decode.Output{Index: in.Index, Hypotheses: []search.Hypothesis{{Tokens: in.Tokens}}})
+	}
+}
+
+// Outputs of several inputs at once are in the order of the inputs, whichever ends first.
+func TestTimedOrder(t *testing.T) {
+	inputs := []*decode.Input{{Tokens: []int32{5}}, {Tokens: []int32{6}}, {Tokens: []int32{7}}}
+	list, _, err := timed(t.Context(), &generate.Generator{Device: lastFirst{}}, search.Options{}, inputs)
+	if err != nil || len(list) != len(inputs) {
+		t.Fatalf("%d outputs, %v", len(list), err)
+	}
+	for i, out := range list {
+		if !slices.Equal(out.Hypotheses[0].Tokens, inputs[i].Tokens) {
+			t.Errorf("output %d is that of tokens %v", i, out.Hypotheses[0].Tokens)
 		}
 	}
 }
