@@ -806,24 +806,6 @@ Status* Create(const Creation& c) {
   return status;
 }
 
-bool CreatePatched(const Creation& c) {
-  Why why;
-  Model model(c, &why);
-  Text line;
-  model.Name(&line);
-  int replaced = 0;
-  const bool patched = model.Patched(&replaced);
-  if (patched) {
-    Tell(
-        line.Add(": ").Number(replaced).Add(replaced == 1 ? " block" : " blocks").Add(" replaced"));
-  } else if (why.what == Why::kLeft) {
-    Tell(line.Add(": left as it is: ").Add(why.text));
-  } else if (!why.said) {
-    Warn(why.cause, line.Add(": session created without graft: ").Add(why.text));
-  }
-  return patched;
-}
-
 void* Releasing(void* session) {
   const Lock lock(&state);
   for (Kept** at = &kept; *at != nullptr; at = &(*at)->next) {

@@ -24,9 +24,6 @@ struct Creation {
 // Creates the session, patched where that can be.
 Status* Create(const Creation& c);
 
-// Creates the patched session; false where there is none. A line says why.
-bool CreatePatched(const Creation& c);
-
 // What is to be done when a session is released: before it is, and after.
 void* Releasing(void* session);
 void Released(void* memory);
