@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,7 +26,6 @@ struct Result {
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
-constexpr unsigned kCloseOnExec = 4;  // CLOSE_RANGE_CLOEXEC
 constexpr size_t kMostText = 2000;
 
 int64_t Now() {
@@ -45,6 +45,23 @@ void WriteResult(int fd, Result r) {
   static_cast<void>(ignored);
 }
 
+// Closes what is open from one descriptor to another, both included.
+void CloseRange(int first, int last) {
+  if (first > last || syscall(SYS_close_range, first, last, 0U) == 0) return;
+  rlimit limit = {};
+  int most = 65536;  // an older kernel; nobody says which are open
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(most)) {
+    most = static_cast<int>(limit.rlim_cur);
+  }
+  for (int fd = first; fd < most && fd <= last; ++fd) close(fd);
+}
+
+// A descriptor that is none of the standard ones, which a program may have closed.
+int AboveStandard(int fd) {
+  const int above = fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  return above < 0 ? fd : above;
+}
+
 // What is called from here on, until the program runs, is async-signal-safe: the other threads of
 // the process are not there, whatever locks they held.
 
@@ -56,15 +73,6 @@ void WriteResult(int fd, Result r) {
   standard.sa_handler = SIG_DFL;
   for (int s = 1; s < 65; ++s) {
     if (s != SIGKILL && s != SIGSTOP) sigaction(s, &standard, nullptr);
-  }
-  // The program gets no descriptor of this process. result stays open until it runs.
-  if (syscall(SYS_close_range, 3U, ~0U, kCloseOnExec) != 0) {
-    rlimit limit = {};
-    int most = 65536;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(most)) {
-      most = static_cast<int>(limit.rlim_cur);
-    }
-    for (int fd = 3; fd < most; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null >= 0) {
@@ -80,10 +88,21 @@ void WriteResult(int fd, Result r) {
 
 [[noreturn]] void Between(const char* const* argv, char* const* env, int result, int errors,
                           const sigset_t* none, pid_t parent, int64_t until) {
+  // What the program closes meanwhile is to be closed, and the command gets none of it.
+  result = AboveStandard(result);
+  errors = AboveStandard(errors);
+  int last = STDERR_FILENO;
+  const int kept[] = {result < errors ? result : errors, result < errors ? errors : result};
+  for (const int next : kept) {
+    if (next <= last) continue;
+    CloseRange(last + 1, next - 1);
+    last = next;
+  }
+  CloseRange(last + 1, INT_MAX);
+  // Where it is ignored, children leave nothing to wait for.
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &standard,
-            nullptr);  // where it is ignored, children leave nothing to wait for
+  sigaction(SIGCHLD, &standard, nullptr);
   const pid_t child = Clone(SIGCHLD);
   if (child == 0) Become(argv, env, result, errors, none);
   if (child < 0) {

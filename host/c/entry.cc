@@ -139,11 +139,13 @@ void Bytes::Free() {
   size_ = 0;
 }
 
-void Bytes::Give(void** at, size_t* n) {
-  *at = at_;
-  *n = size_;
-  at_ = nullptr;
-  size_ = 0;
+void Bytes::Swap(Bytes* other) {
+  void* at = at_;
+  const size_t size = size_;
+  at_ = other->at_;
+  size_ = other->size_;
+  other->at_ = at;
+  other->size_ = size;
 }
 
 bool ReadAt(int fd, void* to, size_t n, off_t from) {

@@ -37,6 +37,7 @@ class Entry {
     return folder_;
   }  // of the weights that the graph refers to; null for none
   const List<const char*>& libraries() const { return libraries_; }
+  const List<File>& files() const { return files_; }
   int replaced() const { return replaced_; }
 
  private:
@@ -60,9 +61,9 @@ class Bytes {
   // Takes memory of so many bytes.
   bool Take(size_t n);
   void Free();
-  // Gives the memory away.
-  void Give(void** at, size_t* n);
+  void Swap(Bytes* other);
   unsigned char* data() { return static_cast<unsigned char*>(at_); }
+  const unsigned char* data() const { return static_cast<const unsigned char*>(at_); }
   size_t size() const { return size_; }
 
  private:

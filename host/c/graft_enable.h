@@ -31,6 +31,9 @@ void graft_disable(void);
 // was enabled. Either may be NULL.
 void graft_sessions(uint64_t* patched, uint64_t* left);
 
+// How many of the patched sessions run without graft since an operator failed in a run of theirs.
+uint64_t graft_reverted(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,12 @@
 
 namespace graft {
 
+// Each is held for moments only, or is one of a few threads that wait for something long.
+extern pthread_mutex_t state_lock;   // of what the library knows; the last that is taken
+extern pthread_mutex_t attach_lock;  // while a runtime's table is filled
+extern pthread_mutex_t ask_lock;     // while the command runs
+extern pthread_mutex_t open_lock;    // while a session is made for one whose operator failed
+
 class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex) : mutex_(mutex) { pthread_mutex_lock(mutex_); }
@@ -16,6 +22,9 @@ class Lock {
  private:
   pthread_mutex_t* mutex_;
 };
+
+// Has forks leave the locks open in children. What state_lock guards is whole there.
+void WatchForks();
 
 }  // namespace graft
 

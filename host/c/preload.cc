@@ -8,7 +8,10 @@
 #include <pthread.h>
 
 #include "graft_enable.h"
+#include "options.h"
 #include "session.h"
+#include "settings.h"
+#include "wayback.h"
 
 #define GRAFT_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -119,7 +122,7 @@ Status* Append(const char* name, void* options, int value, const void* caller) {
                                                "this ONNX Runtime has no such execution provider");
   }
   auto* status = CallAt<Status*>(real, options, value);
-  NoteProvider(options, status);
+  if (status == nullptr) NoteProvider(options);
   return status;
 }
 
@@ -182,11 +185,8 @@ extern "C" __attribute__((visibility("hidden"))) graft_dlsym_answer graft_dlsym_
                                                       : "execution provider of ONNX Runtime");
     return {nullptr, nullptr};
   }
-  if (base) {
-    graft::See(found);
-    return {found, nullptr};
-  }
-  return {mine, nullptr};
+  if (base) graft::See(found);
+  return {base ? found : mine, nullptr};
 }
 
 // dlsym itself. The C library's looks at its return address to know who calls: so this one leaves
@@ -277,3 +277,5 @@ GRAFT_EXPORT void graft_disable() {
 }
 
 GRAFT_EXPORT void graft_sessions(uint64_t* patched, uint64_t* left) { graft::Count(patched, left); }
+
+GRAFT_EXPORT uint64_t graft_reverted() { return graft::Reverted(); }

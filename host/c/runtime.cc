@@ -9,81 +9,17 @@
 #include <unistd.h>
 
 #include "lock.h"
+#include "options.h"
 #include "say.h"
 #include "session.h"
+#include "settings.h"
+#include "wayback.h"
 
 namespace graft {
 namespace {
 
 constexpr int kRuntimes = 8;
 Runtime runtimes[kRuntimes];
-pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
-
-// What is known of an OrtSessionOptions by its address. Only those with something to know are
-// listed.
-struct Note {
-  void* options;
-  bool provider;  // other than the CPU's
-  bool lends;     // initializers of the program's own
-};
-
-List<Note>& Notes() {
-  alignas(List<Note>) static char place[sizeof(List<Note>)];  // zeros are an empty list
-  return *reinterpret_cast<List<Note>*>(place);
-}
-
-class State {
- public:
-  State() { StateLock(); }
-  ~State() { StateUnlock(); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-};
-
-// The note of options, which is added where there is none. The lock is held.
-Note* Noted(void* options, bool add) {
-  List<Note>& notes = Notes();
-  for (size_t i = 0; i < notes.size(); ++i) {
-    if (notes[i].options == options) return &notes[i];
-  }
-  if (!add || !notes.Add({options, false, false})) return nullptr;
-  return &notes[notes.size() - 1];
-}
-
-void Forget(void* options) {
-  const State state;
-  List<Note>& notes = Notes();
-  for (size_t i = 0; i < notes.size(); ++i) {
-    if (notes[i].options == options) {
-      notes.Remove(i);
-      return;
-    }
-  }
-}
-
-void Copy(void* from, void* to) {
-  Forget(to);
-  const State state;
-  const Note* old = Noted(from, false);
-  if (old == nullptr) return;
-  Note copy = *old;
-  copy.options = to;
-  Notes().Add(copy);
-}
-
-void NoteLends(void* options) {
-  const State state;
-  Note* n = Noted(options, true);
-  if (n != nullptr) n->lends = true;
-}
-
-const char* LeftFor(void* options) {
-  const State state;
-  const Note* n = Noted(options, false);
-  if (n == nullptr) return nullptr;
-  if (n->provider) return "the session has other execution providers than the CPU's";
-  return "the program gives initializers of its own";
-}
 
 // libgraft's functions for the runtime of a number.
 template <int I>
@@ -128,10 +64,41 @@ struct Hook {
                 reinterpret_cast<void*>(&CreateSessionFromArrayWithPrepackedWeightsContainer),
                 {nullptr, env, nullptr, model, size, options, container, true, out, nullptr});
   }
-  static void ReleaseSession(void* session) {
-    void* memory = Releasing(session);
-    runtimes[I].Call<void>(kReleaseSession, session);
-    Released(memory);
+  static void ReleaseSession(void* session) { Release(runtimes[I], session); }
+
+  static Status* Run(void* session, const void* options, const char* const* input_names,
+                     const void* const* inputs, size_t n, const char* const* output_names, size_t m,
+                     void** outputs) {
+    return graft::Run(runtimes[I],
+                      {session, options, input_names, inputs, n, output_names, m, outputs});
+  }
+  static Status* RunAsync(void* session, const void* options, const char* const* input_names,
+                          const void* const* inputs, size_t n, const char* const* output_names,
+                          size_t m, void** outputs, RunEnded ended, void* user) {
+    return graft::RunAsync(runtimes[I],
+                           {session, options, input_names, inputs, n, output_names, m, outputs},
+                           ended, user);
+  }
+  static Status* RunWithBinding(void* session, const void* options, const void* binding) {
+    return graft::RunWithBinding(runtimes[I], session, options, binding);
+  }
+  static Status* CreateIoBinding(void* session, void** out) {
+    Status* status = Own(kCreateIoBinding, session, out);
+    if (status == nullptr) BindingCreated(session, *out);
+    return status;
+  }
+  static void ReleaseIoBinding(void* binding) {
+    BindingReleased(binding);  // before the address can name another
+    runtimes[I].Call<void>(kReleaseIoBinding, binding);
+  }
+  static Status* BindInput(void* binding, const char* name, const void* value) {
+    Status* status = Own(kBindInput, binding, name, value);
+    if (status == nullptr) InputBound(runtimes[I], binding, name, value);
+    return status;
+  }
+  static void ClearBoundInputs(void* binding) {
+    runtimes[I].Call<void>(kClearBoundInputs, binding);
+    InputsCleared(binding);
   }
 
   static Status* CreateSessionOptions(void** out) {
@@ -141,7 +108,10 @@ struct Hook {
   }
   static Status* CloneSessionOptions(void* options, void** out) {
     Status* status = Own(kCloneSessionOptions, options, out);
-    if (status == nullptr) Copy(options, *out);
+    if (status == nullptr) {
+      Forget(*out);
+      CopyNotes(options, *out);
+    }
     return status;
   }
   static void ReleaseSessionOptions(void* options) {
@@ -169,7 +139,7 @@ struct Hook {
 #define GRAFT_PROVIDER(name)                                 \
   static Status* name(void* options, const void* provider) { \
     Status* status = Own(k##name, options, provider);        \
-    NoteProvider(options, status);                           \
+    if (status == nullptr) NoteProvider(options);            \
     return status;                                           \
   }
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_CUDA)
@@ -187,7 +157,7 @@ struct Hook {
   static Status* name(void* options, const char* const* keys, const char* const* values, \
                       size_t n) {                                                        \
     Status* status = Own(k##name, options, keys, values, n);                             \
-    NoteProvider(options, status);                                                       \
+    if (status == nullptr) NoteProvider(options);                                        \
     return status;                                                                       \
   }
   GRAFT_PROVIDER(SessionOptionsAppendExecutionProvider_OpenVINO_V2)
@@ -198,7 +168,7 @@ struct Hook {
                                                        const char* const* keys,
                                                        const char* const* values, size_t n) {
     Status* status = Own(kSessionOptionsAppendExecutionProvider, options, name, keys, values, n);
-    NoteProvider(options, status);
+    if (status == nullptr) NoteProvider(options);
     return status;
   }
   static Status* SessionOptionsAppendExecutionProvider_V2(void* options, void* env,
@@ -210,20 +180,20 @@ struct Hook {
     for (size_t i = 0; status == nullptr && i < count; ++i) {
       const char* name = runtimes[I].Call<const char*>(kEpDevice_EpName, devices[i]);
       if (name == nullptr || strcmp(name, "CPUExecutionProvider") != 0) {
-        NoteProvider(options, nullptr);
+        NoteProvider(options);
       }
     }
     return status;
   }
   static Status* SessionOptionsSetEpSelectionPolicy(void* options, int policy) {
     Status* status = Own(kSessionOptionsSetEpSelectionPolicy, options, policy);
-    NoteProvider(options, status);
+    if (status == nullptr) NoteProvider(options);
     return status;
   }
   static Status* SessionOptionsSetEpSelectionPolicyDelegate(void* options, void* delegate,
                                                             void* state) {
     Status* status = Own(kSessionOptionsSetEpSelectionPolicyDelegate, options, delegate, state);
-    NoteProvider(options, status);
+    if (status == nullptr) NoteProvider(options);
     return status;
   }
 
@@ -356,16 +326,9 @@ bool Runtime::Succeeded(Status* status, Text* error) const {
   return false;
 }
 
-void NoteProvider(void* options, Status* status) {
-  if (status != nullptr) return;
-  const State state;
-  Note* n = Noted(options, true);
-  if (n != nullptr) n->provider = true;
-}
-
 void Attach(const ApiBase* base, const void* function) {
   if (base == nullptr) return;
-  const Lock lock(&attaching);
+  const Lock lock(&attach_lock);
   const char* version = base->get_version();
   const int api = ApiOf(version);
   if (api < GRAFT_OLDEST_API) {
@@ -408,17 +371,15 @@ void Attach(const ApiBase* base, const void* function) {
   }
 }
 
-void AttachAfterFork() { attaching = PTHREAD_MUTEX_INITIALIZER; }
-
 int Attached() {
-  const Lock lock(&attaching);
+  const Lock lock(&attach_lock);
   int n = 0;
   for (const Runtime& r : runtimes) n += r.table != nullptr ? 1 : 0;
   return n;
 }
 
 const Runtime* AnyRuntime() {
-  const Lock lock(&attaching);
+  const Lock lock(&attach_lock);
   for (const Runtime& r : runtimes) {
     if (r.table != nullptr) return &r;
   }

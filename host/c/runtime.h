@@ -38,6 +38,8 @@ struct Runtime {
 
   // ONNX Runtime's own function.
   void* Own(Slot slot) const {
+    // Whoever was called by the table sees what was noted before it was filled.
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     switch (slot) {
 #define GRAFT_OWN(name, index) \
   case k##name:                \
@@ -60,17 +62,11 @@ struct Runtime {
 // OrtGetApiBase.
 void Attach(const ApiBase* base, const void* function);
 
-// In a child of fork: the lock of Attach is open.
-void AttachAfterFork();
-
 // How many runtimes have them.
 int Attached();
 
 // A runtime that has them; null for none.
 const Runtime* AnyRuntime();
-
-// Notes of session options that other providers than the CPU's were appended to them.
-void NoteProvider(void* options, Status* status);
 
 }  // namespace graft
 

@@ -1,6 +1,9 @@
 #include "say.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 namespace graft {
@@ -36,25 +39,35 @@ void Printable(const Text& text, Text* out) {
   }
 }
 
-void Print(const Text& text) {
+}  // namespace
+
+void Say(const Text& text) {
   Text line("graft: ");
   Printable(text, &line);
   line.Add("\n");
   const int before = errno;
+  // A reader that is gone would end the program.
+  sigset_t pipe, mask, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &pipe, &mask);
   // One call, so that lines of several threads stay apart.
-  const ssize_t ignored = write(STDERR_FILENO, line.c(), line.size());
-  static_cast<void>(ignored);
+  const bool gone = write(STDERR_FILENO, line.c(), line.size()) < 0 && errno == EPIPE;
+  if (gone && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec none = {};
+    sigtimedwait(&pipe, nullptr, &none);
+  }
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   errno = before;
 }
-
-}  // namespace
 
 void Warn(Cause cause, const Text& text) {
   static uint32_t said = 0;
   static_assert(static_cast<int>(Cause::kCount) <= 32, "a bit for each cause");
   const uint32_t bit = 1U << static_cast<int>(cause);
   if ((__atomic_fetch_or(&said, bit, __ATOMIC_RELAXED) & bit) == 0) {
-    Print(text);
+    Say(text);
   } else {
     Tell(text);
   }
@@ -62,7 +75,7 @@ void Warn(Cause cause, const Text& text) {
 
 void Tell(const Text& text) {
   const char* verbose = getenv("GRAFT_VERBOSE");
-  if (verbose != nullptr && strcmp(verbose, "1") == 0) Print(text);
+  if (verbose != nullptr && strcmp(verbose, "1") == 0) Say(text);
 }
 
 }  // namespace graft

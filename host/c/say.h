@@ -26,6 +26,9 @@ enum class Cause {
 // Prints "graft: ..." where the cause was not said before.
 void Warn(Cause cause, const Text& text);
 
+// Prints "graft: ...".
+void Say(const Text& text);
+
 // Prints a line where GRAFT_VERBOSE is 1.
 void Tell(const Text& text);
 

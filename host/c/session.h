@@ -24,24 +24,8 @@ struct Creation {
 // Creates the session, patched where that can be.
 Status* Create(const Creation& c);
 
-// What is to be done when a session is released: before it is, and after.
-void* Releasing(void* session);
-void Released(void* memory);
-
-// Reads the settings of the environment, once. Every exported function begins with it.
-void Begin();
-
-// Whether sessions are patched.
-bool Enabled();
-
-// See graft_enable.h.
-bool Enable(const char* options);
-void Disable();
+// See graft_sessions of graft_enable.h.
 void Count(uint64_t* patched, uint64_t* left);
-
-// The lock of what is changed for moments only. It is held during fork.
-void StateLock();
-void StateUnlock();
 
 }  // namespace graft
 

@@ -6,13 +6,25 @@
 // Functions that are called.
 #define GRAFT_CALLED_SLOTS(X)           \
   X(CreateStatus, 0)                    \
+  X(GetErrorCode, 1)                    \
   X(GetErrorMessage, 2)                 \
+  X(SetOptimizedModelFilePath, 11)      \
+  X(DisableProfiling, 15)               \
   X(CreateTensorWithDataAsOrtValue, 49) \
+  X(IsTensor, 50)                       \
+  X(GetTensorMutableData, 51)           \
+  X(GetTensorElementType, 60)           \
+  X(GetTensorShapeElementCount, 64)     \
+  X(GetTensorTypeAndShape, 65)          \
   X(CreateCpuMemoryInfo, 69)            \
+  X(AllocatorFree, 76)                  \
+  X(GetAllocatorWithDefaultOptions, 78) \
   X(ReleaseStatus, 93)                  \
   X(ReleaseMemoryInfo, 94)              \
   X(ReleaseValue, 96)                   \
+  X(ReleaseTensorTypeAndShapeInfo, 99)  \
   X(AddSessionConfigEntry, 130)         \
+  X(GetBoundOutputValues, 140)          \
   X(RegisterCustomOpsLibrary_V2, 228)   \
   X(HasSessionConfigEntry, 237)         \
   X(GetSessionConfigEntry, 238)         \
@@ -24,10 +36,16 @@
 #define GRAFT_HOOKED_SLOTS(X)                                 \
   X(CreateSession, 7)                                         \
   X(CreateSessionFromArray, 8)                                \
+  X(Run, 9)                                                   \
   X(CreateSessionOptions, 10)                                 \
   X(CloneSessionOptions, 12)                                  \
   X(ReleaseSession, 95)                                       \
   X(ReleaseSessionOptions, 100)                               \
+  X(RunWithBinding, 133)                                      \
+  X(CreateIoBinding, 134)                                     \
+  X(ReleaseIoBinding, 135)                                    \
+  X(BindInput, 136)                                           \
+  X(ClearBoundInputs, 141)                                    \
   X(AddInitializer, 150)                                      \
   X(SessionOptionsAppendExecutionProvider_CUDA, 152)          \
   X(SessionOptionsAppendExecutionProvider_ROCM, 153)          \
@@ -42,6 +60,7 @@
   X(SessionOptionsAppendExecutionProvider, 216)               \
   X(SessionOptionsAppendExecutionProvider_CANN, 220)          \
   X(SessionOptionsAppendExecutionProvider_Dnnl, 239)          \
+  X(RunAsync, 260)                                            \
   X(SessionOptionsAppendExecutionProvider_OpenVINO_V2, 275)   \
   X(SessionOptionsAppendExecutionProvider_VitisAI, 276)       \
   X(AddExternalInitializersFromFilesInMemory, 279)            \

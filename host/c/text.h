@@ -35,7 +35,7 @@ class Text {
     return *this;
   }
   Text& Add(const char* s) { return Add(s, strlen(s)); }
-  Text& Add(const Text& t) { return Add(t.c(), t.size()); }
+  Text& Add(const Text& t) { return t.bad_ ? Fail() : Add(t.c(), t.size()); }
   Text& Number(long long n) {
     char digits[24];
     char* p = digits + sizeof digits;
@@ -47,6 +47,17 @@ class Text {
     } while (left != 0);
     if (n < 0) *--p = '-';
     return Add(p, static_cast<size_t>(digits + sizeof digits - p));
+  }
+  // Adds the words of a text, with one space between them, up to some hundred characters.
+  Text& AddWords(const char* s) {
+    const size_t most = size_ + 600;
+    for (const char* blank = ""; *(s += strspn(s, " \t\r\n")) != 0 && size_ < most; blank = " ") {
+      const size_t n = strcspn(s, " \t\r\n");
+      Add(blank).Add(s, n);
+      if (bad_) break;
+      s += n;
+    }
+    return *this;
   }
   void Clear() {
     size_ = 0;

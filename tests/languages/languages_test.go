@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,18 +12,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
 
 const (
 	encoder = "../../models/g2p/encoder_model.onnx"        // its weights lie in the file
-	decoder = "../../models/g2p/decoder_model_merged.onnx" // and in graphs inside of nodes
+	decoder = "../../models/g2p/decoder_model_merged.onnx" // and graphs inside of nodes read them
 )
 
 // A kit is what the tests share: the command, the library, and native programs that are linked with ONNX Runtime, open it, or are linked with
@@ -289,16 +294,25 @@ func TestNativePrograms(t *testing.T) {
 	})
 }
 
-// TestRuntimes: the oldest and the newest runtime of the peers too, whose sessions have copies of what they are given.
-func TestRuntimes(t *testing.T) {
-	k := tools(t)
+// peers are the oldest and the newest runtime.
+func peers(t *testing.T) (libraries []string) {
+	t.Helper()
 	for _, peer := range []string{"old", "new"} {
 		found, err := filepath.Glob("../../build/peers/" + peer + "/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*")
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%v: found no runtime of peer %s; run make peers", err, peer)
 		}
+		libraries = append(libraries, found[0])
+	}
+	return libraries
+}
+
+// TestRuntimes: sessions of the peers' runtimes have copies of what they are given too.
+func TestRuntimes(t *testing.T) {
+	k := tools(t)
+	for _, library := range peers(t) {
 		set := cache(t)
-		set["ORT_LIBRARY"] = found[0]
+		set["ORT_LIBRARY"] = library
 		want, talk, err := k.start(t, run{args: []string{k.opened, encoder, "1"}, set: set, plain: true})
 		if err != nil {
 			t.Fatalf("%v: %s", err, talk)
@@ -360,6 +374,141 @@ func TestProcesses(t *testing.T) {
 	t.Run("graft itself", func(t *testing.T) {
 		out, talk, err := k.start(t, run{args: []string{k.graft, "ab", encoder, "--rounds", "1", "--warmup", "1"}, set: cache(t)})
 		if err != nil || strings.Contains(talk, "replaced") {
+			t.Errorf("%v: %s%s", err, out, talk)
+		}
+	})
+}
+
+// variant writes a model with its vectors multiplied by a factor; with inside, what only graphs inside of nodes read lies in them.
+func variant(t *testing.T, model string, factor float32, inside bool) string {
+	t.Helper()
+	data, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(data, m); err != nil {
+		t.Fatal(err)
+	}
+	g := m.Graph
+	for _, w := range g.Initializer {
+		if w.GetDataType() != int32(onnx.Tensor_FLOAT) || len(w.GetDims()) != 1 {
+			continue
+		}
+		for i := 0; i+4 <= len(w.RawData); i += 4 {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(w.RawData[i:]))
+			binary.LittleEndian.PutUint32(w.RawData[i:], math.Float32bits(x*factor))
+		}
+	}
+	reads := func(nodes []*onnx.Node, name string) bool {
+		return slices.ContainsFunc(nodes, func(n *onnx.Node) bool { return slices.Contains(n.GetInput(), name) })
+	}
+	g.Initializer = slices.DeleteFunc(g.Initializer, func(w *onnx.Tensor) bool {
+		if !inside || reads(g.Node, w.GetName()) {
+			return false
+		}
+		for _, n := range g.Node {
+			for _, a := range n.GetAttribute() {
+				if a.G != nil && reads(a.G.Node, w.GetName()) {
+					a.G.Initializer = append(a.G.Initializer, w)
+				}
+			}
+		}
+		return true
+	})
+	if data, err = proto.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "variant.onnx")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestReplacedModel: a file that is replaced by another model gives sessions of that one.
+func TestReplacedModel(t *testing.T) {
+	k := tools(t)
+	for _, c := range []struct {
+		model  string
+		inside bool
+		graphs int // in the cache, of a model
+	}{{encoder, false, 1}, {decoder, false, 1}, {decoder, true, 2}} {
+		models := []string{variant(t, c.model, 1, c.inside), variant(t, c.model, 1.5, c.inside)}
+		want := []string{k.answers(t, models[0]), k.answers(t, models[1])}
+		if want[0] == want[1] {
+			t.Fatal("other weights change no answer")
+		}
+		path, set := copyOf(t, models[0]), cache(t)
+		for i := range 3 {
+			data, err := os.ReadFile(models[i%2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			k.patched(t, want[i%2], 1, run{args: []string{k.linked, path, "1"}, set: set})
+			found, err := filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.onnx"))
+			if err != nil || i == 0 && len(found) != c.graphs {
+				t.Errorf("%v: found %d graphs in the cache, needed %d", err, len(found), c.graphs)
+			}
+		}
+		// Nor does the file matter once the session is there.
+		k.patched(t, want[0], 1, run{args: []string{k.linked, copyOf(t, models[0]), "1", "spoil"}, set: cache(t)})
+	}
+}
+
+// TestPlacesOfPlugins: another folder of plugins, by whatever variable, is another entry of the cache.
+func TestPlacesOfPlugins(t *testing.T) {
+	k := tools(t)
+	want, set := k.answers(t, encoder), cache(t)
+	for i, name := range []string{"XDG_DATA_HOME", "XDG_DATA_HOME", "HOME"} {
+		set[name] = t.TempDir()
+		k.patched(t, want, 1, run{args: []string{k.linked, encoder, "1"}, set: set})
+		if found, err := filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.onnx")); err != nil || len(found) != i+1 {
+			t.Errorf("%v: found %d graphs, needed %d", err, len(found), i+1)
+		}
+	}
+}
+
+// TestSurroundings: what a program does with its environment, its descriptors and its standard error.
+func TestSurroundings(t *testing.T) {
+	k := tools(t)
+	want := k.answers(t, encoder)
+	program := []string{k.linked, encoder, "1"}
+	t.Run("without LD_PRELOAD for children", func(t *testing.T) {
+		set := cache(t)
+		set["UNSET_PRELOAD"] = "1"
+		k.patched(t, want, 1, run{args: program, set: set})
+	})
+	t.Run("closed standard error", func(t *testing.T) {
+		set := cache(t)
+		set["GRAFT_BINARY"], set["LD_PRELOAD"] = "/nowhere/graft", k.library
+		// Its reader is gone before the line is printed.
+		text := `exec 3>&1; mkfifo "$XDG_CACHE_HOME/fifo"; : <"$XDG_CACHE_HOME/fifo" & exec 2>"$XDG_CACHE_HOME/fifo"; wait; exec "$0" "$@"`
+		out, talk, err := k.start(t, run{args: append([]string{"sh", "-c", text}, program...), set: set, plain: true})
+		if err != nil || out != want {
+			t.Errorf("%v: %s%s", err, out, talk)
+		}
+	})
+	t.Run("closed standard input and output", func(t *testing.T) {
+		garbage := script(t, "")
+		if err := os.WriteFile(garbage, []byte("no program"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		set := cache(t)
+		set["GRAFT_BINARY"], set["LD_PRELOAD"] = garbage, k.library
+		_, talk, err := k.start(t, run{args: append([]string{"sh", "-c", `exec "$0" "$@" <&- >&-`}, program...), set: set, plain: true})
+		if err != nil || !strings.Contains(talk, "cannot start: Exec format error") {
+			t.Errorf("%v: %s", err, talk)
+		}
+	})
+	t.Run("a pipe that is closed while the command runs", func(t *testing.T) {
+		set, folder := cache(t), t.TempDir()
+		set["GRAFT_BINARY"], set["LD_PRELOAD"], set["GRAFT_GRAPH_DEADLINE"] = script(t, `: >"`+folder+`/begun"; while [ ! -e "`+folder+`/go" ]; do sleep 0.05; done; echo done >&2; exit 1`), k.library, "200"
+		out, talk, err := k.start(t, run{args: append(program, "pipe="+folder), set: set, plain: true})
+		if err != nil || out != want || !strings.Contains(talk, "session created without graft: done") {
 			t.Errorf("%v: %s%s", err, out, talk)
 		}
 	})
@@ -447,7 +596,7 @@ func TestLeft(t *testing.T) {
 		}
 		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": file}})
 		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "/proc"}}) // where root cannot write either
-		k.left(t, want, "cannot write", 1, run{args: append(program, "bytes"), set: with(cache(t), "TMPDIR", "/proc")})
+		k.left(t, want, "cannot store the model's bytes", 1, run{args: append(program, "bytes"), set: map[string]string{"XDG_CACHE_HOME": "/proc"}})
 	})
 	t.Run("full cache", func(t *testing.T) {
 		folder := t.TempDir()
@@ -647,14 +796,63 @@ func TestManySessions(t *testing.T) {
 	k.left(t, want, "found no cache folder", 1, run{args: []string{k.linked, encoder, "1000"}, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
 }
 
-// TestBindings: a thousand sessions of each binding, from a path and from bytes, and as many without graft. make languages sets the folder
-// that the bindings are in.
+// csharp compiles the program in C# for the runtime in a folder, and says how it is started.
+func csharp(t *testing.T, folder string) []string {
+	t.Helper()
+	find := func(pattern string) string {
+		found, err := filepath.Glob(filepath.Join(folder, pattern))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%v: found %q, needed one %s", err, found, pattern)
+		}
+		return found[0]
+	}
+	binding, dotnet := find("*/*/*/Microsoft.ML.OnnxRuntime.dll"), find("*/bin/dotnet")
+	core := find("*/bin/shared/Microsoft.NETCore.App/*/mscorlib.dll")
+	shared := filepath.Dir(core)
+	out := t.TempDir()
+	program := filepath.Join(out, "Sessions.dll")
+	args := []string{"-noconfig", "-nostdlib", "-langversion:7", "-out:" + program, "-r:" + core, "-r:" + filepath.Join(shared, "netstandard.dll"), "-r:" + binding}
+	references, err := filepath.Glob(filepath.Join(shared, "System*.dll"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range references {
+		args = append(args, "-r:"+path)
+	}
+	if err := command("mcs", append(args, "programs/Sessions.cs")...); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(binding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := fmt.Sprintf(`{"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": %q}, "configProperties": {"System.Globalization.Invariant": true}}}`, filepath.Base(shared))
+	for name, content := range map[string][]byte{"Microsoft.ML.OnnxRuntime.dll": data, "Sessions.runtimeconfig.json": []byte(settings)} {
+		if err := os.WriteFile(filepath.Join(out, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dotnet, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{dotnet, program}
+}
+
+// TestBindings: a thousand sessions of each binding, or GRAFT_TEST_SESSIONS, from a path and from bytes, and some without graft. make languages
+// sets the folder that the bindings are in.
 func TestBindings(t *testing.T) {
 	folder := os.Getenv("GRAFT_TEST_LANGUAGES")
 	if folder == "" {
 		t.Skip("make languages runs it")
 	}
-	const sessions = "1000"
+	sessions := os.Getenv("GRAFT_TEST_SESSIONS")
+	if sessions == "" {
+		sessions = "1000"
+	}
+	n, err := strconv.Atoi(sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
 	k := tools(t)
 	model, err := filepath.Abs(encoder)
 	if err != nil {
@@ -687,6 +885,7 @@ func TestBindings(t *testing.T) {
 		return filepath.Join(target, "release", "sessions")
 	}
 	for name, program := range map[string][]string{
+		"csharp":      csharp(t, filepath.Join(folder, "csharp")),
 		"java":        {"java", "-cp", classes + ":" + jars[0], "Sessions"},
 		"node":        {"node", "programs/sessions.js"},
 		"rust":        {rust("rust", nil, "--features", "load-dynamic")},
@@ -694,12 +893,13 @@ func TestBindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := func(set map[string]string) map[string]string {
+				set["COMPlus_EnableDiagnostics"] = "0" // whose sockets would stay in the folder of temporary files
 				set["NODE_PATH"], set["LD_LIBRARY_PATH"] = filepath.Join(folder, "node", "node_modules"), link
 				return set
 			}
 			set := with(cache(t))
-			k.patched(t, want, 1000, run{args: append(program, model, sessions), set: set})
-			k.patched(t, want, 1000, run{args: append(program, model, sessions, "bytes"), set: set})
+			k.patched(t, want, n, run{args: append(program, model, sessions), set: set})
+			k.patched(t, want, n, run{args: append(program, model, sessions, "bytes"), set: set})
 			for what, set := range map[string]map[string]string{
 				"no command":      {"GRAFT_BINARY": "/nowhere/graft", "LD_PRELOAD": k.library},
 				"killed command":  {"GRAFT_BINARY": script(t, "kill -9 $$"), "LD_PRELOAD": k.library},
@@ -709,7 +909,7 @@ func TestBindings(t *testing.T) {
 				if set["XDG_CACHE_HOME"] == "" {
 					set["XDG_CACHE_HOME"] = t.TempDir()
 				}
-				out, talk, err := k.start(t, run{args: append(program, model, "100"), set: with(set), plain: true})
+				out, talk, err := k.start(t, run{args: append(program, model, strconv.Itoa(max(n/10, 2))), set: with(set), plain: true})
 				if err != nil || strings.Count(talk, "session created without graft") != 1 || strings.Contains(talk, "blocks replaced") {
 					t.Errorf("%s: %v: %s", what, err, talk)
 				}

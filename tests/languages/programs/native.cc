@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -40,11 +41,19 @@ const OrtApiBase* Base() {
   if (dlsym(handle, "no_such_function") != nullptr || dlerror() == nullptr)
     Fail("dlsym finds what is not there");
   auto* function = reinterpret_cast<const OrtApiBase* (*)()>(dlsym(handle, "OrtGetApiBase"));
-  if (function == nullptr) Fail(dlerror());
+  const char* error = dlerror();
+  if (error != nullptr) Fail(error);
   // Nor does it lose what is there.
   if (dlsym(RTLD_DEFAULT, "malloc") == nullptr) Fail("dlsym finds no malloc");
   return function();
 #else
+  // Programs take it away for the sake of their children.
+  if (std::getenv("UNSET_PRELOAD") != nullptr) unsetenv("LD_PRELOAD");
+  // What is found leaves no error.
+  dlerror();
+  const bool found = dlsym(RTLD_DEFAULT, "OrtGetApiBase") != nullptr;
+  const char* error = dlerror();
+  if (!found || error != nullptr) Fail(error == nullptr ? "dlsym finds no runtime" : error);
   return OrtGetApiBase();
 #endif
 }
@@ -57,8 +66,11 @@ void Check(OrtStatus* status) {
 
 struct Arguments {
   std::string model;
-  int sessions = 1, threads = 1, forks = 0;
+  int sessions = 1, threads = 1, forks = 0, rows = 2, runs = 1, shared = 1;
   bool bytes = false, prepacked = false, policy = false, spoil = false, quiet_children = false;
+  bool refused = false, fails = false, profile = false;
+  std::string pipe;  // a folder in which a command waits
+  std::string how;   // a run is made: "", "async", "place", "overlap", "binding", "binding-overlap"
   std::vector<std::string> entries;
 };
 
@@ -73,7 +85,12 @@ std::string ReadFile(const std::string& path) {
 OrtSessionOptions* Options(const Arguments& a) {
   OrtSessionOptions* options;
   Check(api->CreateSessionOptions(&options));
-  Check(api->SetIntraOpNumThreads(options, 1));
+  Check(api->SetIntraOpNumThreads(options,
+                                  a.how == "async" ? 2 : 1));  // RunAsync needs one of its own
+  if (a.profile) {
+    Check(api->EnableProfiling(options, (a.model + ".profile").c_str()));
+    Check(api->SetOptimizedModelFilePath(options, (a.model + ".optimized").c_str()));
+  }
   for (const std::string& e : a.entries) {
     const size_t equals = e.find('=');
     Check(api->AddSessionConfigEntry(options, e.substr(0, equals).c_str(),
@@ -85,8 +102,8 @@ OrtSessionOptions* Options(const Arguments& a) {
   return options;
 }
 
-// An input of a session: two rows of eight tokens, of which the last three are hidden, and nothing
-// in the past.
+// An input of a session: two rows, or as many as are asked for, of eight tokens, of which the last
+// three are hidden, and nothing in the past.
 struct Input {
   char* name = nullptr;
   std::vector<int64_t> shape;
@@ -95,8 +112,9 @@ struct Input {
   bool yes = false;
   OrtValue* value = nullptr;
 
-  void Make(OrtSession* session, size_t i, OrtAllocator* allocator, const OrtMemoryInfo* memory) {
-    constexpr int64_t kRows = 2, kTokens = 8;
+  void Make(OrtSession* session, size_t i, int64_t rows, OrtAllocator* allocator,
+            const OrtMemoryInfo* memory) {
+    constexpr int64_t kTokens = 8;
     Check(api->SessionGetInputName(session, i, allocator, &name));
     const std::string called = name;
     OrtTypeInfo* type;
@@ -113,7 +131,7 @@ struct Input {
     int64_t size = 1;
     for (size_t axis = 0; axis < rank; ++axis) {
       if (shape[axis] < 0)
-        shape[axis] = axis == 0 ? kRows : called.rfind("past", 0) == 0 ? 0 : kTokens;
+        shape[axis] = axis == 0 ? rows : called.rfind("past", 0) == 0 ? 0 : kTokens;
       size *= shape[axis];
     }
     void* data = &yes;
@@ -142,8 +160,82 @@ struct Input {
   }
 };
 
+// One run at a time: RunAsync's function is told of the run that it ended.
+struct Ended {
+  std::promise<OrtStatus*> status;
+  static void Call(void* ended, OrtValue** outputs, size_t n, OrtStatus* status) {
+    if (status == nullptr && (n != 1 || outputs[0] == nullptr)) Fail("RunAsync gives no output");
+    static_cast<Ended*>(ended)->status.set_value(status);
+  }
+};
+
+struct RunOf {
+  OrtSession* session;
+  const OrtMemoryInfo* memory;
+  std::vector<const char*> names;
+  std::vector<const OrtValue*> values;
+  char* output;
+
+  // Runs as it is told; out is the output, which is released by the caller.
+  OrtStatus* operator()(const std::string& how, OrtValue** out) const {
+    if (how == "async") {
+      Ended ended;
+      OrtStatus* status = api->RunAsync(session, nullptr, names.data(), values.data(), names.size(),
+                                        &output, 1, out, &Ended::Call, &ended);
+      return status != nullptr ? status : ended.status.get_future().get();
+    }
+    if (how.rfind("binding", 0) == 0) return Bound(how == "binding-overlap", out);
+    return api->Run(session, nullptr, names.data(), values.data(), names.size(), &output, 1, out);
+  }
+
+ private:
+  OrtStatus* Bound(bool overlap, OrtValue** out) const {
+    OrtIoBinding* binding;
+    Check(api->CreateIoBinding(session, &binding));
+    // What is bound again is not bound twice, nor what was cleared.
+    Check(api->BindInput(binding, names[0], values[0]));
+    api->ClearBoundInputs(binding);
+    for (int twice = 0; twice < 2; ++twice) {
+      for (size_t i = 0; i < names.size(); ++i) Check(api->BindInput(binding, names[i], values[i]));
+    }
+    if (overlap)
+      Check(api->BindOutput(binding, output, values[0]));
+    else
+      Check(api->BindOutputToDevice(binding, output, memory));
+    OrtStatus* status = api->RunWithBinding(session, nullptr, binding);
+    if (status == nullptr) {
+      OrtAllocator* allocator;
+      OrtValue** list = nullptr;
+      size_t n = 0;
+      Check(api->GetAllocatorWithDefaultOptions(&allocator));
+      Check(api->GetBoundOutputValues(binding, allocator, &list, &n));
+      if (n != 1) Fail("the binding has no output");
+      *out = list[0];
+      Check(api->AllocatorFree(allocator, list));
+    }
+    api->ReleaseIoBinding(binding);
+    return status;
+  }
+};
+
+// A run of inputs of a type that the model does not take. The error is the program's own.
+void RunRefused(const RunOf& run) {
+  int32_t wrong[2] = {1, 2};
+  const int64_t shape = 2;
+  OrtValue *value, *out = nullptr;
+  Check(api->CreateTensorWithDataAsOrtValue(run.memory, wrong, sizeof wrong, &shape, 1,
+                                            ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, &value));
+  RunOf other = run;
+  for (const OrtValue*& v : other.values) v = value;
+  OrtStatus* status = other("", &out);
+  if (status == nullptr || api->GetErrorCode(status) != ORT_INVALID_ARGUMENT)
+    Fail("a run of other types is not refused");
+  api->ReleaseStatus(status);
+  api->ReleaseValue(value);
+}
+
 // The floats of a session's first output.
-std::vector<float> Run(OrtSession* session) {
+std::vector<float> Run(const Arguments& a, OrtSession* session) {
   OrtAllocator* allocator;
   OrtMemoryInfo* memory;
   Check(api->GetAllocatorWithDefaultOptions(&allocator));
@@ -151,33 +243,64 @@ std::vector<float> Run(OrtSession* session) {
   size_t count = 0;
   Check(api->SessionGetInputCount(session, &count));
   std::vector<Input> inputs(count);
-  std::vector<const char*> names;
-  std::vector<const OrtValue*> values;
+  RunOf run = {session, memory, {}, {}, nullptr};
   for (size_t i = 0; i < count; ++i) {
-    inputs[i].Make(session, i, allocator, memory);
-    names.push_back(inputs[i].name);
-    values.push_back(inputs[i].value);
+    inputs[i].Make(session, i, a.rows, allocator, memory);
+    run.names.push_back(inputs[i].name);
+    run.values.push_back(inputs[i].value);
   }
-  char* output;
-  Check(api->SessionGetOutputName(session, 0, allocator, &output));
-  OrtValue* out = nullptr;
-  Check(api->Run(session, nullptr, names.data(), values.data(), count, &output, 1, &out));
-  OrtTensorTypeAndShapeInfo* info;
-  Check(api->GetTensorTypeAndShape(out, &info));
-  size_t n = 0;
-  Check(api->GetTensorShapeElementCount(info, &n));
-  float* p;
-  Check(api->GetTensorMutableData(out, reinterpret_cast<void**>(&p)));
-  std::vector<float> result(p, p + n);
-  api->ReleaseTensorTypeAndShapeInfo(info);
-  api->ReleaseValue(out);
+  Check(api->SessionGetOutputName(session, 0, allocator, &run.output));
+  if (a.refused) RunRefused(run);
+  std::vector<float> result, place(static_cast<size_t>(a.rows));
+  for (int i = 0; i < a.runs; ++i) {
+    OrtValue* out = nullptr;
+    const int64_t rows = a.rows;
+    // A vector of rows, in memory of the program's.
+    float* at = a.how == "overlap" ? inputs[0].floats.data() : place.data();
+    if (a.how == "place" || a.how == "overlap") {
+      Check(api->CreateTensorWithDataAsOrtValue(memory, at, place.size() * sizeof(float), &rows, 1,
+                                                ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, &out));
+    }
+    const OrtValue* given = out;
+    OrtStatus* status = run(a.how, &out);
+    if (a.fails && i == 0) {
+      if (status == nullptr) Fail("a run does not fail");
+      std::fprintf(stderr, "native: %s\n", api->GetErrorMessage(status));
+      api->ReleaseStatus(status);
+      if (given != nullptr) api->ReleaseValue(out);
+      continue;
+    }
+    Check(status);
+    if (given != nullptr && out != given) Fail("the output is not where it was asked for");
+    OrtTensorTypeAndShapeInfo* info;
+    Check(api->GetTensorTypeAndShape(out, &info));
+    size_t n = 0;
+    Check(api->GetTensorShapeElementCount(info, &n));
+    float* p;
+    Check(api->GetTensorMutableData(out, reinterpret_cast<void**>(&p)));
+    result.assign(p, p + n);
+    api->ReleaseTensorTypeAndShapeInfo(info);
+    api->ReleaseValue(out);
+  }
   for (Input& i : inputs) {
     api->ReleaseValue(i.value);
     Check(api->AllocatorFree(allocator, i.name));
   }
-  Check(api->AllocatorFree(allocator, output));
+  Check(api->AllocatorFree(allocator, run.output));
   api->ReleaseMemoryInfo(memory);
   return result;
+}
+
+// What all threads give that run a session at once.
+std::vector<float> Shared(const Arguments& a, OrtSession* session) {
+  std::vector<std::vector<float>> results(static_cast<size_t>(a.shared));
+  std::vector<std::thread> threads;
+  for (std::vector<float>& r : results) threads.emplace_back([&] { r = Run(a, session); });
+  for (std::thread& t : threads) t.join();
+  for (const std::vector<float>& r : results) {
+    if (r != results[0]) Fail("runs at once give different answers");
+  }
+  return results[0];
 }
 
 std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::string& bytes,
@@ -210,13 +333,22 @@ std::vector<float> Sessions(const Arguments& a, const OrtEnv* env, const std::st
       f.close();
       if (truncate(a.model.c_str(), 0) != 0) Fail("cannot cut the model short");
     }
-    std::vector<float> result = Run(session);
+    std::vector<float> result = a.shared > 1 ? Shared(a, session) : Run(a, session);
     api->ReleaseSession(session);
     if (first.empty()) first = result;
     if (first != result) Fail("session " + std::to_string(i) + " gives other answers");
   }
   if (container != nullptr) api->ReleasePrepackedWeightsContainer(container);
   return first;
+}
+
+// Closes a pipe while the command runs, which began when it was open, and has the command end then.
+void Pipe(const std::string& folder, const int* ends) {
+  while (access((folder + "/begun").c_str(), F_OK) != 0) usleep(1000);
+  close(ends[1]);
+  char byte;
+  if (read(ends[0], &byte, 1) != 0) Fail("a pipe that is closed does not end");
+  std::ofstream(folder + "/go");
 }
 
 Arguments Parse(int argc, char** argv) {
@@ -236,6 +368,22 @@ Arguments Parse(int argc, char** argv) {
       a.spoil = true;
     else if (o == "children")
       a.quiet_children = true;
+    else if (o == "refused")
+      a.refused = true;
+    else if (o == "fails")
+      a.fails = true;
+    else if (o == "profile")
+      a.profile = true;
+    else if (o.rfind("rows=", 0) == 0)
+      a.rows = std::atoi(o.c_str() + 5);
+    else if (o.rfind("runs=", 0) == 0)
+      a.runs = std::atoi(o.c_str() + 5);
+    else if (o.rfind("shared=", 0) == 0)
+      a.shared = std::atoi(o.c_str() + 7);
+    else if (o.rfind("pipe=", 0) == 0)
+      a.pipe = o.substr(5);
+    else if (o.rfind("how=", 0) == 0)
+      a.how = o.substr(4);
     else if (o.rfind("threads=", 0) == 0)
       a.threads = std::atoi(o.c_str() + 8);
     else if (o.rfind("forks=", 0) == 0)
@@ -267,6 +415,11 @@ int main(int argc, char** argv) {
   Check(api->CreateEnv(ORT_LOGGING_LEVEL_WARNING, "native", &env));
   std::vector<std::vector<float>> results(static_cast<size_t>(a.threads));
   std::vector<std::thread> threads;
+  int ends[2];
+  if (!a.pipe.empty()) {
+    if (pipe(ends) != 0) Fail("cannot make a pipe");
+    threads.emplace_back(Pipe, a.pipe, ends);
+  }
   for (int t = 0; t < a.threads; ++t) {
     threads.emplace_back([&, t] {
       results[static_cast<size_t>(t)] = Sessions(a, env, bytes, a.sessions / a.threads);
@@ -295,8 +448,9 @@ int main(int argc, char** argv) {
 #ifdef WITH_GRAFT
   uint64_t patched = 0, left = 0;
   graft_sessions(&patched, &left);
-  std::fprintf(stderr, "native: %llu patched, %llu left\n",
-               static_cast<unsigned long long>(patched), static_cast<unsigned long long>(left));
+  std::fprintf(stderr, "native: %llu patched, %llu left, %llu reverted\n",
+               static_cast<unsigned long long>(patched), static_cast<unsigned long long>(left),
+               static_cast<unsigned long long>(graft_reverted()));
 #endif
   api->ReleaseEnv(env);
   return 0;
