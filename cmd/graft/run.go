@@ -19,9 +19,9 @@ func (c *cli) run() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -- PROGRAM [ARGUMENT]...",
 		Short: "Run a program of any language with its sessions patched",
-		Long: `Runs a program that uses ONNX Runtime's C API, in C, C++, Rust, Java, JavaScript or
-another language, with libgraft.so before ONNX Runtime: sessions that the program and
-its children create are patched. The rewritten graph of each model is made once, by
+		Long: `Runs a program that uses ONNX Runtime's C API, in C, C++, Rust, Java, C#,
+JavaScript or another language, with libgraft.so before ONNX Runtime: sessions that the
+program and its children create are patched. The rewritten graph of each model is made once, by
 graft graph, and stored in the user's cache. Where that cannot be, the session is the
 one that the program asked for, with a warning. The program takes the place of this
 command: its exit code and its signals are its own.`,

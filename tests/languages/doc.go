@@ -1,2 +1,2 @@
-// Package languages runs programs in C++, Java, JavaScript, Rust and Go with libgraft.so before ONNX Runtime.
+// Package languages runs programs in C++, Java, C#, JavaScript, Rust and Go with libgraft.so before ONNX Runtime.
 package languages
