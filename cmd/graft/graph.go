@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/graphcache"
+	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/file"
 )
 
@@ -74,20 +76,29 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 	return cmd
 }
 
-// depends are the files besides a model's own on which a plan depends: the name that the program gave, and where plugins are installed.
+// depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of plugins, and the folders
+// where they are installed, which change when one comes or goes. What variables say is part of the caller's key.
 func depends(model string, whole bool) ([]graphcache.File, error) {
 	var paths []string
-	if path, err := filepath.Abs(model); err == nil && !whole {
-		paths = append(paths, path)
+	if !whole {
+		paths = append(paths, model)
 	}
 	if program, err := os.Executable(); err == nil {
 		paths = append(paths, program)
 	}
+	if lock := os.Getenv(loaded.LockVariable); lock != "" {
+		paths = append(paths, lock)
+	}
+	paths = append(paths, filepath.SplitList(os.Getenv(discovery.PathVariable))...)
 	if data, err := file.DataFolder(); err == nil {
 		paths = append(paths, filepath.Join(data, "plugins"))
 	}
 	var list []graphcache.File
 	for _, path := range paths {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
 		f, err := graphcache.FileAt(path)
 		if err != nil {
 			return nil, err

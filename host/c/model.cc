@@ -134,8 +134,8 @@ bool Model::Key(bool inlined) {
   text.Add(binary_).Add("\n").Number(binary.size).Add("\n").Number(binary.time).Add("\n");
   text.Add(lines_).Add(whole_ ? "--whole\n" : "");
   // Where the command looks for plugins, and which it takes.
-  static const char* const kPlaces[] = {"GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_UNVERIFIED",
-                                        "XDG_DATA_HOME", "HOME"};
+  static const char* const kPlaces[] = {"GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK",
+                                        "GRAFT_PLUGIN_UNVERIFIED", "XDG_DATA_HOME", "HOME"};
   for (const char* name : kPlaces) {
     const char* value = getenv(name);
     text.Add(name).Add(value == nullptr ? "" : "=").Add(value == nullptr ? "" : value).Add("\n");

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/graphcache"
+)
+
+// TestGraphDepends: a stored graph holds until the model, the lock or a folder of plugins is another.
+func TestGraphDepends(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("XDG_DATA_HOME", filepath.Join(folder, "data"))
+	model, lock := filepath.Join(folder, "model.onnx"), filepath.Join(folder, "graft.lock")
+	plugins := []string{filepath.Join(folder, "one"), filepath.Join(folder, "two")}
+	t.Setenv("GRAFT_PLUGIN_LOCK", lock)
+	t.Setenv("GRAFT_PLUGIN_PATH", plugins[0]+string(os.PathListSeparator)+plugins[1])
+	long := time.Now().Add(-time.Hour)
+	for _, path := range []string{model, lock} {
+		if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range append(plugins, filepath.Join(folder, "data", "graft", "plugins")) {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, changed := range append(plugins, model, lock, filepath.Join(folder, "data", "graft", "plugins")) {
+		if err := os.Chtimes(changed, long, long); err != nil {
+			t.Fatal(err)
+		}
+		files, err := depends(model, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := &graphcache.Entry{Files: files}
+		if !entry.Holds() {
+			t.Errorf("what was just looked at does not hold: %+v", files)
+		}
+		if err := os.Chtimes(changed, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if entry.Holds() {
+			t.Errorf("the graph holds, and %s is another: %+v", changed, files)
+		}
+	}
+}
