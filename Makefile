@@ -7,6 +7,7 @@ PY_NUMPY     := numpy==2.4.6
 PY_ZIG       := ziglang==0.15.2
 PY_ORT_OLD   := onnxruntime==1.22.0
 PY_ORT_NEW   := onnxruntime==1.31.1
+PY_GUNICORN  := gunicorn==27.0.1
 PY_HUB       := huggingface_hub==2.4.0
 DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm cargo chromium
 
@@ -86,12 +87,12 @@ runtime: graft
 	@$(BIN)/graft doctor --fetch --quiet
 
 # Python peers for the tests: an old and a new ONNX Runtime, Hugging Face's library, and ONNX's conformance cases.
-PEERS := $(BUILD)/peers/.done-$(subst ==,-,$(PY_ORT_OLD)-$(PY_ORT_NEW)-$(PY_HUB)-$(PY_NUMPY)-$(PY_ONNX))
+PEERS := $(BUILD)/peers/.done-$(subst ==,-,$(PY_ORT_OLD)-$(PY_ORT_NEW)-$(PY_HUB)-$(PY_GUNICORN)-$(PY_NUMPY)-$(PY_ONNX))
 peers: $(PEERS)
 $(PEERS): tests/conformance/cases.py | setup
 	@mkdir -p $(BUILD)/peers
 	@python3 -m venv $(BUILD)/peers/old && $(BUILD)/peers/old/bin/pip install -q --disable-pip-version-check $(PY_ORT_OLD) $(PY_NUMPY) $(PY_ONNX)
-	@python3 -m venv $(BUILD)/peers/new && $(BUILD)/peers/new/bin/pip install -q --disable-pip-version-check $(PY_ORT_NEW) $(PY_NUMPY) $(PY_ONNX)
+	@python3 -m venv $(BUILD)/peers/new && $(BUILD)/peers/new/bin/pip install -q --disable-pip-version-check $(PY_ORT_NEW) $(PY_GUNICORN) $(PY_NUMPY) $(PY_ONNX)
 	@python3 -m venv $(BUILD)/peers/hub && $(BUILD)/peers/hub/bin/pip install -q --disable-pip-version-check $(PY_HUB)
 	@$(BUILD)/peers/new/bin/python tests/conformance/cases.py $(BUILD)/peers/cases
 	@touch $@

@@ -23,6 +23,7 @@ var packageCases = []struct {
 	{"calls", true},
 	{"models", true},
 	{"options", true},
+	{"options_before", true},
 	{"profile", false},
 	{"left", true},
 	{"settings", false},
@@ -39,6 +40,8 @@ var packageCases = []struct {
 	{"fork", true},
 	{"exit", false},
 	{"way_back", true},
+	{"no_way_back", true},
+	{"way_back_as_made", true},
 	{"results", false},
 	{"comparison", false},
 	{"command", false},
@@ -111,13 +114,25 @@ func runCase(t *testing.T, program, name, binary string) {
 	}
 }
 
+// TestPackageServed runs the package in a server that forks, which is installed beside the newest runtime.
+func TestPackageServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	program, err := filepath.Abs("../../build/peers/new/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runCase(t, program, "gunicorn", command(t))
+}
+
 // TestEveryCaseIsListed holds the table against the file.
 func TestEveryCaseIsListed(t *testing.T) {
 	text, err := os.ReadFile("package/cases.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{"one_program": true} // a part of programs
+	listed := map[string]bool{"one_program": true, "gunicorn": true} // a part of programs; in the newest runtime alone
 	for _, c := range packageCases {
 		listed[c.name] = true
 		if !strings.Contains(string(text), "\ndef case_"+c.name+"():") {
@@ -142,7 +157,7 @@ func TestOtherPythons(t *testing.T) {
 	binary := command(t)
 	var once sync.Once
 	for _, program := range filepath.SplitList(list) {
-		for _, name := range []string{"ways", "calls", "models", "options", "left", "changes", "threads", "fork", "exit", "way_back"} {
+		for _, name := range []string{"ways", "calls", "models", "options", "options_before", "left", "changes", "threads", "fork", "exit", "way_back", "no_way_back", "way_back_as_made"} {
 			t.Run(filepath.Base(filepath.Dir(filepath.Dir(program)))+"/"+name, func(t *testing.T) {
 				if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
 					once.Do(func() { t.Errorf("%s is not there", program) })

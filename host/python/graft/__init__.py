@@ -51,3 +51,6 @@ def enabled(*, padding: str | None = None, plugins: Sequence[str] | None = None,
 def status() -> Status:
     """What became of the sessions that were made."""
     return _sessions.status()
+
+
+_sessions.watch()

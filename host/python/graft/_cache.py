@@ -9,6 +9,7 @@ the model's file afterwards changes no answer.
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import hashlib
 import json
@@ -127,6 +128,10 @@ class Cache:
         """Forgets failures, and locks that a thread held which is not there in a forked process."""
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Lock] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets which models could not be planned."""
         self._failed: dict[tuple[str, tuple[int, int]], Error] = {}
 
     @contextlib.contextmanager
@@ -154,18 +159,23 @@ class Cache:
 
     def _find(self, k: str, source: Source) -> Prepared | None:
         folder = user_folder()
-        return _read(folder, k, source) if folder and _trusted(folder) else None
+        if not folder or not _trusted(folder):
+            return None
+        try:
+            return _read(folder, k, source)
+        except (Error, OSError, ValueError):
+            return None  # it is made anew, elsewhere if it has to be, and what is wrong then is said
 
     def _make(self, k: str, binary: str, options: list[str], source: Source, stack: contextlib.ExitStack) -> Prepared:
         state = (k, _state(source))
         failed = self._failed.get(state)
         if failed is not None:
-            raise failed
+            raise copy.copy(failed)  # one that is raised holds what its frames do: the model's bytes
         try:
             return self._ask(k, binary, options, source, stack)
         except Error as e:
             with self._lock:
-                self._failed[state] = e  # the next session does not wait for the same again
+                self._failed[state] = copy.copy(e)  # the next session does not wait for the same again
             raise
         except OSError as e:
             raise Error(f"{_CANNOT_STORE}: {e.strerror or e}", path=e.filename or user_folder() or "", needed="a cache folder with room",

@@ -29,3 +29,8 @@ def _again(found: str, path: str, needed: str, fix: str, kind: str) -> Error:
 
 class Left(Exception):
     """A session that stays as it is, for a reason that is no failure."""
+
+
+def short(e: BaseException) -> str:
+    """The text of an exception in one line."""
+    return " ".join(str(e).split())[:500] or type(e).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from ._errors import Left
+from ._errors import Error, Left
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 DOMAIN = "graft.domain.v1"  # through which libraries of operators find each other; it holds an address
@@ -13,9 +13,10 @@ DOMAIN = "graft.domain.v1"  # through which libraries of operators find each oth
 # Calls by which a program gives initializers of its own: those are not what the graph was made of.
 _GIVERS = ("add_initializer", "add_external_initializers", "add_external_initializers_from_files_in_memory")
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of a signal may make options too
 _libraries: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _given: weakref.WeakSet = weakref.WeakSet()
+_known: weakref.WeakSet = weakref.WeakSet()  # options of which everything was noted that was given to them
 
 
 def _number(n: int) -> bytes:
@@ -36,8 +37,14 @@ _TINY = b"\x08\x07" + _field(7, _field(1, _field(1, b"x") + _field(2, b"y") + _f
                              + _field(11, _value(b"x")) + _field(12, _value(b"y"))) + _field(8, _field(1, b"") + b"\x10\x0d")
 
 
+def forked() -> None:
+    """In a forked process: a lock that another thread held is free."""
+    global _lock
+    _lock = threading.RLock()
+
+
 def watch(C) -> None:
-    """Notes from now on which libraries and initializers programs give to options."""
+    """Notes from now on which options programs make, and which libraries and initializers they give to them."""
 
     def wrap(name: str, note) -> None:
         original = getattr(C.SessionOptions, name, None)
@@ -57,9 +64,18 @@ def watch(C) -> None:
     def library(self, arguments, keywords) -> None:
         _libraries.setdefault(self, []).extend([*arguments, *keywords.values()])
 
+    wrap("__init__", lambda self, *_: _known.add(self))
     wrap("register_custom_ops_library", library)
     for name in _GIVERS:
         wrap(name, lambda self, *_: _given.add(self))
+
+
+def default(C):
+    """The options of a session for which a program has none."""
+    options = C.get_default_session_options()
+    with _lock:
+        _known.add(options)
+    return options
 
 
 def entry(options, name: str) -> str:
@@ -73,8 +89,12 @@ def entry(options, name: str) -> str:
 def usable(options) -> None:
     """Raises Left for options with which a session is made from the program's model alone."""
     with _lock:
-        if options in _given:
-            raise Left("its options have initializers of the program")
+        known, given = options in _known, options in _given
+    if given:
+        raise Left("its options have initializers of the program")
+    if not known:  # and nothing tells what they hold
+        raise Error("its options were made before graft was imported", needed="options of which graft knows what the program gave to them",
+                    fix="import graft before", kind="options")
     if getattr(options, "has_providers", bool)():
         raise Left("its options name execution providers")
     if options.optimized_model_filepath:
@@ -87,16 +107,25 @@ def usable(options) -> None:
         raise Left(f"its options set {FOLDER}")
 
 
+def handed_on(options, copy) -> None:
+    """Notes of a copy that ONNX Runtime made of options what is known of these. Initializers are in it, the operators of libraries are not."""
+    with _lock:
+        for noted in (_known, _given):
+            if options in noted:
+                noted.add(copy)
+
+
 def copies(C, options, n: int) -> list:
     """n copies of options, which share nothing with them. The operators of libraries are in none."""
-    profiling = options.enable_profiling
-    if profiling:
-        options.enable_profiling = False  # a session begins its profile when it is constructed
-    try:
-        session = C.InferenceSession(options, _TINY, False, False)
-    finally:
+    with _lock:  # another thread may copy them too
+        profiling = options.enable_profiling
         if profiling:
-            options.enable_profiling = True
+            options.enable_profiling = False  # a session begins its profile when it is constructed
+        try:
+            session = C.InferenceSession(options, _TINY, False, False)
+        finally:
+            if profiling:
+                options.enable_profiling = True
     made = []
     for _ in range(n):
         copy = session.session_options
@@ -104,6 +133,7 @@ def copies(C, options, n: int) -> list:
             copy.enable_profiling = True
         if not _alike(copy, options):
             raise Left("its options cannot be copied")
+        handed_on(options, copy)
         made.append(copy)
     return made
 

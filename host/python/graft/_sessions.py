@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import copy
+import functools
 import logging
 import os
 import platform
 import threading
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _binary, _cache, _graph, _options
-from ._errors import Error, Left
+from ._errors import Error, Left, short
+
+if TYPE_CHECKING:
+    from ._wayback import State
 
 DISABLE = "GRAFT_DISABLE"
 PADDINGS = ("exact", "ignore", "keep")
@@ -26,10 +32,6 @@ CPUINFO = "/proc/cpuinfo"
 OLDEST = (1, 22)
 
 _CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}  # the latter computes nothing of a model but its own operators
-
-# What ONNX Runtime says where an operator failed, and not the program's inputs.
-_OPERATOR_FAILED = "Non-zero status code returned while running"
-_ENDED = "terminate flag"
 
 
 class Settings(NamedTuple):
@@ -78,36 +80,26 @@ class Status:
         return "\n".join(lines + [f"  {s!r}" for s in self.sessions])
 
 
-class _State:
-    """What a patched session needs beside it."""
-
-    __slots__ = ("session", "settings", "entry", "arguments", "keywords", "lock", "unpatched", "plain")
-
-    def __init__(self, session: Session, settings: Settings, entry: _cache.Entry, arguments: tuple, keywords: dict) -> None:
-        self.session, self.settings, self.entry = session, settings, entry
-        self.arguments, self.keywords = arguments, keywords  # of _create_inference_session
-        self.lock = threading.Lock()
-        self.unpatched = None  # a session of the program's model, made when an operator fails
-        self.plain = None  # the same, once it answered: from then on it runs
-
-
 class _Process:
     """What there is once a process."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.enabled: Settings | None = None
         self.cache = _cache.Cache()
+        self.warned: set[str] = set()
+        self.create: Callable | None = None  # _create_inference_session as it was
+        self.begin()
+
+    def begin(self) -> None:
+        self.lock = threading.RLock()  # a handler of a signal may ask for the status
         self.sessions: deque[Session] = deque(maxlen=1000)
         self.counts = {"patched": 0, "plain": 0, "failed": 0, "reverted": 0}
-        self.warned: set[str] = set()
-        self.originals: dict[str, Any] = {}
 
     def forked(self) -> None:
         """In a forked process: locks that other threads held are free, and its parent's sessions are not its own to count."""
-        self.lock = threading.Lock()
+        self.begin()
         self.cache.reset()
-        _options._lock = threading.Lock()
+        _options.forked()
 
 
 _process = _Process()
@@ -187,7 +179,7 @@ def enable(s: Settings) -> None:
     _install()
     with _process.lock:
         _process.enabled = s
-        _process.cache._failed.clear()
+        _process.cache.forget()
     if s.obstacle is not None:
         _warn(s, s.obstacle, "")
 
@@ -198,12 +190,11 @@ def disable() -> None:
 
 
 @contextlib.contextmanager
-def inside(s: Settings | None):
+def inside(s: Settings):
     """Sessions that this thread makes in the block have these settings."""
-    if s is not None:
-        _install()
-        if s.obstacle is not None:
-            _warn(s, s.obstacle, "")
+    _install()
+    if s.obstacle is not None:
+        _warn(s, s.obstacle, "")
     token = _inside.set(s)
     try:
         yield
@@ -221,58 +212,65 @@ def status() -> Status:
         return Status(active() is not None, dict(_process.counts), list(_process.sessions))
 
 
+def watch() -> None:
+    """Begins to note what programs give to options, if onnxruntime is there: enable may come after. What is wrong here, enable says."""
+    with contextlib.suppress(Exception):
+        _install()
+
+
 def _install() -> None:
     """Replaces methods of InferenceSession, once a process. They stay, and do nothing while graft is not enabled: others may have
     replaced them in turn, and patched sessions need theirs."""
     try:
         import onnxruntime
         from onnxruntime.capi import onnxruntime_inference_collection as collection
+
+        from . import _wayback
     except ImportError as e:
         raise Error("onnxruntime cannot be imported", needed="it, 1.22 or newer", fix="pip install onnxruntime", kind="onnxruntime") from e
     version = tuple(int(p) for p in onnxruntime.__version__.split(".")[:2] if p.isdigit())
     if len(version) == 2 and version < OLDEST:
         raise Error(f"found onnxruntime {onnxruntime.__version__}", needed="1.22 or newer", fix="pip install --upgrade onnxruntime", kind="onnxruntime")
     cls, C = collection.InferenceSession, collection.C
-    needed = [(cls, "_create_inference_session"), (cls, "run"), (cls, "run_with_ort_values"), (cls, "run_async"),
+    runs = ("run", "run_with_ort_values", "run_with_iobinding", "run_with_ortvaluevector", "run_async")
+    needed = [*((cls, name) for name in ("_create_inference_session", *runs)), (collection, "IOBinding"), (C, "SessionIOBinding"),
               (C, "get_default_session_options"), (C, "get_available_providers"), (C.InferenceSession, "session_options")]
     missing = [name for owner, name in needed if not hasattr(owner, name)]
     if missing:
         raise Error(f"onnxruntime {onnxruntime.__version__} has no {', '.join(missing)}", needed="a version that graft knows",
                     fix="upgrade graft, or install an older onnxruntime", kind="onnxruntime")
     with _process.lock:
-        if _process.originals:
+        if _process.create is not None:
             return
+        _process.create = cls._create_inference_session
         _options.watch(C)
-        wrappers = {"_create_inference_session": _create, "run": _run, "run_with_ort_values": _run_with_ort_values, "run_async": _run_async}
-        for name in wrappers:
-            _process.originals[name] = getattr(cls, name)
-        for name, make in wrappers.items():
-            wrapper = make(_process.originals[name], C)
-            wrapper.__name__, wrapper.__qualname__ = name, f"InferenceSession.{name}"
-            wrapper.__doc__ = _process.originals[name].__doc__
-            setattr(cls, name, wrapper)
+        for (owner, name), wrapper in _wayback.wrappers(collection, _process.create, _reverted).items():
+            setattr(owner, name, wrapper)
+        cls._create_inference_session = _create(_process.create, C)
 
 
 def _create(original, C):
+    @functools.wraps(original)
     def _create_inference_session(self, *arguments, **keywords):
         self.__dict__.pop("_graft", None)
         s = active()
-        if s is None:
-            return original(self, *arguments, **keywords)
-        try:
-            state = _safely(_patched, self, C, original, s, arguments, keywords)
-        except Left as e:
-            _note(s, Session(_name(self), reason=str(e)))
-        except Error as e:
-            if s.strict:
-                raise
-            _note(s, Session(_name(self), reason=str(e), failed=True))
-            _warn(s, e, _name(self))
-        else:
-            self._graft = state
-            _note(s, state.session)
-            return None
-        return original(self, *arguments, **keywords)
+        if s is not None:
+            try:
+                state = _safely(_patched, self, C, original, s, arguments, keywords)
+            except Left as e:
+                _note(s, Session(_name(self), reason=str(e)))
+            except Error as e:
+                if s.strict:
+                    raise
+                _note(s, Session(_name(self), reason=str(e), failed=True))
+                _warn(s, e, _name(self))
+            else:
+                self._graft = state
+                _note(s, state.session)
+                return
+        options = self._sess_options or _options.default(C)
+        original(self, *arguments, **keywords)
+        _options.handed_on(options, self._sess_options)
 
     return _create_inference_session
 
@@ -284,18 +282,20 @@ def _safely(call, *arguments):
     except (Left, Error):
         raise
     except Exception as e:
-        raise Error(f"{type(e).__name__}: {_short(e)}", kind=f"unforeseen {type(e).__name__}") from e
+        raise Error(f"{type(e).__name__}: {short(e)}", kind=f"unforeseen {type(e).__name__}") from e
 
 
-def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -> _State:
+def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -> State:
     """Makes the session of a rewritten graph, or raises with what the object has of the program as it was."""
+    from . import _wayback
+
     if os.environ.get(DISABLE, "") not in ("", "0"):
         raise Left(f"{DISABLE} is set")
-    options = self._sess_options if self._sess_options else C.get_default_session_options()
+    options = self._sess_options or _options.default(C)
     if _options.entry(options, "graft.disable") not in ("", "0"):
         raise Left("its options have graft.disable")
     if s.obstacle is not None:
-        raise s.obstacle
+        raise copy.copy(s.obstacle)  # one that is raised holds what its frames do
     _provided(C, arguments[0] if arguments else keywords.get("providers"))
     _options.usable(options)
     if self._read_config_from_model:
@@ -303,8 +303,12 @@ def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -
     source, flags = _source(self), _flags(s, options)
     with _process.cache.prepared(s.binary, flags, source) as p:
         try:
-            ours, program = _options.copies(C, options, 2)
-            for library in [*_options.libraries(options), *p.entry.libraries]:
+            ours, program, unpatched = _options.copies(C, options, 3)
+            unpatched.enable_profiling = False  # the profile is the patched session's
+            for library in _options.libraries(options):
+                ours.register_custom_ops_library(library)
+                unpatched.register_custom_ops_library(library)
+            for library in p.entry.libraries:
                 ours.register_custom_ops_library(library)
             ours.add_session_config_entry(_options.FOLDER, _graph.ROOT)
             had = self._model_path, self._model_bytes, self._sess_options
@@ -316,13 +320,13 @@ def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -
         except Left:
             raise
         except Exception as e:  # of ONNX Runtime, which has no base for them
-            raise Error(f"the session of the rewritten model cannot be made: {_short(e)}", path=source.name, kind=f"session {type(e).__name__}") from e
+            raise Error(f"the session of the rewritten model cannot be made: {short(e)}", path=source.name, kind=f"session {type(e).__name__}") from e
     changed = p.entry.changed()
     if changed:
         raise Error("was changed while its session was made", path=changed, needed="a model that stays as it is", kind="changed")
     self._sess_options = program  # a copy of the program's, as ONNX Runtime would have it
     session = Session(source.name, patched=True, replaced=p.entry.replaced, blocks=p.entry.blocks)
-    return _State(session, s, p.entry, arguments, keywords)
+    return _wayback.State(session, s, p.entry, source.path, unpatched, arguments, keywords)
 
 
 def _provided(C, providers) -> None:
@@ -365,10 +369,6 @@ def _name(self) -> str:
     return f"a model of {len(self._model_bytes or b'')} bytes"
 
 
-def _short(e: BaseException) -> str:
-    return " ".join(str(e).split())[:500] or type(e).__name__
-
-
 def _note(s: Settings, session: Session) -> None:
     with _process.lock:
         _process.sessions.append(session)
@@ -387,94 +387,7 @@ def _warn(s: Settings, e: Error, model: str) -> None:
     s.logger.warning("graft: %s: %s", subject, e)
 
 
-def _operator_failed(text: str) -> bool:
-    return _OPERATOR_FAILED in text and _ENDED not in text
-
-
-def _unpatched(self, state: _State):
-    """A session of the program's model and options, for runs that failed; None where it cannot be made."""
-    with state.lock:
-        if state.unpatched is not None:
-            return state.unpatched
-        if state.settings.strict or state.entry.changed():
-            return None
-        cls = type(self)
-        try:
-            other = cls.__new__(cls)
-            other.__dict__.update(self.__dict__)
-            other.__dict__.pop("_graft", None)
-            other._sess, other._sess_options = None, self._sess_options_initial
-            _process.originals["_create_inference_session"](other, *state.arguments, **state.keywords)
-        except Exception:
-            return None
-        state.unpatched = other
-        return other
-
-
-def _reverts(state: _State, other, why: str) -> None:
-    with state.lock:
-        if state.plain is not None:
-            return
-        state.plain = other
-    state.session.reverted = why
+def _reverted(state: State) -> None:
     with _process.lock:
         _process.counts["reverted"] += 1
-    state.settings.logger.warning("graft: %s runs as it is from now on, since an operator failed: %s", state.session.model, why)
-
-
-def _again(self, state: _State, failure: Exception, call):
-    """Repeats a run that failed in the program's model, and stays there if that answers. What it refuses too is the program's own error."""
-    other = _unpatched(self, state)
-    if other is None:
-        raise failure
-    result = call(other)
-    _reverts(state, other, _short(failure))
-    return result
-
-
-def _run_like(original):
-    def run(self, *arguments, **keywords):
-        state = self.__dict__.get("_graft")
-        if state is None:
-            return original(self, *arguments, **keywords)
-        if state.plain is not None:
-            return original(state.plain, *arguments, **keywords)
-        try:
-            return original(self, *arguments, **keywords)
-        except Exception as e:
-            if not _operator_failed(str(e)):
-                raise
-            failure = e
-        return _again(self, state, failure, lambda other: original(other, *arguments, **keywords))
-
-    return run
-
-
-def _run(original, C):
-    return _run_like(original)
-
-
-def _run_with_ort_values(original, C):
-    return _run_like(original)
-
-
-def _run_async(original, C):
-    def run_async(self, output_names, input_feed, callback, user_data, run_options=None):
-        state = self.__dict__.get("_graft")
-        if state is None:
-            return original(self, output_names, input_feed, callback, user_data, run_options)
-        if state.plain is not None:
-            return original(state.plain, output_names, input_feed, callback, user_data, run_options)
-
-        def done(results, data, err):
-            if err and _operator_failed(err):
-                try:
-                    results = _again(self, state, RuntimeError(err), lambda other: _process.originals["run"](other, output_names, input_feed, run_options))
-                    err = ""
-                except Exception as e:
-                    err = str(e)
-            callback(results, data, err)
-
-        return original(self, output_names, input_feed, done, user_data, run_options)
-
-    return run_async
+    state.settings.logger.warning("graft: %s runs as it is from now on, since an operator failed: %s", state.session.model, state.session.reverted)

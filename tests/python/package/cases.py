@@ -1,6 +1,7 @@
 """Cases of the package graft in Python: python cases.py NAME runs one, and ends with 0 if it holds."""
 
 import concurrent.futures
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -12,6 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 
 import numpy as np
 import onnx
@@ -208,6 +210,60 @@ def case_options():
         assert "registered graft's operators" in last().reason and not last().failed
 
 
+BEFORE = """
+import sys
+import numpy as np, onnxruntime as ort
+from onnxruntime import SessionOptions
+path, weight = sys.argv[1:]
+def options(given):
+    o = SessionOptions()
+    if given: o.add_initializer(weight, value)
+    return o
+value = ort.OrtValue.ortvalue_from_numpy(np.load(path + ".npy"))
+early = [options(given) for given in (False, True)]
+first = ort.InferenceSession(path, early[1], ["CPUExecutionProvider"])
+reference = [ort.InferenceSession(path, o, ["CPUExecutionProvider"]) for o in early]
+sys.path.insert(0, {here!r})
+from common import *
+between = [options(given) for given in (False, True)]
+made = ort.InferenceSession(path, between[1], CPU).get_session_options()
+plain_made = ort.InferenceSession(path, between[0], CPU).get_session_options()
+warnings = Warnings()
+graft.enable()
+inputs = feeds(reference[0])
+wants = [r.run(None, inputs) for r in reference]
+assert differ(*wants)
+def session(o, given, patched, reason, warned):
+    s = ort.InferenceSession(path, o, CPU)
+    agree(wants[given], s.run(None, inputs))
+    assert hasattr(s, "_graft") == patched and reason in last().reason and len(warnings.texts) == warned, (last(), warnings.texts)
+    return s
+for given in (True, False):
+    session(early[given], given, False, "made before graft was imported", 1)
+assert warnings.texts[0].endswith("its options were made before graft was imported, needed options of which graft knows what the program gave to them; import graft before")
+for o in (between[1], made, options(True)):
+    again = session(o, True, False, "initializers of the program", 1).get_session_options()
+    session(again, True, False, "initializers of the program", 1)
+for o in (between[0], plain_made, options(False), None):
+    again = session(o, False, True, "", 1).get_session_options()
+    session(again, False, True, "", 1)
+session(first.get_session_options(), True, False, "made before graft was imported", 1)
+first.set_providers(CPU)
+agree(wants[True], first.run(None, inputs))
+graft.enable(strict=True)
+raises(graft.Error, "made before graft was imported", ort.InferenceSession, path, early[0], CPU)
+"""
+
+
+def case_options_before():
+    """What a program gives to options before graft is enabled, and before it is imported, takes part in the answers."""
+    weight = max(onnx.load(MODEL).graph.initializer, key=lambda t: len(t.raw_data))
+    with copied() as path:
+        np.save(path + ".npy", 2 * numpy_helper.to_array(weight))
+        p = subprocess.run([sys.executable, "-c", BEFORE.format(here=HERE), path, weight.name], capture_output=True, text=True)
+        assert p.returncode == 0, p.stderr[-3000:]
+
+
 def stored_libraries():
     entry = next(p for p in stored() if "." not in os.path.basename(p))
     with open(entry) as f:
@@ -227,6 +283,21 @@ def case_profile():
         assert os.listdir(folder) == [os.path.basename(name)]
         with open(name) as f:
             assert "FlashDecode" in f.read()
+        # Threads that copy such options at once do not see each other's changes of them.
+        both = threading.Barrier(2)
+
+        class Slow:
+            @staticmethod
+            def InferenceSession(*arguments):
+                try:
+                    both.wait(1)
+                except threading.BrokenBarrierError:
+                    pass
+                return ort.capi._pybind_state.InferenceSession(*arguments)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            copies = [pool.submit(graft._options.copies, Slow, options, 1) for _ in range(2)]
+            assert all(c.enable_profiling for f in copies for c in f.result()) and options.enable_profiling
 
 
 def case_left():
@@ -337,9 +408,15 @@ def case_binary():
         nonlocal expected
         warnings = Warnings()
         graft.enable()
-        for _ in range(2):
-            agree(want, InferenceSession(MODEL, providers=CPU).run(None, inputs))
+        left = []
+        for _ in range(3):
+            s = InferenceSession(MODEL, providers=CPU)
+            agree(want, s.run(None, inputs))
             expected += 1
+            left.append(weakref.ref(s))
+        del s
+        gc.collect()
+        assert not any(r() for r in left), "an error holds sessions"
         assert text in last().reason and last().failed, last()
         assert len(warnings.texts) == 1 and text in warnings.texts[0], warnings.texts
         assert graft.status().failed == expected
@@ -425,6 +502,9 @@ def case_processor():
         assert not hasattr(s, "_graft") and "no AVX2" in last().reason
         assert warnings.texts == ["graft: sessions run as they are: the processor has no AVX2, needed it for graft's operators"], warnings.texts
         raises(graft.Error, "no AVX2", graft.enable, strict=True)
+        left = weakref.ref(InferenceSession(MODEL, providers=CPU))
+        gc.collect()
+        assert left() is None, "an error holds sessions"
         s.run(None, feeds(s))
 
 
@@ -551,6 +631,18 @@ def case_cache_of_others():
     spoilt(graph, lambda b: None)
     spoilt(weights, lambda b: b[:-1])
     spoilt(weights, lambda b: None)
+    # a graph that the command stored, that nobody has parted, and that is no graph
+    def unparted(text):
+        for path in (graph, weights):
+            os.unlink(path)
+        with open(entry) as f:
+            stored_at = next(line.split(" ", 1)[1].strip() for line in f if line.startswith("graph "))
+        pathlib.Path(stored_at).write_bytes(text)
+        session()
+        assert len(stored()) == 3, stored()
+
+    unparted(b"")
+    unparted(b"no graph")
     # used now: what nobody used for long is removed by the command
     for path in stored():
         os.utime(path, (1, 1))
@@ -603,7 +695,7 @@ def case_changed_meanwhile():
             agree(new, s.run(None, inputs))
         graft.enable()
         shutil.copy(MODEL, path)
-        original = graft._sessions._process.originals["_create_inference_session"]
+        original = graft._sessions._process.create
         calls = []
 
         def create(self, *arguments, **keywords):
@@ -668,12 +760,14 @@ def case_threads():
 
 def in_child(queue):
     s = InferenceSession(MODEL, providers=CPU)
-    queue.put((hasattr(s, "_graft"), s.run(None, feeds(s))[0]))
+    queue.put((hasattr(s, "_graft") and graft.status().patched == len(graft.status().sessions) == 1, s.run(None, feeds(s))[0]))
 
 
 def case_fork():
     """After enable a process forks, while a thread plans a model: its children make patched sessions."""
     context = multiprocessing.get_context("fork")
+    with graft.enabled(strict=True):
+        InferenceSession(EMBEDDER, providers=CPU)  # is not the children's to count
     with script('[ -e "${0%/*}/go" ] || { touch "${0%/*}/waits"; while [ ! -e "${0%/*}/go" ]; do sleep 0.05; done; }; exec "$GRAFT_REAL" "$@"') as folder:
         graft.enable(strict=True)
         thread = threading.Thread(target=InferenceSession, args=(MODEL,), kwargs={"providers": CPU})
@@ -694,6 +788,60 @@ def case_fork():
     for patched, logits in found:
         assert patched
         agree(reference.run(None, feeds(reference))[:1], [logits])
+
+
+APP = """
+import os, sys
+sys.path.insert(0, {here!r})
+from common import *
+graft.enable(strict=True)
+inputs = feeds(ort.InferenceSession(MODEL, providers=CPU))
+want = plain(MODEL).run(None, inputs)  # and whoever forks has made sessions
+def app(environ, start_response):
+    s = ort.InferenceSession(MODEL, providers=CPU)
+    agree(want, s.run(None, inputs))
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [f"{{os.getpid()}} {{graft.status().patched}} {{graft.status().failed}}".encode()]
+"""
+
+
+def case_gunicorn():
+    """A server that is forked after enable, as gunicorn does with --preload: its workers make patched sessions."""
+    import http.client
+    import socket
+
+    class Connection(http.client.HTTPConnection):
+        def connect(self):
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.connect(address)
+
+    def asked(_):
+        c = Connection("localhost", timeout=120)
+        c.request("GET", "/")
+        r = c.getresponse()
+        text = r.read().decode()
+        assert r.status == 200, text
+        return tuple(int(n) for n in text.split())
+
+    with tempfile.TemporaryDirectory() as folder:
+        address = os.path.join(folder, "socket")
+        pathlib.Path(folder, "served.py").write_text(APP.format(here=HERE))
+        server = subprocess.Popen([sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--timeout", "120", "--bind", f"unix:{address}", "served:app"],
+                                  cwd=folder, stderr=subprocess.PIPE, text=True)
+        try:
+            while not os.path.exists(address) and server.poll() is None:
+                time.sleep(0.05)
+            workers = {}
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                while len(workers) < 2 or sum(workers.values()) < 8:  # the system chooses whom it asks
+                    for pid, patched, failed in pool.map(asked, range(4)):
+                        assert patched > 0 and failed == 0
+                        workers[pid] = max(patched, workers.get(pid, 0))
+            assert server.pid not in workers
+        finally:
+            server.terminate()
+            said = server.communicate(timeout=60)[1]
+        assert server.returncode == 0 and "Traceback" not in said, said[-3000:]
 
 
 EXIT = """
@@ -739,67 +887,211 @@ def case_exit():
 
 # --- the way back ---
 
+X, Y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy")
+FOUR, THREE = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32)
+
+
+def unary(nodes, **constants):
+    """A model from x to y, with initializers."""
+    g = helper.make_graph(nodes, "g", [X], [Y], initializer=[numpy_helper.from_array(np.array([v]), n) for n, v in constants.items()])
+    return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def times(n):
+    return unary([helper.make_node("Mul", ["x", "scale"], ["y"])], scale=np.float32(n))
+
+
+PROGRAM = times(-1)
+# What stands for PROGRAM. It fails where n is below 4.
+FAILING = unary([helper.make_node("Neg", ["x"], ["r"]), helper.make_node("Gather", ["x", "last"], ["g"]), helper.make_node("Mul", ["g", "zero"], ["h"]),
+                 helper.make_node("Add", ["r", "h"], ["y"])], last=3, zero=np.float32(0))
+
+
+def failing(folder, *, strict=False, cls=InferenceSession, options=None, name=None):
+    """The path of PROGRAM, and a session in which FAILING stands for it."""
+    graft.enable(strict=strict)
+    path = os.path.join(folder, "model.onnx")
+    onnx.save(PROGRAM, path)
+    s = graft._sessions.active()
+    k = graft._cache.key(s.binary, [], graft._cache.Source(path, None))
+    cache = graft._cache.user_folder()
+    os.makedirs(cache, exist_ok=True)
+    onnx.save(FAILING, os.path.join(cache, k + ".onnx"))
+    info = os.stat(path)
+    with open(os.path.join(cache, k), "w") as f:
+        f.write(f"graft graph 1\nreplaced 1\nblocks 1\ngraph {cache}/{k}.onnx\nfile {info.st_size} {info.st_mtime_ns} {path}\n")
+    session = cls(name or path, options, CPU)
+    assert session._graft.session.patched
+    return path, session
+
+
+def bind(session, x, y=None):
+    b = session.io_binding()
+    b.bind_cpu_input("x", x)
+    if y is None:
+        b.bind_output("y")
+    else:
+        b.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    return b
+
+
+def value(array):
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def run_async(session, x):
+    done, found = threading.Event(), []
+    session.run_async(None, {"x": x}, lambda *a: (found.append(a), done.set()), 1)
+    assert done.wait(60) and found[0][2] == "", found
+    return found[0][0][0]
+
+
+def run_vector(session, x, y=None):
+    C = ort.capi._pybind_state
+    feeds, fetches = C.OrtValueVector(), C.OrtValueVector()
+    feeds.push_back((x if isinstance(x, ort.OrtValue) else value(x))._ortvalue)
+    if y is not None:
+        fetches.push_back(y._ortvalue)
+    session.run_with_ortvaluevector(ort.RunOptions(), ["x"], feeds, ["y"], fetches, [ort.OrtDevice.make("cpu", 0)._get_c_device()])
+    return fetches[0].numpy()
+
+
+def run_bound(session, x):
+    b = bind(session, x)
+    session.run_with_iobinding(b)
+    assert (b.get_outputs()[0].numpy() == b.copy_outputs_to_cpu()[0]).all()
+    return b.copy_outputs_to_cpu()[0]
+
+
+def run_in_place(session, x):
+    y = np.zeros_like(x)
+    session.run_with_iobinding(bind(session, x, y))
+    return y
+
+
+def run_values_bound(session, x):
+    x, y = value(x), ort.OrtValue.ortvalue_from_shape_and_type(x.shape, np.float32)
+    b = session.io_binding()
+    b.bind_ortvalue_input("x", x)
+    b.bind_ortvalue_output("y", y)
+    session.run_with_iobinding(b)
+    return y.numpy()
+
+
+def run_in_pieces(session, x):
+    twice = np.repeat(x, 2)
+    b = bind(session, twice[::2])
+    twice[:] = 7  # ONNX Runtime has a copy
+    session.run_with_iobinding(b)
+    return b.copy_outputs_to_cpu()[0]
+
+
+RUNS = {
+    "run": lambda s, x: s.run(None, {"x": x})[0],
+    "keywords": lambda s, x: s.run(output_names=["y"], input_feed={"x": x}, run_options=ort.RunOptions())[0],
+    "values": lambda s, x: s.run_with_ort_values(None, {"x": value(x)})[0].numpy(),
+    "async": run_async,
+    "bound": run_bound,
+    "bound to memory": run_in_place,
+    "bound to values": run_values_bound,
+    "bound in pieces": run_in_pieces,
+    "vector": run_vector,
+    "vector of memory": lambda s, x: run_vector(s, x, ort.OrtValue.ortvalue_from_shape_and_type(x.shape, np.float32)),
+}
+
 
 def case_way_back():
-    """Where an operator fails, the run is repeated in the program's model, and later runs go there."""
-    x, y = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
-
-    def model(nodes, constants=()):
-        g = helper.make_graph(nodes, "g", [x], [y], initializer=[helper.make_tensor(n, TensorProto.INT64, [len(v)], v) for n, v in constants])
-        return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-    program = model([helper.make_node("Neg", ["x"], ["y"])])
-    # What stands for it fails where n is not 4.
-    failing = model([helper.make_node("Reshape", ["x", "to"], ["r"]), helper.make_node("Neg", ["r"], ["y"])], [("to", [4])])
-    four, three = np.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32)
-
-    def session(strict=False):
-        graft.enable(strict=strict)
-        path = os.path.join(folder, "model.onnx")
-        onnx.save(program, path)
-        s = graft._sessions.active()
-        k = graft._cache.key(s.binary, [], graft._cache.Source(path, None))
-        cache = graft._cache.user_folder()
-        os.makedirs(cache, exist_ok=True)
-        onnx.save(failing, os.path.join(cache, k + ".onnx"))
-        info = os.stat(path)
-        with open(os.path.join(cache, k), "w") as f:
-            f.write(f"graft graph 1\nreplaced 1\nblocks 1\ngraph {cache}/{k}.onnx\nfile {info.st_size} {info.st_mtime_ns} {path}\n")
-        return path, InferenceSession(path, providers=CPU)
-
+    """Where an operator fails, the run is repeated in the program's model, and later runs go there, however they are made."""
     with tempfile.TemporaryDirectory() as folder:
-        for way in ("run", "values", "async"):
+        for way, run in RUNS.items():
             warnings = Warnings()
-            path, s = session()
-            assert hasattr(s, "_graft")
-            assert (s.run(None, {"x": four})[0] == -four).all() and not s._graft.session.reverted
+            _, s = failing(folder)
             before = graft.status().reverted
+            assert (run(s, FOUR) == -FOUR).all() and not s._graft.session.reverted, way
+            old = bind(s, THREE)
             # The program's own errors are its own, in its model's words, and revert nothing.
             raises(Exception, "Unexpected input data type", s.run, None, {"x": np.arange(3)})
-            raises(Exception, "Invalid", s.run, ["z"], {"x": four})
+            raises(Exception, "Invalid", s.run, ["z"], {"x": FOUR})
             assert graft.status().reverted == before and not warnings.texts
-            if way == "run":
-                answer = s.run(None, {"x": three})[0]
-            elif way == "values":
-                answer = s.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(three)})[0].numpy()
-            else:
-                done, found = threading.Event(), []
-                s.run_async(None, {"x": three}, lambda *a: (found.append(a), done.set()), 1)
-                assert done.wait(60) and found[0][2] == "", found
-                answer = found[0][0][0]
-            assert (answer == -three).all()
-            assert len(warnings.texts) == 1 and "since an operator failed" in warnings.texts[0] and "Reshape" in warnings.texts[0]
-            assert graft.status().reverted == before + 1 and "Reshape" in s._graft.session.reverted
-            for value in (three, four):
-                assert (s.run(None, {"x": value})[0] == -value).all()
+            assert (run(s, THREE) == -THREE).all(), way
+            assert len(warnings.texts) == 1 and "since an operator failed" in warnings.texts[0] and "Gather" in warnings.texts[0]
+            assert graft.status().reverted == before + 1 and "Gather" in s._graft.session.reverted
+            for again in RUNS.values():
+                for x in (THREE, FOUR):
+                    assert (again(s, x) == -x).all()
+            s.run_with_iobinding(old)
+            assert (old.copy_outputs_to_cpu()[0] == -THREE).all()
             assert len(warnings.texts) == 1
-        # A model that was changed since has no way back, nor does a strict session.
-        path, s = session()
-        onnx.save(model([helper.make_node("Abs", ["x"], ["y"])]), path)
-        raises(Exception, "Reshape", s.run, None, {"x": three})
-        assert (s.run(None, {"x": four})[0] == -four).all()
-        path, s = session(strict=True)
-        raises(Exception, "Reshape", s.run, None, {"x": three})
+        # A binding that is used again, with other inputs and outputs.
+        _, s = failing(folder)
+        b = bind(s, FOUR)
+        for x in (FOUR, THREE, FOUR):
+            b.clear_binding_inputs()
+            b.bind_cpu_input("x", x)
+            b.clear_binding_outputs()
+            b.bind_output("y")
+            s.run_with_iobinding(b)
+            assert (b.copy_outputs_to_cpu()[0] == -x).all()
+        # Values that ONNX Runtime lets one session have.
+        if hasattr(s, "create_ortvalue_from_shape_and_type"):
+            for run in (lambda s, x: s.run_with_ort_values(None, {"x": x})[0].numpy(), lambda s, x: s.run(None, {"x": x})[0]):
+                _, s = failing(folder)
+                x = s.create_ortvalue_from_shape_and_type([3], np.float32, "cpu")
+                x.update_inplace(THREE)
+                for _ in range(2):
+                    assert (run(s, x) == -THREE).all()
+
+
+def case_no_way_back():
+    """No answer is given where it might be another than the program's: its model has changed, its inputs may be overwritten, strict asks for errors."""
+    with tempfile.TemporaryDirectory() as folder:
+        for run in RUNS.values():
+            if run is run_async:
+                continue  # tells its callback
+            path, s = failing(folder)
+            onnx.save(times(2), path)
+            raises(Exception, "Gather", run, s, THREE)
+            assert (run(s, FOUR) == -FOUR).all()
+            _, s = failing(folder, strict=True)
+            raises(Exception, "Gather", run, s, THREE)
+        # Outputs in the place of inputs: the failed run may have begun to write them.
+        before = graft.status().reverted
+        _, s = failing(folder)
+        memory = np.arange(6, dtype=np.float32)
+        for x, y in ((memory[:3], memory[:3]), (memory[:3], memory[2:5]), (memory[3:], memory[1:4])):
+            raises(Exception, "Gather", s.run_with_iobinding, bind(s, x, y))
+        x = value(THREE.copy())
+        raises(Exception, "Gather", run_vector, s, x, x)
+        b = s.io_binding()
+        b.bind_ortvalue_input("x", x)
+        b.bind_ortvalue_output("y", x)
+        raises(Exception, "Gather", s.run_with_iobinding, b)
+        assert graft.status().reverted == before
+        s.run_with_iobinding(bind(s, memory[:3], memory[3:]))
+        assert graft.status().reverted == before + 1
+
+
+def case_way_back_as_made():
+    """The session to which runs go back is that of the model, the options and the folder as they were when the program made its own."""
+    class Closing(InferenceSession):
+        def __del__(self):
+            ended.append(self)
+
+    ended = []
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as elsewhere:
+        options = ort.SessionOptions()
+        scale = value(np.array([5], np.float32))
+        os.chdir(folder)
+        _, s = failing(folder, cls=Closing, options=options, name="model.onnx")
+        options.add_initializer("scale", scale)  # for a session to come
+        os.chdir(elsewhere)
+        onnx.save(times(3), "model.onnx")
+        assert (s.run(None, {"x": THREE})[0] == -THREE).all()
+        t = InferenceSession(os.path.join(folder, "model.onnx"), options, CPU)
+        assert (t.run(None, {"x": THREE})[0] == 5 * THREE).all()
+        assert s._graft.plain is not None and not ended
+        os.chdir(here)
 
 
 # --- the command line and its results ---
