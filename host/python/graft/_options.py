@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 
@@ -45,29 +46,34 @@ def forked() -> None:
 
 def watch(C) -> None:
     """Notes from now on which options programs make, and which libraries and initializers they give to them."""
+    cls = C.SessionOptions
+    init, register = cls.__init__, cls.register_custom_ops_library
 
-    def wrap(name: str, note) -> None:
-        original = getattr(C.SessionOptions, name, None)
-        if original is None or hasattr(original, "_graft"):
-            return
+    @functools.wraps(init)
+    def __init__(self, *arguments, **keywords):
+        init(self, *arguments, **keywords)
+        with _lock:
+            _known.add(self)
 
+    @functools.wraps(register)
+    def register_custom_ops_library(self, *arguments, **keywords):
+        register(self, *arguments, **keywords)
+        with _lock:
+            _libraries.setdefault(self, []).extend([*arguments, *keywords.values()])
+
+    def giver(give):
+        @functools.wraps(give)
         def call(self, *arguments, **keywords):
-            result = original(self, *arguments, **keywords)
             with _lock:
-                note(self, arguments, keywords)
-            return result
+                _given.add(self)  # one that fails may have given some
+            give(self, *arguments, **keywords)
 
-        call.__name__, call.__qualname__, call.__doc__ = name, f"SessionOptions.{name}", original.__doc__
-        call._graft = original
-        setattr(C.SessionOptions, name, call)
+        return call
 
-    def library(self, arguments, keywords) -> None:
-        _libraries.setdefault(self, []).extend([*arguments, *keywords.values()])
-
-    wrap("__init__", lambda self, *_: _known.add(self))
-    wrap("register_custom_ops_library", library)
+    cls.__init__, cls.register_custom_ops_library = __init__, register_custom_ops_library
     for name in _GIVERS:
-        wrap(name, lambda self, *_: _given.add(self))
+        if hasattr(cls, name):  # onnxruntime 1.22 has not all
+            setattr(cls, name, giver(getattr(cls, name)))
 
 
 def default(C):
@@ -87,14 +93,11 @@ def entry(options, name: str) -> str:
 
 
 def usable(options) -> None:
-    """Raises Left for options with which a session is made from the program's model alone."""
+    """Raises Left for options with which a session is made from the program's model alone, and Error for those that may be such."""
     with _lock:
         known, given = options in _known, options in _given
     if given:
         raise Left("its options have initializers of the program")
-    if not known:  # and nothing tells what they hold
-        raise Error("its options were made before graft was imported", needed="options of which graft knows what the program gave to them",
-                    fix="import graft before", kind="options")
     if getattr(options, "has_providers", bool)():
         raise Left("its options name execution providers")
     if options.optimized_model_filepath:
@@ -105,6 +108,9 @@ def usable(options) -> None:
         raise Left("the program registered graft's operators with its options")
     if entry(options, FOLDER):
         raise Left(f"its options set {FOLDER}")
+    if not known:  # and nothing tells what they hold
+        raise Error("its options were made before graft was imported", needed="options of which graft knows what the program gave to them",
+                    fix="import graft before", kind="options")
 
 
 def handed_on(options, copy) -> None:

@@ -242,11 +242,13 @@ def _install() -> None:
     with _process.lock:
         if _process.create is not None:
             return
-        _process.create = cls._create_inference_session
+        create = cls._create_inference_session
+        wrappers = _wayback.wrappers(collection, create, _reverted)
         _options.watch(C)
-        for (owner, name), wrapper in _wayback.wrappers(collection, _process.create, _reverted).items():
+        for (owner, name), wrapper in wrappers.items():
             setattr(owner, name, wrapper)
-        cls._create_inference_session = _create(_process.create, C)
+        cls._create_inference_session = _create(create, C)
+        _process.create = create
 
 
 def _create(original, C):

@@ -75,7 +75,8 @@ def wrappers(collection, create: Callable, reverted: Callable[[State], None]) ->
             try:
                 return original(self, *arguments, **keywords)
             except Exception as e:
-                if not _operator_failed(str(e)) or not possible(*arguments, **keywords):
+                state = self.__dict__.get("_graft")  # ONNX Runtime may have made the session anew
+                if state is None or not _operator_failed(str(e)) or not possible(*arguments, **keywords):
                     raise
                 failure = e
             return again(self, state, failure, lambda other: call(self, other, *arguments, **keywords))
@@ -89,11 +90,11 @@ def wrappers(collection, create: Callable, reverted: Callable[[State], None]) ->
         return call
 
     def bound(self, other, iobinding, *arguments, **keywords):
-        recorded = iobinding._iobinding
-        if recorded.session is not other._sess:
-            if recorded.session is not self._sess:
+        of = getattr(iobinding._iobinding, "session", None)
+        if of is not other._sess:
+            if of is not self._sess:
                 return bound_run(self, iobinding, *arguments, **keywords)  # the program's error
-            iobinding._iobinding = recorded.bound_to(other._sess)
+            iobinding._iobinding = iobinding._iobinding.bound_to(other._sess)
         twin = collection.IOBinding.__new__(collection.IOBinding)  # ONNX Runtime compares sessions
         twin.__dict__.update(iobinding.__dict__, _session=other._sess)
         return bound_run(other, twin, *arguments, **keywords)
@@ -116,6 +117,9 @@ def wrappers(collection, create: Callable, reverted: Callable[[State], None]) ->
 
         return async_run(self, output_names, input_feed, done, user_data, run_options)
 
+    def possible_bound(iobinding, *_, **__) -> bool:
+        return isinstance(iobinding._iobinding, Recorded) and not iobinding._iobinding.overlaps()
+
     def recorded_bind(self, session):
         bind(self, session)
         if getattr(session, "_graft", None) is not None:
@@ -124,7 +128,7 @@ def wrappers(collection, create: Callable, reverted: Callable[[State], None]) ->
     return {
         (cls, "run"): like(run, elsewhere(run)),
         (cls, "run_with_ort_values"): like(cls.run_with_ort_values, elsewhere(cls.run_with_ort_values)),
-        (cls, "run_with_iobinding"): like(bound_run, bound, lambda iobinding, *_, **__: isinstance(iobinding._iobinding, Recorded) and not iobinding._iobinding.overlaps()),
+        (cls, "run_with_iobinding"): like(bound_run, bound, possible_bound),
         (cls, "run_with_ortvaluevector"): like(vector_run, lambda _, other, *arguments, **keywords: vector_run(other, *arguments, **keywords), _apart),
         (cls, "run_async"): functools.wraps(async_run)(run_async),
         (collection.IOBinding, "__init__"): functools.wraps(bind)(recorded_bind),
@@ -143,7 +147,7 @@ def _unpatched(cls: type, create: Callable, self, state: State):
         if state.settings.strict or state.entry.changed():
             return None
         other = cls.__new__(cls)  # of no subclass, whose __del__ would end what belongs to self
-        other.__dict__.update(self.__dict__, _sess=None, _sess_options=state.options, _model_path=state.path)
+        other.__dict__.update(self.__dict__, _sess=None, _sess_options=state.options, _model_path=state.path, _enable_fallback=False)
         del other.__dict__["_graft"]
         try:
             create(other, *state.arguments, **state.keywords)
@@ -217,7 +221,7 @@ def _kept(value):
     return list(value) if isinstance(value, (list, tuple)) else value
 
 
-def _apart(_, feed_names, feeds, fetch_names, fetches, fetch_devices) -> bool:
+def _apart(run_options, feed_names, feeds, fetch_names, fetches, fetch_devices) -> bool:
     """Whether the outputs of run_with_ortvaluevector overwrite none of its inputs."""
     return not _overlap(*([span for value in values for span in _spans((value,))] for values in (feeds, fetches)))
 
