@@ -257,7 +257,9 @@ raises(graft.Error, "made before graft was imported", ort.InferenceSession, path
 
 def case_options_before():
     """What a program gives to options before graft is enabled, and before it is imported, takes part in the answers."""
-    weight = max(onnx.load(MODEL).graph.initializer, key=lambda t: len(t.raw_data))
+    graph = onnx.load(MODEL).graph
+    layers = {n.input[1] for n in graph.node if n.op_type in ("MatMul", "Gemm")}
+    weight = next(t for t in graph.initializer if t.name in layers)  # one that graft packs
     with copied() as path:
         np.save(path + ".npy", 2 * numpy_helper.to_array(weight))
         p = subprocess.run([sys.executable, "-c", BEFORE.format(here=HERE), path, weight.name], capture_output=True, text=True)
@@ -458,6 +460,12 @@ def case_binary():
         falls_back("stored nothing that can be read")
     with environment(GRAFT_PLUGIN_PATH="/nonexistent"):
         falls_back("found no plugin")
+    with tempfile.TemporaryDirectory() as folder:
+        plugins = shutil.copytree(os.environ["GRAFT_PLUGIN_PATH"], os.path.join(folder, "plugins"))
+        for path in pathlib.Path(plugins).rglob("*.so"):
+            path.write_bytes(path.read_bytes().replace(b"\0GLIBC_2.2.5\0", b"\0GLIBC_9.2.5\0"))
+        with environment(GRAFT_PLUGIN_PATH=plugins):
+            falls_back("version `GLIBC_9.2.5' not found")
     # a fault of the package itself
     key = graft._cache.key
     graft._cache.key = lambda *_: 1 // 0
