@@ -108,7 +108,8 @@ class Comparison(Result):
     @property
     def equal(self) -> bool:
         """Whether all answers are equal, within the tolerance."""
-        return all((s.get("parity") or {}).get("ok", False) for s in self._sides())
+        sides = self._sides()
+        return bool(sides) and all((s.get("parity") or {}).get("ok", False) for s in sides)
 
     def _lines(self) -> list[list[str]]:
         lines = []

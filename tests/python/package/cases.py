@@ -348,6 +348,23 @@ def case_left():
     assert graft.status().patched == 0 and graft.status().failed == 0 and not warnings.texts, warnings.texts
 
 
+WITHOUT = """
+import sys, types
+def module(version):
+    m = types.SimpleNamespace(__version__=version, InferenceSession=type("InferenceSession", (), {{}}), C=type("C", (), {{"InferenceSession": object}}))
+    m.capi, m.onnxruntime_inference_collection = m, m
+    sys.modules["onnxruntime.capi"] = sys.modules["onnxruntime.capi.onnxruntime_inference_collection"] = m
+    return m
+sys.modules["onnxruntime"] = {stub}
+sys.path.insert(0, {package!r})
+import graft
+try:
+    graft.enable()
+except graft.Error as e:
+    print(e)
+"""
+
+
 def case_settings():
     """Options that are wrong are one error; enabled holds in its block and thread, disable and enable everywhere."""
     raises(graft.Error, "padding: found 'none', needed one of exact, ignore, keep", graft.enable, padding="none")
@@ -361,6 +378,12 @@ def case_settings():
     error = raises(graft.Error, "padding", graft.enable, padding=3)
     assert str(pickle.loads(pickle.dumps(error))) == str(error) and error.needed == "one of exact, ignore, keep"
     assert not graft.status().enabled
+    # import graft says nothing of an onnxruntime that is missing, too old or unknown; enable does.
+    for stub, text in (("None", "onnxruntime cannot be imported, needed it, 1.22 or newer; pip install onnxruntime"),
+                       ("module('1.21.3')", "found onnxruntime 1.21.3, needed 1.22 or newer; pip install --upgrade onnxruntime"),
+                       ("module('9.0.0')", "onnxruntime 9.0.0 has no _create_inference_session, run, ")):
+        p = subprocess.run([sys.executable, "-c", WITHOUT.format(stub=stub, package=os.path.dirname(os.path.dirname(graft.__file__)))], capture_output=True, text=True)
+        assert p.returncode == 0 and p.stdout.startswith(text), (p.stdout, p.stderr)
 
     def patched():
         return hasattr(InferenceSession(MODEL, providers=CPU), "_graft")
@@ -477,20 +500,16 @@ def case_hang():
     """A command that hangs is ended with what it started, and the next session does not wait."""
     reference = plain(MODEL)
     warnings = Warnings()
-    with script("sleep 1000 & echo $! > \"${0%/*}/child\"; wait") as folder, environment(GRAFT_GRAPH_DEADLINE="1"):
+    with script("echo $2 >> \"${0%/*}/calls\"; sleep 1000 & echo $! > \"${0%/*}/child\"; wait") as folder, environment(GRAFT_GRAPH_DEADLINE="5"):
         graft.enable()
-        start = time.monotonic()
-        s = InferenceSession(MODEL, providers=CPU)
-        took = time.monotonic() - start
-        assert 1 <= took < 20, took
-        start = time.monotonic()
-        InferenceSession(MODEL, providers=CPU)
-        assert time.monotonic() - start < 1 + took / 2
+        for _ in range(2):
+            s = InferenceSession(MODEL, providers=CPU)
+        assert pathlib.Path(folder, "calls").read_text().splitlines() == [MODEL], "it is asked again"
         agree(reference.run(None, feeds(s)), s.run(None, feeds(s)))
-        assert "found no end of graft graph after 1 s" in last().reason, last()
+        assert "found no end of graft graph after 5 s" in last().reason, last()
         assert len(warnings.texts) == 1, warnings.texts
         child = int(pathlib.Path(folder, "child").read_text())
-        for _ in range(100):
+        for _ in range(1000):
             if not os.path.exists(f"/proc/{child}") or pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 break
             time.sleep(0.05)
@@ -887,10 +906,9 @@ def case_exit():
         for _ in range(2):
             code, said = ends(EXIT.format(here=HERE, enabled=True) + rest)
             assert code in reference | {0, -6}, (rest, code, said, reference)
-    with script("sleep 5"):
-        start = time.monotonic()
+    with script('while [ -e "$0" ]; do sleep 0.1; done'), environment(GRAFT_GRAPH_DEADLINE="86400"):
         code, said = ends(EXIT.split("if {enabled}")[0].format(here=HERE) + "graft.enable()\n" + PLANNING)
-        assert code == 0 and time.monotonic() - start < 60, (code, said)
+        assert code == 0, (code, said)
 
 
 # --- the way back ---
@@ -1123,6 +1141,7 @@ def case_results():
     shutil.copy("model.onnx", os.path.join(os.environ["XDG_CACHE_HOME"], "--help"))
     os.chdir(os.environ["XDG_CACHE_HOME"])
     assert graft.inspect("--help").replaced == 10
+    assert not graft.Comparison({"cells": []}).equal, "nothing was compared"
 
 
 def case_comparison():
