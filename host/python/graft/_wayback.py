@@ -1,6 +1,6 @@
 """The way back: where an operator of a patched session fails, the run is repeated in a session of the program's model, which answers from then on.
 
-The program keeps its objects. Runs go to the other session with the same arguments; what is bound to an IOBinding is bound to the other session
+The objects are those that the program has. Runs go to the other session with the same arguments; what is bound to an IOBinding is bound to the other session
 too, and the IOBinding gives the outputs of that.
 """
 
