@@ -1174,7 +1174,7 @@ def case_command():
     p = call("version")
     assert (p.returncode, p.stdout) == (0, own.stdout), p
     p = call("inspect", MODEL)
-    assert p.returncode == 0 and "31 blocks recognised" in p.stdout
+    assert p.returncode == 0 and "31 blocks recognised" in p.stdout, p
     assert call("inspect", MODEL + ".not").returncode == 1
     p = call("version", GRAFT_BINARY="/nonexistent")
     assert p.returncode == 1 and p.stderr == "graft: /nonexistent: found no file, needed the command graft; set GRAFT_BINARY to the command graft, or unset it\n", p
