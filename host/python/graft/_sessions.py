@@ -172,7 +172,7 @@ def _has_avx2() -> bool:
                     return "avx2" in line.partition(":")[2].split()
     except OSError:
         pass
-    return True  # nothing says otherwise: the command finds out
+    return True  # nothing says otherwise, and operators choose their instructions themselves
 
 
 def enable(s: Settings) -> None:
