@@ -21,7 +21,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession  # before enable
 
-from common import (BINARY, CPU, EMBEDDER, HERE, MERGED, MODEL, VERSION, Warnings, agree, copied, differ, environment, feeds, graft, last,
+from common import (BINARY, CPU, EMBEDDER, ENCODER, HERE, MERGED, MODEL, VERSION, Warnings, agree, copied, differ, environment, feeds, graft, last,
                     perturbed, plain, raises, script, stored)
 
 # --- how sessions are made ---
@@ -257,10 +257,9 @@ raises(graft.Error, "made before graft was imported", ort.InferenceSession, path
 
 def case_options_before():
     """What a program gives to options before graft is enabled, and before it is imported, takes part in the answers."""
-    graph = onnx.load(MODEL).graph
-    layers = {n.input[1] for n in graph.node if n.op_type in ("MatMul", "Gemm")}
-    weight = next(t for t in graph.initializer if t.name in layers)  # one that graft packs
-    with copied() as path:
+    # The rewritten graph has it as a part of another.
+    weight = next(t for t in onnx.load(ENCODER).graph.initializer if t.name == "layers.0.self_attn.q_proj.bias")
+    with copied(ENCODER) as path:
         np.save(path + ".npy", 2 * numpy_helper.to_array(weight))
         p = subprocess.run([sys.executable, "-c", BEFORE.format(here=HERE), path, weight.name], capture_output=True, text=True)
         assert p.returncode == 0, p.stderr[-3000:]

@@ -22,6 +22,7 @@ import graft  # noqa: E402
 BINARY = os.environ["GRAFT_BINARY"]
 MODEL = os.path.join(TREE, "models", "tiny-gpt2", "model.onnx")
 MERGED = os.path.join(TREE, "models", "g2p", "decoder_model_merged.onnx")
+ENCODER = os.path.join(TREE, "models", "g2p", "encoder_model.onnx")
 EMBEDDER = os.path.join(TREE, "models", "encoders", "embedder", "onnx", "model.onnx")
 CPU = ["CPUExecutionProvider"]
 VERSION = tuple(int(x) for x in ort.__version__.split(".")[:2])
