@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +71,7 @@ func TestPackage(t *testing.T) {
 			}
 			t.Run(peer+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				runCase(t, program, c.name, binary)
+				runCase(t, c.name, binary, program)
 			})
 		}
 	}
@@ -93,7 +95,8 @@ func command(t *testing.T) string {
 	return binary
 }
 
-func runCase(t *testing.T, program, name, binary string) {
+// runCase runs a case, with the command at binary, in a Python: its path, or a program that runs it and what that is called with.
+func runCase(t *testing.T, name, binary string, python ...string) {
 	t.Helper()
 	plugins, err := filepath.Abs("../../build/plugins")
 	if err != nil {
@@ -105,7 +108,7 @@ func runCase(t *testing.T, program, name, binary string) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, program, "cases.py", name)
+	cmd := exec.CommandContext(ctx, python[0], append(python[1:], "cases.py", name)...)
 	cmd.Dir = "package"
 	cmd.Env = append(os.Environ(), "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1", "GRAFT_ONNXRUNTIME="+library.Path,
 		"XDG_CACHE_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
@@ -119,11 +122,37 @@ func TestPackageServed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	runCase(t, "gunicorn", command(t), newest(t))
+}
+
+// TestPackageWithoutAVX2 runs the package on a processor of 2008, which QEMU emulates.
+func TestPackageWithoutAVX2(t *testing.T) {
+	qemu, err := exec.LookPath("qemu-x86_64")
+	if err != nil || runtime.GOARCH != "amd64" {
+		t.Skip("no qemu-x86_64 (Debian's qemu-user, which make arm64 brings), or another processor than x86-64")
+	}
+	own, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir() // in which the program finds what it would find in /
+	if err := os.Mkdir(filepath.Join(root, "proc"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "proc", "cpuinfo"), regexp.MustCompile(` avx\w*`).ReplaceAll(own, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runCase(t, "emulated", command(t), qemu, "-cpu", "Nehalem", "-L", root, newest(t))
+}
+
+// newest is the Python with the newest runtime.
+func newest(t *testing.T) string {
+	t.Helper()
 	program, err := filepath.Abs("../../build/peers/new/bin/python")
 	if err != nil {
 		t.Fatal(err)
 	}
-	runCase(t, program, "gunicorn", command(t))
+	return program
 }
 
 // TestEveryCaseIsListed holds the table against the file.
@@ -132,7 +161,7 @@ func TestEveryCaseIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{"one_program": true, "gunicorn": true} // a part of programs; in the newest runtime alone
+	listed := map[string]bool{"one_program": true, "gunicorn": true, "emulated": true} // a part of programs; in the newest runtime alone
 	for _, c := range packageCases {
 		listed[c.name] = true
 		if !strings.Contains(string(text), "\ndef case_"+c.name+"():") {
@@ -163,7 +192,7 @@ func TestOtherPythons(t *testing.T) {
 					once.Do(func() { t.Errorf("%s is not there", program) })
 					return
 				}
-				runCase(t, program, name, binary)
+				runCase(t, name, binary, program)
 			})
 		}
 	}

@@ -534,6 +534,18 @@ def case_processor():
         s.run(None, feeds(s))
 
 
+def case_emulated():
+    """The same on a processor that has none, emulated: ONNX Runtime runs there, and what graft brings does not."""
+    from numpy._core._multiarray_umath import __cpu_features__
+
+    assert not __cpu_features__["AVX2"]
+    warnings = Warnings()
+    graft.enable()
+    s, reference = InferenceSession(MODEL, providers=CPU), plain(MODEL)
+    assert not hasattr(s, "_graft") and "no AVX2" in last().reason and len(warnings.texts) == 1
+    agree(reference.run(None, feeds(reference)), s.run(None, feeds(s)))
+
+
 def case_cache_places():
     """A cache that is nowhere, cannot be written or has no room: the session is patched from a temporary folder, which is gone afterwards."""
     reference = plain(MODEL)
