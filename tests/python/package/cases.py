@@ -905,18 +905,22 @@ time.sleep(0.5)
 
 def case_exit():
     """An interpreter that ends while sessions run and are made ends as it does without graft."""
-    def ends(code):
-        p = subprocess.run([sys.executable, "-c", code], timeout=300, capture_output=True)
+    def ends(code, seconds=300):
+        try:
+            p = subprocess.run([sys.executable, "-c", code], timeout=seconds, capture_output=True)
+        except subprocess.TimeoutExpired:
+            return "hangs", ""
         return p.returncode, p.stderr[-1000:]
 
     code, said = ends(EXIT.format(here=HERE, enabled=True) + RUNNING)
     assert code == 0, (code, said)
-    # Threads that Python does not wait for are ended inside of ONNX Runtime's C++, which mostly aborts then; nothing worse may happen.
-    for rest in (DAEMONS, ASYNC):
-        reference = {ends(EXIT.format(here=HERE, enabled=False) + rest)[0] for _ in range(2)}
+    # Threads that Python does not wait for are ended inside of ONNX Runtime's C++, which mostly aborts then, and at times waits in 1.22 for an
+    # interpreter that has ended before its callbacks were called; nothing worse may happen.
+    for rest, seconds, allowed in ((DAEMONS, 300, {0, -6}), (ASYNC, 30, {0, -6, "hangs"})):
+        reference = {ends(EXIT.format(here=HERE, enabled=False) + rest, seconds)[0] for _ in range(2)}
         for _ in range(2):
-            code, said = ends(EXIT.format(here=HERE, enabled=True) + rest)
-            assert code in reference | {0, -6}, (rest, code, said, reference)
+            code, said = ends(EXIT.format(here=HERE, enabled=True) + rest, seconds)
+            assert code in reference | allowed, (rest, code, said, reference)
     with script('while [ -e "$0" ]; do sleep 0.1; done'), environment(GRAFT_GRAPH_DEADLINE="86400"):
         code, said = ends(EXIT.split("if {enabled}")[0].format(here=HERE) + "graft.enable()\n" + PLANNING)
         assert code == 0, (code, said)
