@@ -30,6 +30,7 @@ var packageCases = []struct {
 	{"left", true},
 	{"settings", false},
 	{"binary", false},
+	{"places", false},
 	{"hang", true},
 	{"processor", true},
 	{"cache_places", true},

@@ -108,9 +108,14 @@ class Prepared(NamedTuple):
     model: bytes  # what the session is made from, with weights in files below _graph.ROOT
 
 
+# Variables that say where the command looks for plugins, and which it takes.
+_PLACES = ("GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK", "GRAFT_PLUGIN_UNVERIFIED", "XDG_DATA_HOME", "HOME")
+
+
 def key(binary: str, options: list[str], source: Source) -> str:
     s = os.stat(binary)
-    lines = ["graft graph 1", binary, str(s.st_size), str(s.st_mtime_ns), *options, os.environ.get("GRAFT_PLUGIN_PATH", ""), LAYOUT]
+    places = [f"{name}={os.environ[name]}" if name in os.environ else name for name in _PLACES]
+    lines = ["graft graph 1", binary, str(s.st_size), str(s.st_mtime_ns), *options, *places, LAYOUT]
     if source.path is not None:
         lines.append("path " + source.path)
     else:

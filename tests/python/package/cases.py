@@ -495,6 +495,18 @@ def case_binary():
     graft._cache.key = key
 
 
+def case_places():
+    """What the command takes by other variables is another entry: a plugin that was accepted unverified is not taken where it is not."""
+    key = lambda: graft._cache.key(sys.executable, [], graft._cache.Source(MODEL, None))
+    with environment(**{name: None for name in graft._cache._PLACES}):
+        keys = {key()}
+        for name in ("GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK", "GRAFT_PLUGIN_UNVERIFIED", "XDG_DATA_HOME", "HOME"):
+            for value in ("", "1"):
+                with environment(**{name: value}):
+                    keys.add(key())
+    assert len(keys) == 11, keys
+
+
 def case_hang():
     """A command that hangs is ended with what it started, and the next session does not wait."""
     reference = plain(MODEL)
