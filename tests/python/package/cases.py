@@ -88,7 +88,10 @@ def case_ways():
     raises(TypeError, "Unable to load from type", InferenceSession, 5)
     graft.enable()
     for wrong in ([5], [("CPUExecutionProvider", 5)]):  # ONNX Runtime's error, and not graft's
-        raises(ValueError, "'providers'", InferenceSession, MODEL, providers=wrong, enable_fallback=0)
+        if VERSION < (1, 23):  # which always goes on with the providers that there are
+            assert InferenceSession(MODEL, providers=wrong).get_providers() == CPU
+        else:
+            raises(ValueError, "'providers'", InferenceSession, MODEL, providers=wrong, enable_fallback=0)
     raises(Exception, "doesn't exist", InferenceSession, MODEL + ".not", providers=CPU)
 
 
