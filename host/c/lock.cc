@@ -6,6 +6,7 @@ pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t ask_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t domain_lock = PTHREAD_MUTEX_INITIALIZER;
 
 namespace {
 
@@ -13,7 +14,7 @@ void BeforeFork() { pthread_mutex_lock(&state_lock); }
 void InParent() { pthread_mutex_unlock(&state_lock); }
 void InChild() {
   pthread_mutex_unlock(&state_lock);
-  attach_lock = ask_lock = open_lock = PTHREAD_MUTEX_INITIALIZER;
+  attach_lock = ask_lock = open_lock = domain_lock = PTHREAD_MUTEX_INITIALIZER;
 }
 
 }  // namespace

@@ -362,6 +362,7 @@ void Attach(const ApiBase* base, const void* function) {
     return;
   }
   runtimes[free].api = api;
+  runtimes[free].knows_domain = false;
   runtimes[free].table = table;
   if (!Fill(free)) {
     runtimes[free].table = nullptr;

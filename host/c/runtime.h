@@ -35,6 +35,7 @@ struct Runtime {
   void** table;  // null for a place that is free
   int api;       // the newest version of its API
   void* original[kHooks];
+  mutable bool knows_domain;  // see KnowDomain
 
   // ONNX Runtime's own function.
   void* Own(Slot slot) const {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "domain.h"
 #include "model.h"
 #include "options.h"
 #include "settings.h"
@@ -209,6 +210,7 @@ Status* Create(const Creation& c) {
   const auto own = [&c] { return CreateOwn(c, c.path, c.model, c.size, c.options); };
   Begin();
   if (!Enabled() || c.out == nullptr || (c.path == nullptr && c.model == nullptr)) return own();
+  KnowDomain(*c.runtime, c.env);
   Why why;
   Model model(c, &why);
   Text line;

@@ -10,6 +10,10 @@
   X(GetErrorMessage, 2)                 \
   X(SetOptimizedModelFilePath, 11)      \
   X(DisableProfiling, 15)               \
+  X(SetSessionLogSeverityLevel, 22)     \
+  X(SetIntraOpNumThreads, 24)           \
+  X(CreateCustomOpDomain, 26)           \
+  X(AddCustomOpDomain, 28)              \
   X(CreateTensorWithDataAsOrtValue, 49) \
   X(IsTensor, 50)                       \
   X(GetTensorMutableData, 51)           \
@@ -23,6 +27,7 @@
   X(ReleaseMemoryInfo, 94)              \
   X(ReleaseValue, 96)                   \
   X(ReleaseTensorTypeAndShapeInfo, 99)  \
+  X(ReleaseCustomOpDomain, 101)         \
   X(AddSessionConfigEntry, 130)         \
   X(GetBoundOutputValues, 140)          \
   X(RegisterCustomOpsLibrary_V2, 228)   \

@@ -95,7 +95,7 @@ func (l *Library) newArena(env uintptr) *arena {
 		l.call(slotReleaseEnv, a.env)
 		return nil
 	}
-	if a.keeper, err = l.probeSession(env); err != nil || l.limitOf(a.keeper) != a.tag { // built without arenas
+	if a.keeper, err = l.arenaSession(env); err != nil || l.limitOf(a.keeper) != a.tag { // built without arenas
 		_ = l.unregister(env)
 		l.end(a)
 		all.off = true

@@ -3,9 +3,12 @@ package ort
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/abi"
 )
 
 // domains caches the OrtCustomOpDomain objects of a library. ONNX Runtime reads a domain for as
@@ -14,6 +17,9 @@ import (
 type domains struct {
 	mu   sync.Mutex
 	made map[string]uintptr
+
+	knowing sync.Mutex
+	known   atomic.Bool // see know
 }
 
 // OperatorName is what an operator of a domain is called; op is the address of an OrtCustomOp, which begins
@@ -74,4 +80,24 @@ func (l *Library) addDomains(options uintptr, list []Domain) error {
 		}
 	}
 	return nil
+}
+
+// know has the runtime enter the domain of plugins' operators in its table of domains, before any session that the hook sees or
+// that this package makes. The runtime enters a domain while it creates the first session that has it, and does not guard the
+// table: of sessions created at once all but one would fail (its issues 22663 and 26366), and another would read what is being
+// written. Where it fails, the next session tries again.
+func (l *Library) know(env uintptr) {
+	c := &l.domainCache
+	if c.known.Load() {
+		return
+	}
+	c.knowing.Lock()
+	defer c.knowing.Unlock()
+	if c.known.Load() {
+		return
+	}
+	if session, err := l.probeSession(env, SessionOptions{Domains: []Domain{{Name: abi.ONNXDomain}}}); err == nil {
+		l.original(slotReleaseSession, session)
+		c.known.Store(true)
+	}
 }

@@ -247,6 +247,7 @@ func (h *hook) createPatched(c creation) uintptr {
 	if active == nil {
 		return l.createUnpatched(c)
 	}
+	l.know(c.env)
 	request := c.request(l)
 	request.WayBack = !active.Strict && h.runSites[0] != nil
 	made, err := h.patch(active.Patcher, request, c)

@@ -20,7 +20,7 @@ var probeModel = []byte("\x08\x08" + // IR version 8
 // there is nothing. No function of the C API tells it: a session that would have no arena tells what it is given, and an allocator
 // of the program is the environment's own too.
 func (l *Library) registered(env uintptr) (limit uintptr, free bool) {
-	session, err := l.probeSession(env)
+	session, err := l.arenaSession(env)
 	if err != nil {
 		return 0, false
 	}
@@ -49,10 +49,15 @@ func (l *Library) registered(env uintptr) (limit uintptr, free bool) {
 	return 0, loadWord(shared, allocatorAlloc) == loadWord(given, allocatorAlloc)
 }
 
-// probeSession makes a session that has what memory its environment has registered, and otherwise no arena.
-func (l *Library) probeSession(env uintptr) (session uintptr, err error) {
-	options, err := l.newOptions(SessionOptions{IntraOpThreads: 1, Optimization: OptimizeNone, LogSeverity: LogFatal, NoArena: true,
-		Config: map[string]string{configEnvAllocators: "1"}})
+// arenaSession makes a session that has what memory its environment has registered, and otherwise no arena.
+func (l *Library) arenaSession(env uintptr) (session uintptr, err error) {
+	return l.probeSession(env, SessionOptions{Config: map[string]string{configEnvAllocators: "1"}})
+}
+
+// probeSession makes a session that neither computes nor speaks nor has an arena of its own.
+func (l *Library) probeSession(env uintptr, o SessionOptions) (session uintptr, err error) {
+	o.IntraOpThreads, o.Optimization, o.LogSeverity, o.NoArena = 1, OptimizeNone, LogFatal, true
+	options, err := l.newOptions(o)
 	if err != nil {
 		return 0, err
 	}

@@ -65,6 +65,7 @@ func (l *Library) newSession(c creation, o SessionOptions, weights *lent) (*Sess
 	if err != nil {
 		return nil, err
 	}
+	l.know(env)
 	var native uintptr
 	var pin runtime.Pinner
 	defer pin.Unpin()

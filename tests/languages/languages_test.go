@@ -294,6 +294,16 @@ func TestNativePrograms(t *testing.T) {
 	})
 }
 
+// TestSessionsAtOnce creates a process's first sessions in several threads. ONNX Runtime fails then to make their operators' domain
+// known, in four of five processes whose libgraft.so does not have it known before.
+func TestSessionsAtOnce(t *testing.T) {
+	k := tools(t)
+	want, set := k.answers(t, encoder), cache(t)
+	for range 6 {
+		k.patched(t, want, 8, run{args: []string{k.opened, encoder, "8", "bytes", "threads=8", "meet=8"}, set: set})
+	}
+}
+
 // peers are the oldest and the newest runtime.
 func peers(t *testing.T) (libraries []string) {
 	t.Helper()
