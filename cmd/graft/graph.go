@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/file"
+	"github.com/opgraft/graft/host/plugin/trust"
 )
 
 func (c *cli) graph() *cobra.Command {
@@ -76,8 +77,9 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 	return cmd
 }
 
-// depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of plugins, and the folders
-// where they are installed, which change when one comes or goes. What variables say is part of the caller's key.
+// depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of plugins, the record of
+// those that were verified, and the folders where they are installed, which change when one comes or goes. What variables say is part of
+// the caller's key.
 func depends(model string, whole bool) ([]graphcache.File, error) {
 	var paths []string
 	if !whole {
@@ -91,7 +93,7 @@ func depends(model string, whole bool) ([]graphcache.File, error) {
 	}
 	paths = append(paths, filepath.SplitList(os.Getenv(discovery.PathVariable))...)
 	if data, err := file.DataFolder(); err == nil {
-		paths = append(paths, filepath.Join(data, "plugins"))
+		paths = append(paths, filepath.Join(data, "plugins"), filepath.Join(data, trust.FileName))
 	}
 	var list []graphcache.File
 	for _, path := range paths {

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/graphcache"
+	"github.com/opgraft/graft/host/plugin/trust"
 )
 
-// TestGraphDepends: a stored graph holds until the model, the lock or a folder of plugins is another.
+// TestGraphDepends: a stored graph holds until the model, the lock, the record of verified plugins or a folder of them is another.
 func TestGraphDepends(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("XDG_DATA_HOME", filepath.Join(folder, "data"))
@@ -18,17 +19,18 @@ func TestGraphDepends(t *testing.T) {
 	t.Setenv("GRAFT_PLUGIN_LOCK", lock)
 	t.Setenv("GRAFT_PLUGIN_PATH", plugins[0]+string(os.PathListSeparator)+plugins[1])
 	long := time.Now().Add(-time.Hour)
-	for _, path := range []string{model, lock} {
-		if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, path := range append(plugins, filepath.Join(folder, "data", "graft", "plugins")) {
+	installed, record := filepath.Join(folder, "data", "graft", "plugins"), filepath.Join(folder, "data", "graft", trust.FileName)
+	for _, path := range append(plugins, installed) {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, changed := range append(plugins, model, lock, filepath.Join(folder, "data", "graft", "plugins")) {
+	for _, path := range []string{model, lock, record} {
+		if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, changed := range append(plugins, model, lock, installed, record) {
 		if err := os.Chtimes(changed, long, long); err != nil {
 			t.Fatal(err)
 		}
