@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -175,21 +176,45 @@ void Model::Remember(bool hung_now) {
   hung = hung || hung_now;
 }
 
-// Writes the bytes to a file of this user's in the cache, for the command to read.
-bool Model::CopyBytes(Text* path) {
-  AddCopy(path);
-  path->Add("-XXXXXX");
-  if (path->bad()) return why_->Fail(Cause::kMemory, "no memory");
-  MakeFolders(*path);
-  const int fd = mkostemp(const_cast<char*>(path->c()), O_CLOEXEC);
-  const bool ok = fd >= 0 && WriteAll(fd, c_.model, c_.size);
+// Makes a file of this user's in the cache, which is locked as long as the descriptor is open: the
+// command removes others whose names end so, as what processes left that were killed. -1 where it
+// cannot be made.
+int Model::MakeCopy(Text* path) const {
+  constexpr char kSuffix[] = ".tmp";
+  for (int tries = 0; tries < 100; ++tries) {
+    path->Clear();
+    AddCopy(path);
+    path->Add(".XXXXXX").Add(kSuffix);
+    if (path->bad()) {
+      errno = ENOMEM;
+      return -1;
+    }
+    MakeFolders(*path);
+    const int fd = mkostemps(const_cast<char*>(path->c()), sizeof kSuffix - 1, O_CLOEXEC);
+    if (fd < 0) return -1;
+    struct stat s;
+    // Where there are no locks, the command removes nothing.
+    const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (locked && fstat(fd, &s) == 0 && s.st_nlink > 0) return fd;
+    close(fd);
+  }
+  errno = EBUSY;
+  return -1;
+}
+
+// Writes the bytes to a file of this user's in the cache, for the command to read, and gives its
+// descriptor; -1 where it cannot.
+int Model::CopyBytes(Text* path) {
+  const int fd = MakeCopy(path);
+  if (fd >= 0 && WriteAll(fd, c_.model, c_.size)) return fd;
   const int error = errno;
-  if (fd >= 0) close(fd);
-  if (ok) return true;
   why_->Fail(Cause::kNoCache, path->c());
   why_->text.Add(": cannot store the model's bytes for the command graft: ").Add(strerror(error));
-  if (fd >= 0) unlink(path->c());
-  return false;
+  if (fd >= 0) {
+    unlink(path->c());
+    close(fd);
+  }
+  return -1;
 }
 
 // Runs the command. Only one thread does at a time.
@@ -211,7 +236,8 @@ bool Model::Ask(const char* entry_path) {
   }
 
   Text copy;
-  if (c_.path == nullptr && !CopyBytes(&copy)) return false;
+  const int copied = c_.path == nullptr ? CopyBytes(&copy) : -1;
+  if (c_.path == nullptr && copied < 0) return false;
   Text options;
   options.Add(lines_).Add(whole_ ? "--whole\n" : "");
   List<const char*> argv;
@@ -241,6 +267,7 @@ bool Model::Ask(const char* entry_path) {
         made.graph() == nullptr || kept.bad() || rename(copy.c(), kept.c()) != 0) {
       unlink(copy.c());
     }
+    close(copied);
   }
   if (answer == Answer::kDone) return true;
   Remember(answer == Answer::kDeadline);

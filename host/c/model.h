@@ -68,7 +68,8 @@ class Model {
   bool Ask(const char* entry_path);
   bool Failed() const;
   void Remember(bool hung_now);
-  bool CopyBytes(Text* path);
+  int MakeCopy(Text* path) const;
+  int CopyBytes(Text* path);
   void Drop() const;
 
   const Creation& c_;

@@ -514,6 +514,24 @@ func TestSurroundings(t *testing.T) {
 			t.Errorf("%v: %s", err, talk)
 		}
 	})
+	t.Run("a program that is killed while the command runs", func(t *testing.T) {
+		set := cache(t)
+		bytes := append([]string{k.opened}, append(program[1:], "bytes")...)
+		left := func() (names []string) {
+			names, _ = filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.tmp"))
+			return names
+		}
+		set["GRAFT_BINARY"], set["LD_PRELOAD"] = script(t, `kill -9 $(cut -d " " -f 4 /proc/$PPID/stat); sleep 600`), k.library
+		if _, talk, err := k.start(t, run{args: bytes, set: set, plain: true}); err == nil || len(left()) != 1 {
+			t.Fatalf("found %v, needed a copy of the model: %v: %s", left(), err, talk)
+		}
+		set["GRAFT_BINARY"] = k.graft
+		delete(set, "LD_PRELOAD")
+		k.patched(t, want, 1, run{args: bytes, set: set})
+		if names := left(); len(names) > 0 {
+			t.Errorf("a copy of the model stays: %v", names)
+		}
+	})
 	t.Run("a pipe that is closed while the command runs", func(t *testing.T) {
 		set, folder := cache(t), t.TempDir()
 		set["GRAFT_BINARY"], set["LD_PRELOAD"], set["GRAFT_GRAPH_DEADLINE"] = script(t, `: >"`+folder+`/begun"; while [ ! -e "`+folder+`/go" ]; do sleep 0.05; done; echo done >&2; exit 1`), k.library, "200"
