@@ -125,13 +125,12 @@ class PackedLinear {
     const linear::WeightType type = WeightTypeOf(context.InputType(kWeight));
     const bool integers = linear::IsInteger(type);
     graft::Require(type == linear::WeightType::kFloat32 || columns_ > 0, "PackedLinear: weight is ",
-                   graft::NameOf(context.InputType(kWeight)),
-                   ", needed is float where it does not lie in panels");
+                   context.InputType(kWeight), ", needed is float where it does not lie in panels");
     graft::Require(context.HasInput(kWeightScale) == integers, "PackedLinear: a weight of ",
-                   graft::NameOf(context.InputType(kWeight)),
+                   context.InputType(kWeight),
                    integers ? " needs weight_scale" : " takes no weight_scale");
     graft::Require(integers || !context.HasInput(kWeightZero), "PackedLinear: a weight of ",
-                   graft::NameOf(context.InputType(kWeight)), " takes no weight_zero_point");
+                   context.InputType(kWeight), " takes no weight_zero_point");
     const graft::Dim depth = context.InputDim(
         integers ? kX : kWeight, integers ? -1 : (transposed_ || columns_ > 0 ? 1 : 0));
     graft::Dim columns = context.InputDim(kWeight, transposed_ ? 0 : 1);

@@ -57,8 +57,7 @@ inline Stream StreamOf(const RunContext& context) { return static_cast<Stream>(c
 inline Type KernelType(DataType type) {
   if (type == kFloat32) return Type::kFloat32;
   if (type == kFloat16) return Type::kFloat16;
-  Require(type == kBFloat16, "found element type ", NameOf(type),
-          ", need float, float16 or bfloat16");
+  Require(type == kBFloat16, "found element type ", type, ", need float, float16 or bfloat16");
   return Type::kBFloat16;
 }
 

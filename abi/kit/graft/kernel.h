@@ -141,7 +141,7 @@ inline const graft_parameter* ParameterAt(const graft_parameter* const* paramete
 inline void CheckTensors(const char* side, const graft_parameter* const* parameters,
                          uint32_t num_parameters, const graft_tensor* const* tensors,
                          uint64_t num_tensors) {
-  DataType bound[8];
+  DataType bound[8] = {};
   bool is_bound[8] = {};
   for (uint64_t i = 0; i < num_tensors; ++i) {
     const graft_parameter* parameter = ParameterAt(parameters, num_parameters, i);
@@ -155,12 +155,12 @@ inline void CheckTensors(const char* side, const graft_parameter* const* paramet
     const DataType type = tensors[i]->dtype;
     bool allowed = false;
     for (uint32_t t = 0; t < parameter->num_types; ++t) allowed |= parameter->types[t] == type;
-    Require(allowed, side, " ", i, " (", parameter->name, ") holds ", NameOf(type),
+    Require(allowed, side, " ", i, " (", parameter->name, ") holds ", type,
             ", which the operator does not take");
     const int32_t variable = parameter->type_variable;
     if (variable < 0 || variable >= 8) continue;
     Require(!is_bound[variable] || bound[variable] == type, side, " ", i, " (", parameter->name,
-            ") holds ", NameOf(type), ", its fellows hold ", NameOf(bound[variable]));
+            ") holds ", type, ", its fellows hold ", bound[variable]);
     bound[variable] = type;
     is_bound[variable] = true;
   }

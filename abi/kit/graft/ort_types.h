@@ -45,7 +45,7 @@ inline ONNXTensorElementDataType TypeToOnnx(DataType type) {
   for (const TypePair& pair : kTypePairs) {
     if (pair.type == type) return pair.onnx;
   }
-  Unsupported("element type ", NameOf(type), " in ONNX Runtime");
+  Unsupported("element type ", type, " in ONNX Runtime");
 }
 
 // Throws what a failed call of the runtime says.

@@ -88,8 +88,8 @@ class Tensor {
   // The first element. Alignment is that of T, not more.
   template <typename T>
   const T* data() const {
-    Require(given()->dtype == TypeOf<T>::value, "a tensor holds ", NameOf(given()->dtype), ", not ",
-            NameOf(TypeOf<T>::value));
+    Require(given()->dtype == TypeOf<T>::value, "a tensor holds ", given()->dtype, ", not ",
+            TypeOf<T>::value);
     return static_cast<const T*>(raw());
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <string>
 
 #include "graft_plugin.h"
@@ -46,6 +47,15 @@ inline std::string NameOf(DataType type) {
                                                         : "unknown";
   return family + std::to_string(type.bits);
 }
+
+}  // namespace graft
+
+// A part of a message is the type, not its name: parts of messages that nobody reads cost nothing.
+inline std::ostream& operator<<(std::ostream& out, graft_data_type type) {
+  return out << graft::NameOf(type);
+}
+
+namespace graft {
 
 // IEEE binary16 as stored in tensors. Scalar conversions, exact and rounding to nearest even; a
 // kernel that converts many values brings its own SIMD.
