@@ -10,11 +10,18 @@ pthread_mutex_t domain_lock = PTHREAD_MUTEX_INITIALIZER;
 
 namespace {
 
-void BeforeFork() { pthread_mutex_lock(&state_lock); }
-void InParent() { pthread_mutex_unlock(&state_lock); }
-void InChild() {
+void BeforeFork() {
+  // Where it is held, ONNX Runtime initializes what it never would again in the child.
+  pthread_mutex_lock(&domain_lock);
+  pthread_mutex_lock(&state_lock);
+}
+void InParent() {
   pthread_mutex_unlock(&state_lock);
-  attach_lock = ask_lock = open_lock = domain_lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_unlock(&domain_lock);
+}
+void InChild() {
+  InParent();
+  attach_lock = ask_lock = open_lock = PTHREAD_MUTEX_INITIALIZER;
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Lock {
   pthread_mutex_t* mutex_;
 };
 
-// Has forks leave the locks open in children. What state_lock guards is whole there.
+// Has forks leave the locks open in children. What state_lock and domain_lock guard is whole there.
 void WatchForks();
 
 }  // namespace graft
