@@ -20,7 +20,7 @@ export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
-  languages bench-languages sanitize-kit sanitize release release-libraries arm64 peers fmt clean
+  languages bench-languages sanitize-kit sanitize memcheck release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -146,6 +146,13 @@ sanitize-kit: runtime
 sanitize: runtime
 	@$(call build_tree,sanitize,$(SANITIZED))
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure --progress -j$(JOBS)
+
+# What sanitizers do not see: reads of what nothing wrote, in the kit and through it in operators. The processor that valgrind shows is
+# another than the system's.
+memcheck: cxx-test
+	@command -v valgrind >/dev/null || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq valgrind >/dev/null; }
+	@valgrind -q --error-exitcode=1 --suppressions=abi/tests/memcheck.supp $(BUILD)/cmake/abi/tests/abi_tests --gtest_brief=1 --gtest_filter=-Isa.*
 
 # What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
 cuda-test: plugins cuda
