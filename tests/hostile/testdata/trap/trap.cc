@@ -29,7 +29,7 @@ __attribute__((constructor)) static void Escape() {
   const char* way = getenv("TRAP");
   if (!way) return;
   if (strcmp(way, "signal") == 0) kill(getppid(), SIGKILL);
-  if (strcmp(way, "stop") == 0) kill(getpid(), SIGSTOP);
+  if (strcmp(way, "stop") == 0) raise(SIGSTOP);
   if (strcmp(way, "daemon") == 0 && fork() == 0) {
     setsid();
     if (fork() == 0) {
