@@ -45,8 +45,8 @@ func (g *Graph) constant(t *onnx.Tensor) *Value {
 		t.Name = proto.String(g.FreshName(stem))
 	}
 	g.root.names[t.GetName()] = true
-	v := &Value{Name: t.GetName(), Graph: g, Tensor: t}
-	g.values[v.Name] = v
+	v := g.make(t.GetName())
+	v.Tensor = t
 	return v
 }
 
@@ -350,10 +350,10 @@ func (g *Graph) commit() {
 			g.Proto.Output[i].Name = proto.String(v.Name)
 		}
 	}
-	g.Proto.Node = g.Proto.Node[:0:0]
+	g.Proto.Node = make([]*onnx.Node, 0, len(g.Nodes))
 	for _, n := range g.Nodes {
-		n.Proto.Input = names(n.In)
-		n.Proto.Output = names(n.Out)
+		n.Proto.Input = nameAll(n.Proto.Input, n.In)
+		n.Proto.Output = nameAll(n.Proto.Output, n.Out)
 		for _, s := range n.Subgraphs {
 			s.commit()
 		}
@@ -372,14 +372,24 @@ func (g *Graph) commit() {
 	})
 }
 
-func names(list []*Value) []string {
+// nameAll is the names of values, before itself where they are the same.
+func nameAll(before []string, list []*Value) []string {
+	if slices.EqualFunc(before, list, func(name string, v *Value) bool { return name == v.name() }) {
+		return before
+	}
 	s := make([]string, len(list))
 	for i, v := range list {
-		if v != nil {
-			s[i] = v.Name
-		}
+		s[i] = v.name()
 	}
 	return s
+}
+
+// name is empty for what is left out.
+func (v *Value) name() string {
+	if v == nil {
+		return ""
+	}
+	return v.Name
 }
 
 // ImportOpset makes the model import an operator set unless it does already.

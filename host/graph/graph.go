@@ -47,6 +47,7 @@ type root struct {
 	names   map[string]bool // every value and node name in the model
 	opsets  map[string]int64
 	fresh   int
+	made    int // values made so far
 	bounds  bounds
 	stands  map[*Value]string // what values were put in the place of, by name
 }
@@ -69,7 +70,8 @@ type Value struct {
 	Tensor   *onnx.Tensor // the value's constant, or nil
 	Type     *onnx.Type   // as declared, or nil
 	IsInput  bool
-	IsOutput bool // a graph output, of its own graph
+	IsOutput bool  // a graph output, of its own graph
+	number   int32 // among those that the model's graphs made, from 0
 	Uses     []Use
 	handed   []place
 }
@@ -241,9 +243,15 @@ func (g *Graph) define(name string) (*Value, error) {
 		return nil, fmt.Errorf("value %q is defined twice", name)
 	}
 	g.root.names[name] = true
-	v := &Value{Name: name, Graph: g}
+	return g.make(name), nil
+}
+
+// make adds a value of a name that no other has.
+func (g *Graph) make(name string) *Value {
+	v := &Value{Name: name, Graph: g, number: int32(g.root.made)}
+	g.root.made++
 	g.values[name] = v
-	return v, nil
+	return v
 }
 
 // Lookup finds a value by name in this graph or the ones around it.

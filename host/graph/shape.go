@@ -70,7 +70,7 @@ func (f Fact) Count() Dim {
 // are not tensors, are unknown.
 type Shapes struct {
 	main      *Graph
-	facts     map[*Value]Fact
+	facts     []known           // by the numbers of values
 	reserved  map[string]bool   // symbols that the model names anywhere
 	declared  []string          // symbols with a name of the model's, in order of appearance
 	invented  map[string]bool   // symbols with another; true for results that could not be expressed
@@ -108,7 +108,7 @@ func Infer(g *Graph) *Shapes {
 	inferences.Add(1)
 	s := &Shapes{
 		main:      g,
-		facts:     make(map[*Value]Fact, len(g.values)),
+		facts:     make([]known, g.root.made),
 		reserved:  map[string]bool{},
 		invented:  map[string]bool{},
 		order:     map[string]int{},
@@ -127,7 +127,7 @@ func Infer(g *Graph) *Shapes {
 	s.doubt(g)
 	s.enter()
 	for _, v := range g.Inputs {
-		s.facts[v] = s.input(v, Fact{Rank: -1})
+		s.Know(v, s.input(v, Fact{Rank: -1}))
 	}
 	s.graph(g, 0)
 	s.settle(g)
@@ -142,7 +142,7 @@ func Infer(g *Graph) *Shapes {
 // Of is what is known of a value. Nothing is known of a value that a node made
 // after Infer ran, but of a new constant what it says.
 func (s *Shapes) Of(v *Value) Fact {
-	if f, ok := s.facts[v]; ok {
+	if f, ok := s.recall(v); ok {
 		if s.scope != nil {
 			f = s.current(f)
 		}
@@ -155,7 +155,25 @@ func (s *Shapes) Of(v *Value) Fact {
 }
 
 // Know states what is known of a value that was made after Infer ran, or was changed.
-func (s *Shapes) Know(v *Value, f Fact) { s.facts[v] = f }
+func (s *Shapes) Know(v *Value, f Fact) {
+	for int(v.number) >= len(s.facts) {
+		s.facts = append(s.facts, known{})
+	}
+	s.facts[v.number] = known{v, f}
+}
+
+// known is what was found of a value.
+type known struct {
+	value *Value
+	fact  Fact
+}
+
+func (s *Shapes) recall(v *Value) (Fact, bool) {
+	if v == nil || int(v.number) >= len(s.facts) || s.facts[v.number].value != v {
+		return Fact{}, false
+	}
+	return s.facts[v.number].fact, true
+}
 
 // Symbols lists the names that lengths may depend on, those that the model gives
 // first. Each kind stands in the order in which the graph brings it up.

@@ -74,8 +74,8 @@ func (s *Shapes) settle(g *Graph) {
 		return
 	}
 	for _, v := range g.values {
-		if f, ok := s.facts[v]; ok {
-			s.facts[v] = s.current(f)
+		if f, ok := s.recall(v); ok {
+			s.Know(v, s.current(f))
 		}
 	}
 	for _, n := range g.Nodes {
@@ -309,7 +309,7 @@ func (s *Shapes) doubt(g *Graph) {
 func (s *Shapes) honour(g *Graph) {
 	means := map[string]Dim{}
 	for _, v := range g.Inputs {
-		declared, f := fromType(v.Type), s.facts[v]
+		declared, f := fromType(v.Type), s.Of(v)
 		for i, d := range declared.Dims {
 			name, ok := d.symbol()
 			if !ok || i >= len(f.Dims) {

@@ -194,7 +194,7 @@ func (c opCase) infer(t *testing.T, in []*Fact) (*Graph, *Shapes) {
 	s := Infer(g)
 	for i, f := range in {
 		if f != nil {
-			s.facts[g.Lookup(fmt.Sprint("in", i))] = *f
+			s.Know(g.Lookup(fmt.Sprint("in", i)), *f)
 		}
 	}
 	s.graph(g, 0)

@@ -29,7 +29,7 @@ func (n *Node) attrGraph(name string) *Graph {
 func ifRule(c *call) {
 	for _, g := range c.n.Subgraphs {
 		for _, v := range g.Inputs {
-			c.s.facts[v] = c.s.input(v, Fact{Rank: -1})
+			c.s.Know(v, c.s.input(v, Fact{Rank: -1}))
 		}
 		c.s.enter()
 		c.s.graph(g, c.depth)

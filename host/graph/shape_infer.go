@@ -162,8 +162,8 @@ func (s *Shapes) graph(g *Graph, depth int) {
 }
 
 func (s *Shapes) constant(v *Value) {
-	if _, ok := s.facts[v]; !ok {
-		s.facts[v] = s.charge(fromTensor(v))
+	if _, ok := s.recall(v); !ok {
+		s.Know(v, s.charge(fromTensor(v)))
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *Shapes) node(n *Node, depth int) {
 		case v.Tensor != nil:
 			s.constant(v)
 		default:
-			s.facts[v] = s.hold(s.charge(s.complete(v, c.out[i], true)))
+			s.Know(v, s.hold(s.charge(s.complete(v, c.out[i], true))))
 		}
 	}
 }
@@ -351,7 +351,7 @@ func (c *call) body(g *Graph, inputs []Fact) {
 		if i < len(inputs) {
 			f = inputs[i]
 		}
-		c.s.facts[v] = c.s.charge(c.s.input(v, f))
+		c.s.Know(v, c.s.charge(c.s.input(v, f)))
 	}
 	c.s.enter()
 	c.s.graph(g, c.depth+1)
