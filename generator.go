@@ -134,8 +134,8 @@ func Cache(name string) GeneratorOption {
 
 // Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and after it, with commas
 // between, logits=TYPE for the last layer (one of these or "float32"; int8 without it where the others are int4), and of integers group=N for how
-// many weights have one scale (32, 64 or 128; 32 without it), zero-points=true for integers that have them, and activations=TYPE ("int8", or "float32" for no rounding of what is
-// multiplied). [NewGenerator] quantises them when it opens the model first, and stores them in the user's cache folder; [Quantize] writes them. Without this option
+// many weights have one scale (32, 64 or 128; 32 without it), zero-points=true for integers that have them, and activations=TYPE for what is
+// multiplied: "int16", which int8 has without it, "int8", as int4, or "float32" for no rounding. [NewGenerator] quantises them when it opens the model first, and stores them in the user's cache folder; [Quantize] writes them. Without this option
 // weights of a generator are float32, as exported. docs/generation.md says what stays float32.
 func Weights(name string) WeightsOption { return weightsOption(name) }
 

@@ -64,7 +64,7 @@ type perplexityPair struct {
 
 // perplexity compares how well SmolLM2-135M predicts held-out English with weights in fewer bits. Of llama.cpp's files the weights are
 // what matters: they are rounded as its tools do it, and run as float32 in the same engine as all others. llama.cpp itself rounds rows to
-// eight bits as well, in the same groups: Q8_0 is run so too, where our integers of its numbers are its own, and ours are run with rows of float32.
+// eight bits as well, in the same groups: Q8_0 is run so too, where our integers of its numbers are its own, and so are ours.
 func perplexity(venv string) figure {
 	const what = "SmolLM2-135M (trained), perplexity of held-out English: float32, int8, int4, and the numbers of Q8_0 and Q4_0 in float32"
 	need := fmt.Sprintf("int8 at most %.1f %% above float32 and no worse than Q8_0, int4 no worse than Q4_0", 100*(perplexityRise-1))
@@ -80,7 +80,7 @@ func perplexity(venv string) figure {
 		r := &perplexityReport{SchemaVersion: 1, Model: smollm2, Window: perplexityWindow, Stride: perplexityStride}
 		defer r.close()
 		for _, s := range []struct{ weights, file string }{{"float32", ""}, {"int8", ""}, {"int4", ""}, {"float32", "Q8_0"}, {"float32", "Q4_0"},
-			{"int8", "Q8_0"}, {"int8,activations=float32", ""}} {
+			{"int8,activations=int8", "Q8_0"}, {"int8,activations=int8", ""}} {
 			from := folder
 			if s.file != "" {
 				if from, err = dequantized(ctx, venv, folder, s.file); err != nil {
@@ -184,7 +184,7 @@ func (r *perplexityReport) read(ctx context.Context, texts [][]int32, tokens int
 	fmt.Fprintf(os.Stderr, "smollm2-perplexity: %d tokens are predicted, %d read in %d windows, at most %.1f TFLOP for each of %d sides\n",
 		r.Predicted, r.Read, len(parts), operations/1e12, len(r.Sides))
 	all := divergence.New(len(r.Sides), vocab)
-	r.Pairs = []perplexityPair{{a: 3, b: 1}, {a: 4, b: 2}, {a: 5, b: 1}, {a: 3, b: 6}}
+	r.Pairs = []perplexityPair{{a: 3, b: 1}, {a: 4, b: 2}, {a: 5, b: 1}, {a: 5, b: 6}}
 	for i := range r.Pairs {
 		r.Pairs[i].sums = divergence.New(2, vocab)
 	}

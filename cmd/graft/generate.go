@@ -131,7 +131,7 @@ empty. Exit code 1 when any line failed.`,
 	between(f, &o.workers, "workers", 2, 1, limit.Workers, "goroutines that turn text into tokens, and as many back")
 	f.StringVar(&o.maxCache, "max-cache", "", "maximum of memory for the KV cache, such as 2GiB (default: half of the machine's)")
 	o.attention.add(f)
-	f.StringVar(&o.weights, "weights", "", "what the weights of linear layers are stored as: float32, or bf16, int8 or int4, which cost accuracy; after it ,logits=TYPE of the last layer, ,group=32|64|128, ,zero-points=true and ,activations=int8|float32 (default: float32, as exported)")
+	f.StringVar(&o.weights, "weights", "", "what the weights of linear layers are stored as: float32, or bf16, int8 or int4, which cost accuracy; after it ,logits=TYPE of the last layer, ,group=32|64|128, ,zero-points=true and ,activations=int8|int16|float32 (default: float32, as exported)")
 	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens, "longer inputs are cut (default: what the model's positions allow)")
 	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input or reference is an error, with its number")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")

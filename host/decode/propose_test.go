@@ -316,7 +316,7 @@ func TestParseDraftModel(t *testing.T) {
 	}
 	for _, c := range []struct{ text, folder, weights string }{
 		{dir, dir, "float32"},
-		{dir + ",weights=int8", dir, "int8,logits=int8,group=32,activations=int8"},
+		{dir + ",weights=int8", dir, "int8,logits=int8,group=32,activations=int16"},
 		{dir + ",weights=int4,group=64", dir, "int4,logits=int8,group=64,activations=int8"},
 		{odd, odd, "float32"},
 	} {

@@ -51,7 +51,7 @@ func Folder(ctx context.Context, folder, to string, o Options) (*Report, error) 
 		}
 		list = append(list, x)
 	}
-	r := &Report{Requested: o.Weights.String(), Copied: []string{}, Left: []string{}}
+	r := &Report{Requested: written(o.Weights).String(), Copied: []string{}, Left: []string{}}
 	copied, err := r.sort(folder, others, list)
 	if err != nil {
 		return nil, err

@@ -44,8 +44,16 @@ func Check(w prepare.Weights) error {
 		return fmt.Errorf("%s: no kernel of ONNX Runtime on CPUs multiplies with bf16, so it would make float32 of the file's weights again; needed is int8, int4 or float32, or --weights bf16 of graft generate, which rounds when it opens the model", w)
 	case !w.Integers():
 		return fmt.Errorf("%s quantises nothing, needed is int8 or int4", w)
+	case w.Activations == prepare.Int16Activations:
+		return fmt.Errorf("%s: no operator of ONNX Runtime multiplies with activations of int16; needed is activations=int8 or float32, or --weights int8 of graft generate, which has them", w)
 	}
 	return nil
+}
+
+// written is what a file has of what was asked for: activations of eight bits where nothing was said of them.
+func written(w prepare.Weights) prepare.Weights {
+	w.Activations = cmp.Or(w.Activations, prepare.Int8Activations)
+	return w
 }
 
 // Report says what became of a model.
@@ -105,7 +113,7 @@ func File(ctx context.Context, path, to string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer x.close()
-	r := &Report{Requested: o.Weights.String(), Copied: []string{}, Left: []string{}}
+	r := &Report{Requested: written(o.Weights).String(), Copied: []string{}, Left: []string{}}
 	if err := r.write(ctx, []*export{x}, func(*export) string { return to }, o); err != nil {
 		return nil, err
 	}

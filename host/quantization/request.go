@@ -53,7 +53,7 @@ func (r *Request) Check() error {
 	}
 	switch {
 	case r.Calibrate != nil && r.Weights.Of(false) != prepare.Int4Weights && r.Weights.Of(true) != prepare.Int4Weights:
-		return refuse(fmt.Sprintf("calibration of %s", r.Weights), "weights of four bits, whose scales alone are chosen by texts")
+		return refuse(fmt.Sprintf("calibration of %s", written(r.Weights)), "weights of four bits, whose scales alone are chosen by texts")
 	case r.MaxKL != 0 && (!(r.MaxKL > 0) || math.IsInf(r.MaxKL, 0)):
 		return refuse(fmt.Sprintf("a bound of %g", r.MaxKL), "a divergence above 0, in nats a token")
 	case r.MaxKL != 0 && len(r.Input) == 0:

@@ -3,7 +3,7 @@
 //
 // An Ops has
 //   kRows          rows of x whose sums lie in registers
-//   kPairs         whether x is int16 in the order 0, 2, 1, 3; else int8
+//   kLayout        how integers of x lie
 //   kOffset8, 4    added to each integer of W, since one factor has no sign: sums begin with what
 //                  that adds to them, subtracted
 //   Line           64 bytes of W, made ready
@@ -15,6 +15,8 @@
 #define GRAFT_PACKED_LINEAR_DOT_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "expand-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,6 +24,14 @@ namespace graft {
 namespace linear {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+// How integers of a group of rows of x lie, four positions of each row after the other.
+enum class Layout {
+  kBytes,  // int8
+  kPairs,  // int16 in the order 0, 2, 1, 3
+  kSplit   // int16, for each group of positions first high bytes, then low ones: 256 high + low
+};
+constexpr int64_t StepBytes(Layout layout) { return layout == Layout::kPairs ? 8 : 4; }
 
 // Four bytes, or four times two, on all lanes.
 HWY_INLINE VI SpreadFour(const char* from) {
@@ -62,7 +72,7 @@ HWY_INLINE void Pin(V& v) {
 // even ones are a pair and the odd ones another.
 struct PairOps {
   static constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : HWY_TARGET == HWY_AVX2 ? 4 : 2;
-  static constexpr bool kPairs = true;
+  static constexpr Layout kLayout = Layout::kPairs;
   static constexpr int kOffset8 = 0, kOffset4 = 0;
 
   using DS = hn::Repartition<int16_t, DI>;
@@ -103,7 +113,7 @@ struct PairOps {
 
 // What the instructions for dot products of bytes have in common: W as bytes, x as bytes.
 struct ByteOps {
-  static constexpr bool kPairs = false;
+  static constexpr Layout kLayout = Layout::kBytes;
   using Line = VI[kLineVectors];
   using Four = VI;
   static HWY_INLINE Four Spread(const char* from) { return SpreadFour(from); }
@@ -195,6 +205,14 @@ using PlainOps = LaneOps;
 #else
 using PlainOps = PairOps;
 #endif
+
+// The same for x of sixteen bits, a byte after the other.
+template <class Bytes>
+struct SplitOps : Bytes {
+  static constexpr Layout kLayout = Layout::kSplit;
+};
+template <class Ops>
+using WideOps = std::conditional_t<Ops::kLayout == Layout::kPairs, Ops, SplitOps<Ops>>;
 
 }  // namespace HWY_NAMESPACE
 }  // namespace linear

@@ -18,7 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // A stretch of a panel and of a group of rows, from the first position of a group of W on.
 struct IntegerBlock {
-  const char* x;         // [depth / 4][rows of the group] times four integers
+  const char* x;         // [depth / 4][rows of the group] times four integers, as Layout says
   const float* x_scale;  // [groups][rows of the group]
   const int32_t* x_sum;  // likewise: sums of the integers
   const char* w;
@@ -85,7 +85,8 @@ HWY_INLINE void AddGroup(const VI (&sum)[kChains][kRows][kLineVectors], const Gr
 template <class Ops, bool kHalves, int kRows>
 HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
   constexpr int kSteps = kHalves ? 2 : 1;  // of four positions, in a line
-  constexpr int kStepBytes = kRows * (Ops::kPairs ? 8 : 4);
+  constexpr int64_t kStep = StepBytes(Ops::kLayout);
+  constexpr int kPasses = Ops::kLayout == Layout::kSplit ? 2 : 1;  // through a group
   constexpr int kOffset = kHalves ? Ops::kOffset4 : Ops::kOffset8;
   // Two steps at a time have sums of their own where few rows leave the multipliers waiting.
   constexpr int kChains = kRows * kLineVectors < 4 ? 2 : 1;
@@ -100,22 +101,24 @@ HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
     for (int r = 0; r < kRows; ++r) {
       const VI start = kOffset == 0 ? hn::Zero(di) : hn::Set(di, -kOffset * end.x_sum[r]);
       for (int i = 0; i < kLineVectors; ++i) {
-        sum[0][r][i] = start;
+        sum[0][r][i] = kPasses == 1 ? start : hn::Zero(di);
         if (kChains == 2) sum[kChains - 1][r][i] = hn::Zero(di);
       }
     }
     const auto multiply = [&](const typename Ops::Line& line, int chain) HWY_ATTR {
       for (int r = 0; r < kRows; ++r) {
-        const typename Ops::Four four = Ops::Spread(x + r * (Ops::kPairs ? 8 : 4));
+        const typename Ops::Four four = Ops::Spread(x + r * kStep);
         for (int i = 0; i < kLineVectors; ++i) {
           sum[chain][r][i] = Ops::Dot(sum[chain][r][i], line, i, four);
         }
       }
-      x += kStepBytes;
+      x += kRows * kStep;
     };
-    const auto take = [&](int chain) HWY_ATTR {
-      Fetch(ahead);
-      ahead += ahead_step;
+    const auto take = [&](int chain, bool first) HWY_ATTR {
+      if (first) {
+        Fetch(ahead);
+        ahead += ahead_step;
+      }
       typename Ops::Line line, high;
       for (int i = 0; i < kLineVectors; ++i) {
         const VI v = LoadLane(w + i * kLanes * 4);
@@ -132,8 +135,22 @@ HWY_NOINLINE void IntegerTile(const IntegerBlock& b) {
     // Lines of a group are even in number.
     const int64_t lines = std::min(b.group_lines, b.lines - done);
     for (int64_t i = 0; i < lines; i += 2) {
-      take(0);
-      take(kHalves ? 0 : kChains - 1);
+      take(0, true);
+      take(kHalves ? 0 : kChains - 1, true);
+    }
+    if constexpr (kPasses == 2) {
+      for (int r = 0; r < kRows; ++r) {
+        const VI start = hn::Set(di, -kOffset * end.x_sum[r]);
+        for (int i = 0; i < kLineVectors; ++i) {
+          sum[0][r][i] = hn::Add(hn::ShiftLeft<8>(sum[0][r][i]), start);
+          if (kChains == 2) sum[kChains - 1][r][i] = hn::ShiftLeft<8>(sum[kChains - 1][r][i]);
+        }
+      }
+      w -= lines * 64;
+      for (int64_t i = 0; i < lines; i += 2) {
+        take(0, false);
+        take(kHalves ? 0 : kChains - 1, false);
+      }
     }
     AddGroup<kRows, kChains>(sum, end, b.sums);
     end.Next(kRows);
@@ -217,10 +234,15 @@ HWY_NOINLINE void HalvesTile(const IntegerBlock& b) {
 
 using IntegerTileFunction = void (*)(const IntegerBlock&);
 
-template <class Ops, bool kHalves, int kRows>
+// Whether int4 and x of eight bits are multiplied by HalvesTile.
+template <class Ops, bool kHalves, bool kWide>
+constexpr bool kAddsHalves = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && kHalves && !kWide
+                             && Ops::kLayout == Layout::kPairs;
+
+template <class Ops, bool kHalves, bool kWide, int kRows>
 constexpr IntegerTileFunction TileOf() {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-  if constexpr (Ops::kPairs && kHalves) {
+  if constexpr (kAddsHalves<Ops, kHalves, kWide>) {
     return &HalvesTile<kRows>;
   } else {
     return &IntegerTile<Ops, kHalves, kRows>;
@@ -231,47 +253,55 @@ constexpr IntegerTileFunction TileOf() {
 }
 
 // The tile for some rows.
-template <class Ops, bool kHalves>
+template <class Ops, bool kHalves, bool kWide>
 IntegerTileFunction ChooseIntegerTile(int64_t rows) {
   static_assert(Ops::kRows == 2 || Ops::kRows == 4 || Ops::kRows == 5 || Ops::kRows == 8, "");
-  if (rows == 1) return TileOf<Ops, kHalves, 1>();
+  if (rows == 1) return TileOf<Ops, kHalves, kWide, 1>();
   if constexpr (Ops::kRows >= 4) {
-    if (rows == 2) return TileOf<Ops, kHalves, 2>();
-    if (rows == 3) return TileOf<Ops, kHalves, 3>();
+    if (rows == 2) return TileOf<Ops, kHalves, kWide, 2>();
+    if (rows == 3) return TileOf<Ops, kHalves, kWide, 3>();
   }
   if constexpr (Ops::kRows >= 5) {
-    if (rows == 4) return TileOf<Ops, kHalves, 4>();
+    if (rows == 4) return TileOf<Ops, kHalves, kWide, 4>();
   }
   if constexpr (Ops::kRows >= 8) {
-    if (rows == 5) return TileOf<Ops, kHalves, 5>();
-    if (rows == 6) return TileOf<Ops, kHalves, 6>();
-    if (rows == 7) return TileOf<Ops, kHalves, 7>();
+    if (rows == 5) return TileOf<Ops, kHalves, kWide, 5>();
+    if (rows == 6) return TileOf<Ops, kHalves, kWide, 6>();
+    if (rows == 7) return TileOf<Ops, kHalves, kWide, 7>();
   }
-  return TileOf<Ops, kHalves, Ops::kRows>();
+  return TileOf<Ops, kHalves, kWide, Ops::kRows>();
 }
 
 // How rows of x are multiplied with weights of a type.
 struct IntegerKernel {
   int64_t rows;  // of a group at most
-  bool pairs;    // x is int16 in the order 0, 2, 1, 3; else int8
+  Layout layout;
   IntegerTileFunction (*choose)(int64_t rows);
 };
 
-template <class Ops>
-constexpr IntegerKernel kInt8Kernel = {Ops::kRows, Ops::kPairs, &ChooseIntegerTile<Ops, false>};
-template <class Ops>
-constexpr IntegerKernel kInt4Kernel = {
-    Ops::kRows, Ops::kPairs&& HWY_TARGET != HWY_AVX3&& HWY_TARGET != HWY_AVX2,
-    &ChooseIntegerTile<Ops, true>};
+template <class Ops, bool kHalves>
+constexpr IntegerKernel kNarrowKernel = {
+    Ops::kRows, kAddsHalves<Ops, kHalves, false> ? Layout::kBytes : Ops::kLayout,
+    &ChooseIntegerTile<Ops, kHalves, false>};
+template <class Ops, bool kHalves>
+constexpr IntegerKernel kWideKernel = {Ops::kRows, WideOps<Ops>::kLayout,
+                                       &ChooseIntegerTile<WideOps<Ops>, kHalves, true>};
 
-HWY_INLINE const IntegerKernel& FindIntegerKernel(WeightType type, bool dots) {
-  const bool eight = type == WeightType::kInt8;
+template <class Ops>
+HWY_INLINE const IntegerKernel& FindIntegerKernelOf(WeightType type, RowType rows) {
+  if (type == WeightType::kInt8) {
+    return rows == RowType::kInt16 ? kWideKernel<Ops, false> : kNarrowKernel<Ops, false>;
+  }
+  return rows == RowType::kInt16 ? kWideKernel<Ops, true> : kNarrowKernel<Ops, true>;
+}
+
+HWY_INLINE const IntegerKernel& FindIntegerKernel(const Problem& problem, bool dots) {
 #if GRAFT_HAVE_DOTS
-  if (dots) return eight ? kInt8Kernel<DotOps> : kInt4Kernel<DotOps>;
+  if (dots) return FindIntegerKernelOf<DotOps>(problem.type, problem.row_type);
 #else
   (void)dots;
 #endif
-  return eight ? kInt8Kernel<PlainOps> : kInt4Kernel<PlainOps>;
+  return FindIntegerKernelOf<PlainOps>(problem.type, problem.row_type);
 }
 
 }  // namespace HWY_NAMESPACE

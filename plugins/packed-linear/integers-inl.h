@@ -1,14 +1,15 @@
-// Rows of x as integers of eight bits, and a panel of integers times them.
+// Rows of x as integers of eight or of sixteen bits, and a panel of integers times them.
 //
 // For each row, and each group of positions that has a scale in W (symmetric, as in llama.cpp's
 // Q8_0 blocks):
 //
 //   most  = the greatest |x[k]| of the group
-//   q[k]  = x[k] (127 / most), rounded to the nearest integer, ties to even
-//   scale = most / 127
+//   q[k]  = x[k] (limit / most), rounded to the nearest integer, ties to even
+//   scale = most / limit
 //
-// each in float32. Where most is below kLeastNumber, q and scale are 0. Where a number of the group
-// is NaN or infinite, scale is NaN and q is 0: the row's y is then NaN.
+// each in float32. limit is 127, or 32,639 = 127 * 257 for sixteen bits: both bytes of q = 256 high
+// + low are then -128 .. 127. Where most is below kLeastNumber, q and scale are 0. Where a number
+// of the group is NaN or infinite, scale is NaN and q is 0: the row's y is then NaN.
 #if defined(GRAFT_PACKED_LINEAR_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRAFT_PACKED_LINEAR_INTEGERS_INL_H_
 #undef GRAFT_PACKED_LINEAR_INTEGERS_INL_H_
@@ -43,8 +44,8 @@ HWY_INLINE VI RoundToInteger(VF v) {
 
 // Rounds a group of x, of whole chunks, to integers. Returns their sum.
 template <class T>
-HWY_INLINE int32_t RoundGroup(const float* HWY_RESTRICT x, int64_t count, T* HWY_RESTRICT q,
-                              float* scale) {
+HWY_INLINE int32_t RoundGroup(const float* HWY_RESTRICT x, int64_t count, float limit,
+                              T* HWY_RESTRICT q, float* scale) {
   const DF d;
   const hn::Rebind<T, DF> dq;
   VF most = hn::Zero(d), off = hn::Zero(d);
@@ -60,8 +61,8 @@ HWY_INLINE int32_t RoundGroup(const float* HWY_RESTRICT x, int64_t count, T* HWY
     std::fill(q, q + count, T{0});
     return 0;
   }
-  *scale = all / 127;
-  const VF by = hn::Set(d, 127 / all);
+  *scale = all / limit;
+  const VF by = hn::Set(d, limit / all);
   VI sum = hn::Zero(DI());
   for (int64_t i = 0; i < count; i += kLanes) {
     const VI v = RoundToInteger(hn::Mul(hn::LoadU(d, x + i), by));
@@ -79,7 +80,8 @@ class Integers {
         plan_(plan),
         padded_(RoundUp(problem.depth, kChunk)),
         groups_of_depth_(DivideUp(problem.depth, problem.group)),
-        kernel_(FindIntegerKernel(problem.type, plan.dots)),
+        kernel_(FindIntegerKernel(problem, plan.dots)),
+        limit_(problem.row_type == RowType::kInt16 ? 32639.0f : 127.0f),
         q_(memory + plan.integer_offset),
         row_(memory + plan.integer_row_offset),
         scales_(reinterpret_cast<float*>(memory + plan.integer_scale_offset)),
@@ -94,10 +96,10 @@ class Integers {
       group_[g] = {count, kernel_.choose(count)};
       for (int64_t r = 0; r < count; ++r) {
         const Row row = {x + (begin + r) * x_stride, begin, count, r};
-        if (kernel_.pairs) {
-          RoundRow<int16_t>(row);
-        } else {
+        if (kernel_.layout == Layout::kBytes) {
           RoundRow<int8_t>(row);
+        } else {
+          RoundRow<int16_t>(row);
         }
       }
     }
@@ -108,7 +110,7 @@ class Integers {
   void Sum(int64_t panel, float* sums) const {
     std::fill(sums, sums + rows_ * kLine, 0.0f);
     const bool eight = problem_.type == WeightType::kInt8;
-    const int64_t line_depth = eight ? 4 : 8, step = kernel_.pairs ? 8 : 4;
+    const int64_t line_depth = eight ? 4 : 8, step = kernel_.layout == Layout::kBytes ? 4 : 8;
     const char* w =
         static_cast<const char*>(problem_.quantized) + panel * padded_ / line_depth * 64;
     const int64_t first = panel * groups_of_depth_ * kLine, scale_bytes = ScaleBytes(problem_);
@@ -167,8 +169,10 @@ class Integers {
         std::fill(std::copy(from, from + depth, filled), filled + padded, 0.0f);
         from = filled;
       }
-      sums[g * row.count] = RoundGroup(from, padded, q + k, scales + g * row.count);
+      sums[g * row.count] = RoundGroup(from, padded, limit_, q + k, scales + g * row.count);
+      if (sizeof(T) == 2 && kernel_.layout == Layout::kSplit) PutSplit(row, k, padded);
     }
+    if (kernel_.layout == Layout::kSplit) return;
     constexpr int64_t kStep = 4 * sizeof(T);
     char* to = q_ + (row.begin * padded_ / 4 + row.index) * kStep;
     for (int64_t k = 0; k < padded_; k += 4, to += row.count * kStep) PutFour(q + k, to);
@@ -184,14 +188,31 @@ class Integers {
     std::memcpy(to, &four, sizeof four);
   }
 
+  // A group of a row, of which the positions from k on are rounded.
+  void PutSplit(const Row& row, int64_t k, int64_t count) {
+    const int16_t* q = reinterpret_cast<const int16_t*>(row_) + k;
+    char* high = q_ + (row.begin * padded_ + k * row.count) * 2 + row.index * 4;
+    char* low = high + count * row.count;
+    for (int64_t i = 0; i < count; i += 4, high += row.count * 4, low += row.count * 4) {
+      int8_t upper[4], lower[4];
+      for (int64_t j = 0; j < 4; ++j) {
+        upper[j] = static_cast<int8_t>((q[i + j] + 128) >> 8);
+        lower[j] = static_cast<int8_t>(q[i + j] - upper[j] * 256);
+      }
+      std::memcpy(high, upper, sizeof upper);
+      std::memcpy(low, lower, sizeof lower);
+    }
+  }
+
   const Problem& problem_;
   const Plan& plan_;
   const int64_t padded_, groups_of_depth_;
   const IntegerKernel& kernel_;
-  char* q_;        // groups of rows one after the other
-  char* row_;      // a row in the making
-  float* scales_;  // of each group of rows [groups of the depth][rows]
-  int32_t* sums_;  // likewise
+  const float limit_;  // the greatest integer of x
+  char* q_;            // groups of rows one after the other
+  char* row_;          // a row in the making
+  float* scales_;      // of each group of rows [groups of the depth][rows]
+  int32_t* sums_;      // likewise
   int64_t groups_ = 0, rows_ = 0;
   Group group_[kMaxRowBlock / 2 + 1];
 };

@@ -31,6 +31,10 @@ struct Norm {
 // What a weight in panels is made of: quantized.h has the layouts.
 enum class WeightType { kFloat32, kInt8, kInt4, kBFloat16 };
 
+// What rows of x are multiplied as where weights are integers: rounded to integers of eight or of
+// sixteen bits, a scale for each row and group (integers-inl.h has the formula), or as they are.
+enum class RowType { kInt8, kInt16, kFloat32 };
+
 // Matrices that one weight may hold side by side.
 constexpr int64_t kMaxParts = 3;
 
@@ -76,9 +80,7 @@ struct Problem {
   bool wide_scales = false;
   const int8_t* weight_zero = nullptr;  // or none: 0
   int64_t group = 32;                   // 32, 64 or 128
-  // x stays float32 where weights are integers; else its rows are rounded to integers of eight bits
-  // (integers-inl.h has the formula).
-  bool float_activations = false;
+  RowType row_type = RowType::kInt8;
 };
 
 // Runs task(argument, i) for every i in [0, count), in any order and on any threads, and returns

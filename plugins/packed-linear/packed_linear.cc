@@ -66,8 +66,8 @@ class PackedLinear {
         .Float("after_epsilon", 1e-5)
         .Int("transposed", 0)
         .Int("columns", 0)  // N, where weight is [N / 16, rounded up][K][16], of PackPanels
-        // What x is multiplied as where panels are integers: int8, rounded by row and group, or
-        // float32
+        // What x is multiplied as where panels are integers: int8 or int16, rounded by row and
+        // group, or float32
         .String("activations", "int8")
         .Int("parts", 1)   // outputs that N is cut into, each of whole panels
         .Int("gated", 0);  // y is activation(first half of N) times the second
@@ -111,9 +111,11 @@ class PackedLinear {
     graft::Require(columns_ > 0 || activation_ == linear::Activation::kNone,
                    "PackedLinear: an activation needs a weight in panels");
     const std::string activations = context.String("activations");
-    graft::Require(activations == "int8" || activations == "float32",
-                   "PackedLinear: activations is ", activations, ", needed is int8 or float32");
-    float_activations_ = activations == "float32";
+    const char* const types[] = {"int8", "int16", "float32"};
+    const auto* type = std::find(std::begin(types), std::end(types), activations);
+    graft::Require(type != std::end(types), "PackedLinear: activations is ", activations,
+                   ", needed is int8, int16 or float32");
+    row_type_ = static_cast<linear::RowType>(type - std::begin(types));
   }
 
   void Infer(graft::InferContext& context) const {
@@ -300,7 +302,7 @@ class PackedLinear {
     problem.rows = graft::ElementsOf(x.shape(), x.rank() - 1);
     problem.x_stride = problem.depth;
     problem.type = WeightTypeOf(weight.type());
-    problem.float_activations = float_activations_;
+    problem.row_type = row_type_;
     if (linear::IsInteger(problem.type)) {
       const graft::Tensor scale = inputs[kWeightScale];
       graft::Require(scale.compact(), "PackedLinear: weight_scale must be compact");
@@ -341,7 +343,7 @@ class PackedLinear {
   bool norm_centred_;
   int64_t parts_;
   bool gated_;
-  bool float_activations_;
+  linear::RowType row_type_;
 };
 
 // Panels are [N / 16, rounded up][K][16], zeros beyond N, of float32 or bfloat16. Those of int8 and

@@ -88,7 +88,7 @@ struct Plan {
 
 // Whether x is rounded to integers, and whether panels are made float32 before they are multiplied.
 inline bool RoundsX(const Problem& problem) {
-  return problem.panels && !problem.float_activations &&
+  return problem.panels && problem.row_type != RowType::kFloat32 &&
          (problem.type == WeightType::kInt8 || problem.type == WeightType::kInt4);
 }
 inline bool ExpandsPanels(const Problem& problem) {

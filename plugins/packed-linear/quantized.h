@@ -32,7 +32,7 @@ constexpr int64_t kMaxGroup = 128;
 
 // Below this the numbers of a group count as zeros: their scale, or its inverse, could be no normal
 // number.
-constexpr float kLeastNumber = 0x1p-118f;
+constexpr float kLeastNumber = 0x1p-110f;
 
 // What PackPanels makes of W [K, N].
 struct PackedShape {

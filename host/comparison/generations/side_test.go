@@ -16,13 +16,13 @@ func TestSideOf(t *testing.T) {
 		{"none", "none", "float32", ""},
 		{"", "", "float32", ""},
 		{"self=keys,cross=keys_values", "self=keys,cross=keys_values", "float32", ""},
-		{"weights=int8", "auto", "int8,logits=int8,group=32,activations=int8", ""},
+		{"weights=int8", "auto", "int8,logits=int8,group=32,activations=int16", ""},
 		{"keys:skip=1e-3+weights=int4,group=64", "keys:skip=1e-3", "int4,logits=int8,group=64,activations=int8", ""},
 		{"auto+weights=float32", "auto", "float32", ""},
 		{"cache=bf16", "auto", "float32", plan.BFloat16},
 		{"keys_values+cache=int8", "keys_values", "float32", plan.Int8},
-		{"weights=int8+cache=fp16", "auto", "int8,logits=int8,group=32,activations=int8", plan.Float16},
-		{"auto+cache=float32+weights=int8,group=64", "auto", "int8,logits=int8,group=64,activations=int8", plan.Float32},
+		{"weights=int8+cache=fp16", "auto", "int8,logits=int8,group=32,activations=int16", plan.Float16},
+		{"auto+cache=float32+weights=int8,group=64", "auto", "int8,logits=int8,group=64,activations=int16", plan.Float32},
 	} {
 		if base, r, err := sideOf(c.name); err != nil || base != c.base || r.weights.String() != c.weights || r.cache != c.cache {
 			t.Errorf("%s is %q with weights %s and a cache of %q, %v; want %q with %s and %q", c.name, base, r.weights, r.cache, err, c.base, c.weights, c.cache)

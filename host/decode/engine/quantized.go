@@ -338,7 +338,7 @@ func (p *panels) multiply(of *prepare.Graph, group []*quantizable, at integerInp
 	if !group[0].as.Integers() {
 		return p.stand(of, o.Library, weights, operands)
 	}
-	return p.stand(of, o.Library, weights, operands, words(activationsAttribute, string(cmp.Or(o.Weights.Activations, prepare.Int8Activations))))
+	return p.stand(of, o.Library, weights, operands, words(activationsAttribute, string(o.Weights.Multiplied())))
 }
 
 // lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for none.

@@ -26,9 +26,10 @@ func (t WeightType) Integers() bool { return t == Int8Weights || t == Int4Weight
 // Activations says what linear layers of quantised weights multiply with.
 type Activations string
 
-// Kinds of activations: rounded to eight bits as they come, a scale for each row and group, or as they are.
+// Kinds of activations: rounded to eight or to sixteen bits as they come, a scale for each row and group, or as they are.
 const (
 	Int8Activations    Activations = "int8"
+	Int16Activations   Activations = "int16"
 	Float32Activations Activations = "float32"
 )
 
@@ -52,7 +53,7 @@ type Weights struct {
 	// Logits, the type of Layers, but int8 for int4: an error in logits decides between tokens.
 	Layers, Logits WeightType
 	Group          int64       // 0: DefaultGroup
-	Activations    Activations // "": Int8Activations
+	Activations    Activations // "": what Multiplied says
 	ZeroPoints     ZeroPoints  // "": WithoutZeroPoints
 	// Single are the types of single weights, whatever the others say of them; nil for none.
 	Single map[Weight]WeightType
@@ -107,6 +108,23 @@ func (w Weights) Quantizes() bool {
 // Integers says whether any weights are to be stored as integers.
 func (w Weights) Integers() bool { return w.any(WeightType.Integers) }
 
+// Multiplied is what integers are multiplied with. Where nothing was asked for that is sixteen bits, whose rounding costs next to nothing
+// beside that of weights of eight bits, but eight where weights have four: those cost far more than activations of eight bits,
+// which are multiplied with them faster.
+func (w Weights) Multiplied() Activations {
+	if w.Activations != "" {
+		return w.Activations
+	}
+	layers := w.Of(false)
+	if !layers.Integers() {
+		layers = w.Of(true)
+	}
+	if layers == Int4Weights {
+		return Int8Activations
+	}
+	return Int16Activations
+}
+
 // String is what ParseWeights reads, with all that is not said but for single weights, and zero points where there are any.
 func (w Weights) String() string {
 	switch {
@@ -115,7 +133,7 @@ func (w Weights) String() string {
 	case !w.Integers():
 		return fmt.Sprintf("%s,logits=%s", w.Of(false), w.Of(true))
 	}
-	text := fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), cmp.Or(w.Activations, Int8Activations))
+	text := fmt.Sprintf("%s,logits=%s,group=%d,activations=%s", w.Of(false), w.Of(true), w.GroupSize(), w.Multiplied())
 	if w.ZeroPoints == WithZeroPoints {
 		text += ",zero-points=true"
 	}
@@ -123,7 +141,7 @@ func (w Weights) String() string {
 }
 
 // ParseWeights reads what to store weights as: float32, bf16, int8 or int4, and after that, with commas between, logits=TYPE,
-// group=N (32, 64 or 128), activations=int8 or float32, and zero-points=true or false.
+// group=N (32, 64 or 128), activations=int8, int16 or float32, and zero-points=true or false.
 func ParseWeights(text string) (w Weights, err error) {
 	parts := strings.Split(text, ",")
 	if w.Layers, err = weightType(parts[0]); err != nil {
@@ -144,8 +162,8 @@ func ParseWeights(text string) (w Weights, err error) {
 				return w, fmt.Errorf("group is %q, needed is 32, 64 or 128", value)
 			}
 		case "activations":
-			if w.Activations = Activations(value); w.Activations != Int8Activations && w.Activations != Float32Activations {
-				return w, fmt.Errorf("activations is %q, needed is int8 or float32", value)
+			if w.Activations = Activations(value); !slices.Contains([]Activations{Int8Activations, Int16Activations, Float32Activations}, w.Activations) {
+				return w, fmt.Errorf("activations is %q, needed is int8, int16 or float32", value)
 			}
 		case "zero-points":
 			if w.ZeroPoints = ZeroPoints(value); w.ZeroPoints != WithZeroPoints && w.ZeroPoints != WithoutZeroPoints {

@@ -10,19 +10,19 @@ import (
 func TestParseWeights(t *testing.T) {
 	for _, c := range []struct{ text, means string }{
 		{"float32", "float32"},
-		{"int8", "int8,logits=int8,group=32,activations=int8"},
+		{"int8", "int8,logits=int8,group=32,activations=int16"},
 		{"int4", "int4,logits=int8,group=32,activations=int8"},
 		{"int4,logits=int4", "int4,logits=int4,group=32,activations=int8"},
 		{"bf16", "bf16,logits=bf16"},
 		{"bf16,logits=float32", "bf16,logits=float32"},
-		{"bf16,logits=int8", "bf16,logits=int8,group=32,activations=int8"},
+		{"bf16,logits=int8", "bf16,logits=int8,group=32,activations=int16"},
 		{"int4,logits=bf16,group=64", "int4,logits=bf16,group=64,activations=int8"},
 		{"int4,group=128,logits=float32", "int4,logits=float32,group=128,activations=int8"},
 		{"int8,activations=float32", "int8,logits=int8,group=32,activations=float32"},
 		{"int4,zero-points=true", "int4,logits=int8,group=32,activations=int8,zero-points=true"},
-		{"bf16,logits=int8,zero-points=true", "bf16,logits=int8,group=32,activations=int8,zero-points=true"},
-		{"int8,zero-points=false,group=64", "int8,logits=int8,group=64,activations=int8"},
-		{"float32,logits=int8,group=64", "float32,logits=int8,group=64,activations=int8"},
+		{"bf16,logits=int8,zero-points=true", "bf16,logits=int8,group=32,activations=int16,zero-points=true"},
+		{"int8,zero-points=false,group=64", "int8,logits=int8,group=64,activations=int16"},
+		{"float32,logits=int8,group=64", "float32,logits=int8,group=64,activations=int16"},
 	} {
 		w, err := prepare.ParseWeights(c.text)
 		if err != nil || w.String() != c.means {
@@ -42,7 +42,7 @@ func TestParseWeights(t *testing.T) {
 		{"int8,logits", `logits: "" is no type of weights`},
 		{"int8,group=16", `group is "16", needed is 32, 64 or 128`},
 		{"int8,group=thirty", `group is "thirty"`},
-		{"int8,activations=int4", `activations is "int4", needed is int8 or float32`},
+		{"int8,activations=int4", `activations is "int4", needed is int8, int16 or float32`},
 		{"int8,", `"" is not understood, needed is logits=TYPE, group=N, activations=TYPE or zero-points=true`},
 		{"int4,zero-points", `zero-points is "", needed is true or false`},
 		{"int4,zero-points=yes", `zero-points is "yes", needed is true or false`},

@@ -71,7 +71,7 @@ struct Shape {
   bool transposed;
   bool panels = false;
   WeightType type = WeightType::kFloat32;
-  bool float_activations = false;
+  RowType row_type = RowType::kInt8;
 };
 
 constexpr int64_t kGroup = 32;
@@ -103,7 +103,7 @@ class Bench {
                  nullptr,     y.data(),    shape.columns};
     p.type = shape.type;
     p.group = kGroup;
-    p.float_activations = shape.float_activations;
+    p.row_type = shape.row_type;
     std::vector<char> workspace(WorkspaceSize(p, runner_.threads, tuning_));
     std::vector<double> kernel, plain;
     for (int repetition = 0; repetition < 8; ++repetition) {
@@ -224,15 +224,20 @@ int Main(int count, char** arguments) {
   const struct {
     const char* name;
     WeightType type;
-    bool float_activations;
-  } kinds[] = {{"P", WeightType::kFloat32, true},       {"int8", WeightType::kInt8, false},
-               {"int4", WeightType::kInt4, false},      {"int8-float", WeightType::kInt8, true},
-               {"int4-float", WeightType::kInt4, true}, {"bfloat16", WeightType::kBFloat16, true}};
+    RowType row_type;
+  } kinds[] = {{"P", WeightType::kFloat32, RowType::kFloat32},
+               {"int8", WeightType::kInt8, RowType::kInt8},
+               {"int4", WeightType::kInt4, RowType::kInt8},
+               {"int8-int16", WeightType::kInt8, RowType::kInt16},
+               {"int4-int16", WeightType::kInt4, RowType::kInt16},
+               {"int8-float", WeightType::kInt8, RowType::kFloat32},
+               {"int4-float", WeightType::kInt4, RowType::kFloat32},
+               {"bfloat16", WeightType::kBFloat16, RowType::kFloat32}};
   for (const auto& kind : kinds) {
     for (const auto& [depth, columns] : packed) {
       const std::string name =
           std::to_string(depth) + " x " + std::to_string(columns) + " " + kind.name;
-      shapes.push_back({name, depth, columns, false, true, kind.type, kind.float_activations});
+      shapes.push_back({name, depth, columns, false, true, kind.type, kind.row_type});
     }
   }
   for (const Shape& shape : shapes) {

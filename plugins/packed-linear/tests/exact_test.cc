@@ -1,6 +1,7 @@
 // Accumulators of integers are exact: where rows are integers already, and scales are powers of
-// two, a matmul has the bits of sums in 64-bit integers. The integers are all that exports may
-// hold, -128 and zero points too, in panels that this file lays out as quantized.h says.
+// two, a matmul has the bits of sums of each group in 64-bit integers. The integers are all that
+// exports may hold, -128 and zero points too, in panels that this file lays out as quantized.h
+// says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@ using testing::Dice;
 struct Integers {
   int64_t rows, depth, columns, group, groups;
   WeightType type;
+  RowType row_type;
   std::vector<int64_t> x, q, zero, twice_scale;
 
   explicit Integers(Dice* dice) {
@@ -34,7 +36,9 @@ struct Integers {
     type = dice->Chance(50) ? WeightType::kInt8 : WeightType::kInt4;
     group = dice->Pick(kGroups);
     rows = dice->Chance(80) ? dice->Between(1, 9) : dice->Between(10, 60);
-    depth = dice->Between(1, 200);  // so that sums have fewer bits than a float
+    depth = dice->Between(1, 200);
+    row_type = dice->Chance(50) ? RowType::kInt8 : RowType::kInt16;
+    const int64_t limit = row_type == RowType::kInt8 ? 127 : 32639;
     columns = dice->Chance(80) ? dice->Between(1, 60) : dice->Between(61, 300);
     groups = (depth + group - 1) / group;
     const int64_t most = type == WeightType::kInt8 ? 128 : 8;
@@ -42,7 +46,7 @@ struct Integers {
     for (int64_t i = 0; i < rows * depth; ++i) {
       // A number of each group is the greatest, so that integers are what a row is rounded to.
       const bool greatest = extreme || i % depth % group == 0;
-      x.push_back(greatest ? (dice->Chance(50) ? 127 : -127) : dice->Between(-127, 127));
+      x.push_back(greatest ? (dice->Chance(50) ? limit : -limit) : dice->Between(-limit, limit));
     }
     for (int64_t i = 0; i < depth * columns; ++i) {
       q.push_back(extreme ? (dice->Chance(50) ? -most : most - 1) : dice->Between(-most, most - 1));
@@ -58,13 +62,16 @@ struct Integers {
   }
 
   float Want(int64_t row, int64_t column) const {
-    int64_t sum = 0;
-    for (int64_t k = 0; k < depth; ++k) {
-      const auto w = static_cast<size_t>(k * columns + column);
-      sum += x[static_cast<size_t>(row * depth + k)] * (q[w] - zero[At(k, column)]) *
-             twice_scale[At(k, column)];
+    float all = 0;
+    for (int64_t begin = 0; begin < depth; begin += group) {
+      int64_t sum = 0;
+      for (int64_t k = begin; k < std::min(begin + group, depth); ++k) {
+        const auto w = static_cast<size_t>(k * columns + column);
+        sum += x[static_cast<size_t>(row * depth + k)] * (q[w] - zero[At(k, column)]);
+      }
+      all += static_cast<float>(sum) * static_cast<float>(twice_scale[At(begin, column)]) / 2;
     }
-    return static_cast<float>(sum) / 2;
+    return all;
   }
 };
 
@@ -129,6 +136,7 @@ TEST(Exact, AccumulatorsHaveTheBitsOf64BitSums) {
         p.x = x.data();
         p.panels = true;
         p.type = m.type;
+        p.row_type = m.row_type;
         p.group = m.group;
         p.quantized = laid.panels.data();
         p.wide_scales = wide;
@@ -151,8 +159,9 @@ TEST(Exact, AccumulatorsHaveTheBitsOf64BitSums) {
             ASSERT_EQ(y[static_cast<size_t>(r * m.columns + j)], m.Want(r, j))
                 << "problem " << index << ", row " << r << ", column " << j << " of " << m.rows
                 << " x " << m.depth << " x " << m.columns << ", groups of " << m.group << ", type "
-                << static_cast<int>(m.type) << ", isa " << static_cast<int>(isa) << ", no dots "
-                << no_dots << ", zeros " << (p.weight_zero != nullptr) << ", wide " << wide;
+                << static_cast<int>(m.type) << ", rows of " << static_cast<int>(m.row_type)
+                << ", isa " << static_cast<int>(isa) << ", no dots " << no_dots << ", zeros "
+                << (p.weight_zero != nullptr) << ", wide " << wide;
           }
         }
       }

@@ -223,9 +223,10 @@ std::vector<float> Compute(const Case& c, ThreadPool& pool, bool check) {
   }
   // What rounding x may come to on the other side of a tie, where it was normalized before.
   std::vector<double> slack(m * k, 0.0);
-  if (IsInteger(p.type) && !p.float_activations) {
+  if (IsInteger(p.type) && p.row_type != RowType::kFloat32) {
     for (size_t r = 0; r < m; ++r) {
       test::RoundRow(rows.data() + r * k, k, static_cast<size_t>(p.group),
+                     p.row_type == RowType::kInt8 ? 127.0f : 32639.0f,
                      norm ? 1e-6 * (1 + steepness[r]) : 0, slack.data() + r * k);
     }
   }
@@ -301,7 +302,7 @@ std::string Describe(const Case& c) {
                                                        c.tuning.splits,
                                                        static_cast<int64_t>(p.type),
                                                        p.group,
-                                                       p.float_activations,
+                                                       static_cast<int64_t>(p.row_type),
                                                        c.tuning.no_dots,
                                                        c.wide_scales,
                                                        c.zeros,
@@ -311,7 +312,7 @@ std::string Describe(const Case& c) {
                                                        c.bias,
                                                        c.threads}) +
          " of rows, depth, columns, strides, transposed, panels, activation, isa, tuning, type, "
-         "group, float activations, no dots, wide scales, zeros, gated, parts, shift, bias, "
+         "group, type of rows, no dots, wide scales, zeros, gated, parts, shift, bias, "
          "threads; seed " +
          std::to_string(c.seed);
 }
@@ -345,7 +346,7 @@ Case Random(uint64_t seed, const std::vector<Isa>& isas) {
   if (p.panels && pick(0, 2) != 0) {
     p.type = static_cast<WeightType>(pick(1, 3));
     p.group = int64_t{32} << pick(0, 2);
-    p.float_activations = pick(0, 2) == 0;
+    p.row_type = static_cast<RowType>(pick(0, 2));
     c.tuning.no_dots = pick(0, 1) == 0;
     c.wide_scales = IsInteger(p.type) && seed % 3 == 0;
     c.zeros = IsInteger(p.type) && seed % 7 < 4;

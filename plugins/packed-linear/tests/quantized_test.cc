@@ -86,13 +86,13 @@ std::vector<float> Normals(size_t count, uint64_t seed, float deviation) {
 }
 
 std::vector<float> Multiply(const Panels& w, const std::vector<float>& x, const Tuning& tuning = {},
-                            bool float_activations = false, const Runner& runner = Runner()) {
+                            RowType row_type = RowType::kInt8, const Runner& runner = Runner()) {
   Problem p;
   w.Describe(&p);
   p.rows = static_cast<int64_t>(x.size()) / w.depth;
   p.x = x.data();
   p.x_stride = w.depth;
-  p.float_activations = float_activations;
+  p.row_type = row_type;
   std::vector<float> y(static_cast<size_t>(p.rows * p.columns), kNaN);
   p.y = y.data();
   p.y_stride = p.columns;
@@ -117,6 +117,11 @@ std::vector<Tuning> Tunings() {
 }
 
 constexpr WeightType kIntegerTypes[] = {WeightType::kInt8, WeightType::kInt4};
+constexpr RowType kRowTypes[] = {RowType::kInt8, RowType::kInt16, RowType::kFloat32};
+constexpr RowType kIntegerRows[] = {RowType::kInt8, RowType::kInt16};
+
+// The greatest integer of a row.
+constexpr float LimitOf(RowType type) { return type == RowType::kInt16 ? 32639 : 127; }
 
 TEST(Quantized, BytesLieAsTheHeaderSays) {
   // Columns 0 and 17 are multiples of their scale, the rest zeros; 34 positions fill up to 64.
@@ -287,30 +292,58 @@ TEST(Quantized, NothingSaturates) {
       // The greatest integers of both, of one sign and of both, in all positions.
       constexpr int64_t kDepth = 256, kColumns = 20;
       const float most = type == WeightType::kInt8 ? 127.0f : 8.0f;
-      std::vector<float> w(kDepth * kColumns), x(9 * kDepth);
+      std::vector<float> w(kDepth * kColumns), signs(9 * kDepth);
       for (int64_t k = 0; k < kDepth; ++k) {
         for (int64_t j = 0; j < kColumns; ++j) {
           w[static_cast<size_t>(k * kColumns + j)] = (j % 2 == 0 || k % 2 == 0) ? -most : most - 1;
         }
         for (int64_t r = 0; r < 9; ++r) {
-          x[static_cast<size_t>(r * kDepth + k)] = (r % 3 == 0 || (k + r) % 2 == 0) ? 127 : -127;
+          signs[static_cast<size_t>(r * kDepth + k)] =
+              (r % 3 == 0 || (k + r) % 2 == 0) ? 1.0f : -1.0f;
         }
       }
       const Panels panels(type, w, kDepth, kColumns, group);
-      for (const Tuning& tuning : Tunings()) {
-        const std::vector<float> y = Multiply(panels, x, tuning);
-        for (int64_t r = 0; r < 9; ++r) {
-          for (int64_t j = 0; j < kColumns; ++j) {
-            double sum = 0;
-            for (int64_t k = 0; k < kDepth; ++k) {
-              sum += double{x[static_cast<size_t>(r * kDepth + k)]} * panels.Value(k, j);
+      for (const RowType row_type : kIntegerRows) {
+        std::vector<float> x = signs;
+        for (float& v : x) v *= LimitOf(row_type);
+        for (const Tuning& tuning : Tunings()) {
+          const std::vector<float> y = Multiply(panels, x, tuning, row_type);
+          for (int64_t r = 0; r < 9; ++r) {
+            for (int64_t j = 0; j < kColumns; ++j) {
+              double sum = 0, size = 0;
+              for (int64_t k = 0; k < kDepth; ++k) {
+                const double term =
+                    double{x[static_cast<size_t>(r * kDepth + k)]} * panels.Value(k, j);
+                sum += term;
+                size += std::abs(term);
+              }
+              ASSERT_NEAR(y[static_cast<size_t>(r * kColumns + j)], sum, size * 1e-6)
+                  << "row " << r << " column " << j;
             }
-            ASSERT_NEAR(y[static_cast<size_t>(r * kColumns + j)], sum, std::abs(sum) * 1e-6 + 1e-3)
-                << "row " << r << " column " << j;
           }
         }
       }
     }
+  }
+}
+
+TEST(Quantized, RowsOfSixteenBitsCostNextToNothing) {
+  // What rounding x adds to the error that weights have is a 256th of what eight bits add.
+  constexpr int64_t kDepth = 512, kColumns = 48;
+  const Panels panels(WeightType::kInt8, Normals(kDepth * kColumns, 14, 0.05f), kDepth, kColumns,
+                      32);
+  const std::vector<float> x = Normals(5 * kDepth, 15, 1.0f);
+  for (const Tuning& tuning : Tunings()) {
+    const std::vector<float> exact = Multiply(panels, x, tuning, RowType::kFloat32);
+    double errors[2] = {0, 0};
+    for (const RowType row_type : kIntegerRows) {
+      const std::vector<float> y = Multiply(panels, x, tuning, row_type);
+      for (size_t i = 0; i < y.size(); ++i) {
+        const double off = double{y[i]} - double{exact[i]};
+        errors[static_cast<size_t>(row_type)] += off * off;
+      }
+    }
+    EXPECT_LT(std::sqrt(errors[1]), std::sqrt(errors[0]) / 200);
   }
 }
 
@@ -324,13 +357,15 @@ TEST(Quantized, EveryByteOfAPanelHasItsValue) {
     }
     std::vector<float> x = Normals(6 * kDepth, 4, 1.0f);
     for (const Tuning& tuning : Tunings()) {
-      for (const bool floats : {false, true}) {
-        const std::vector<float> y = Multiply(panels, x, tuning, floats);
+      for (const RowType row_type : kRowTypes) {
+        const std::vector<float> y = Multiply(panels, x, tuning, row_type);
         for (size_t r = 0; r < 6; ++r) {
           std::vector<double> row(x.begin() + static_cast<int64_t>(r) * kDepth,
                                   x.begin() + static_cast<int64_t>(r + 1) * kDepth);
           std::vector<double> slack(kDepth);
-          if (!floats) test::RoundRow(row.data(), kDepth, 64, 0, slack.data());
+          if (row_type != RowType::kFloat32) {
+            test::RoundRow(row.data(), kDepth, 64, LimitOf(row_type), 0, slack.data());
+          }
           for (int64_t j = 0; j < kColumns; ++j) {
             double sum = 0, size = 0;
             for (int64_t k = 0; k < kDepth; ++k) {
@@ -349,18 +384,20 @@ TEST(Quantized, ARowHasTheSameBitsWhateverStandsBesideIt) {
   constexpr int64_t kDepth = 1100, kColumns = 100;
   const std::vector<float> x = Normals(23 * kDepth, 5, 1.0f);
   ThreadPool pool(3);
-  for (const WeightType type : kIntegerTypes) {
-    const Panels panels(type, Normals(kDepth * kColumns, 6, 0.05f), kDepth, kColumns, 128);
+  for (size_t way = 0; way < 4; ++way) {
+    const Panels panels(kIntegerTypes[way / 2], Normals(kDepth * kColumns, 6, 0.05f), kDepth,
+                        kColumns, 128);
+    const RowType row_type = kIntegerRows[way % 2];
     std::vector<float> wide;  // of instruction sets that have fused multiply-adds
     for (const Tuning& of : Tunings()) {
       Tuning tuning = of;
-      const std::vector<float> all = Multiply(panels, x, tuning);
+      const std::vector<float> all = Multiply(panels, x, tuning, row_type);
       tuning.panel = 16;
-      EXPECT_EQ(all, Multiply(panels, x, tuning, false, pool.runner()));
+      EXPECT_EQ(all, Multiply(panels, x, tuning, row_type, pool.runner()));
       for (size_t r = 0; r < 23; r += 11) {
         const std::vector<float> row(x.begin() + static_cast<int64_t>(r) * kDepth,
                                      x.begin() + static_cast<int64_t>(r + 1) * kDepth);
-        const std::vector<float> y = Multiply(panels, row, tuning);
+        const std::vector<float> y = Multiply(panels, row, tuning, row_type);
         EXPECT_TRUE(
             std::equal(y.begin(), y.end(), all.begin() + static_cast<int64_t>(r) * kColumns));
       }
@@ -374,7 +411,7 @@ TEST(Quantized, ARowHasTheSameBitsWhateverStandsBesideIt) {
 TEST(Quantized, NumbersThatAreNotFiniteMakeNaN) {
   constexpr int64_t kDepth = 70, kColumns = 33;
   for (const WeightType type : {WeightType::kInt8, WeightType::kInt4, WeightType::kBFloat16}) {
-    for (const bool floats : {false, true}) {
+    for (const RowType row_type : kRowTypes) {
       for (const float bad : {kNaN, kInfinity, -kInfinity}) {
         std::vector<float> w = Normals(kDepth * kColumns, 7, 1.0f);
         std::vector<float> x = Normals(5 * kDepth, 8, 1.0f);
@@ -383,11 +420,11 @@ TEST(Quantized, NumbersThatAreNotFiniteMakeNaN) {
         w[40 * kColumns + 20] = bad;
         const Panels panels(type, w, kDepth, kColumns, 32, asymmetric);
         for (const Tuning& tuning : Tunings()) {
-          const std::vector<float> before = Multiply(clean, x, tuning, floats);
-          const std::vector<float> y = Multiply(panels, x, tuning, floats);
+          const std::vector<float> before = Multiply(clean, x, tuning, row_type);
+          const std::vector<float> y = Multiply(panels, x, tuning, row_type);
           std::vector<float> spoilt = x;
           spoilt[2 * kDepth + 69] = bad;
-          const std::vector<float> z = Multiply(clean, spoilt, tuning, floats);
+          const std::vector<float> z = Multiply(clean, spoilt, tuning, row_type);
           for (size_t r = 0; r < 5; ++r) {
             for (size_t j = 0; j < kColumns; ++j) {
               const size_t at = r * kColumns + j;
@@ -425,15 +462,16 @@ TEST(Quantized, ExtremeMagnitudes) {
     std::vector<float> wide = w, rows = x;
     for (float& v : wide) v *= line.w;
     for (float& v : rows) v *= line.x;
-    for (size_t way = 0; way < 4; ++way) {
-      const Panels panels(kIntegerTypes[way / 2], wide, kDepth, kColumns, 32, way % 2 == 1);
+    for (size_t way = 0; way < 8; ++way) {
+      const Panels panels(kIntegerTypes[way / 4], wide, kDepth, kColumns, 32, way / 2 % 2 == 1);
+      const RowType row_type = kIntegerRows[way % 2];
       for (const Tuning& tuning : Tunings()) {
-        const std::vector<float> y = Multiply(panels, rows, tuning);
+        const std::vector<float> y = Multiply(panels, rows, tuning, row_type);
         for (size_t r = 0; r < 3; ++r) {
           std::vector<double> row(rows.begin() + static_cast<int64_t>(r) * kDepth,
                                   rows.begin() + static_cast<int64_t>(r + 1) * kDepth);
           std::vector<double> slack(kDepth);
-          test::RoundRow(row.data(), kDepth, 32, 0, slack.data());
+          test::RoundRow(row.data(), kDepth, 32, LimitOf(row_type), 0, slack.data());
           for (int64_t j = 0; j < kColumns; ++j) {
             double sum = 0, size = 0;
             for (int64_t k = 0; k < kDepth; ++k) {

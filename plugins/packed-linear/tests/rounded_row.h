@@ -12,10 +12,11 @@
 namespace graft {
 namespace test {
 
-// Replaces a row by its integers times their scales. `off` is how far a number may be from what the
-// kernel rounds, and a scale from its own, relative to it: where a tie is that near,
-// `slack` is what the other side of it would add.
-inline void RoundRow(double* row, size_t depth, size_t group, double off, double* slack) {
+// Replaces a row by its integers, at most `limit`, times their scales. `off` is how far a number
+// may be from what the kernel rounds, and a scale from its own, relative to it: where a tie is that
+// near, `slack` is what the other side of it would add.
+inline void RoundRow(double* row, size_t depth, size_t group, float limit, double off,
+                     double* slack) {
   for (size_t begin = 0; begin < depth; begin += group) {
     const size_t end = std::min(begin + group, depth);
     float most = 0;
@@ -30,11 +31,11 @@ inline void RoundRow(double* row, size_t depth, size_t group, double off, double
         row[i] = finite ? 0 : std::numeric_limits<double>::quiet_NaN();
         continue;
       }
-      const float by = 127 / most, scaled = static_cast<float>(row[i]) * by;
-      const float scale = most / 127, q = std::nearbyint(scaled);
+      const float by = limit / most, scaled = static_cast<float>(row[i]) * by;
+      const float scale = most / limit, q = std::nearbyint(scaled);
       row[i] = double{q} * double{scale};
       const double tie = std::abs(std::abs(double{scaled} - double{q}) - 0.5);
-      slack[i] = off > 0 && tie < off * (127 + double{by}) ? double{scale} : 0;
+      slack[i] = off > 0 && tie < off * (double{limit} + double{by}) ? double{scale} : 0;
     }
   }
 }
