@@ -37,11 +37,11 @@ demo: graft runtime
 test: graft runtime peers cxx-test sanitize-kit go-test race-test
 
 # Packages with goroutines, which the race detector watches: in make test, and the others in make test-longest.
-RACED      = . host/cuda/... host/decode host/ort/... host/pipeline host/worker
-RACED_LONG = host/batch host/comparison host/comparison/divergence host/decode/exported host/encoder host/fold host/generate host/graph host/hub/... host/isolation host/loaded host/model host/model/onnx host/plan host/plugin host/plugin/archive host/plugin/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/profile/runs host/quantization host/sessions host/text host/threads models tests/faults tests/soak
+RACED      = . host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
+RACED_LONG = host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
-LONGER       = bench cmd/graft host/decode host/decode/engine host/generate host/isolation host/plugin host/plugin/signing host/plugin/store host/profile host/profile/runs host/quantization tests/equivalent tests/generate
+LONGER       = bench cmd/graft host/generate/decode host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/equivalent tests/generate
 LONGEST      = tests/languages tests/parity tests/patterns tests/python
 LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestManySessions|TestMemoryEnds|TestPackage|TestPackageServed|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
 
@@ -49,7 +49,7 @@ LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestCont
 # the CUDA variants, sanitizers over everything, what tests leave out under -short, and graphs of a million nodes.
 test-long: graft runtime peers cxx-test-long sanitize cuda-test
 	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGER:%=./%)
-	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/patch
+	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:
@@ -133,7 +133,7 @@ $(LANGUAGES)/.done: Makefile tests/languages/programs/rust/Cargo.lock | runtime
 MODEL  ?= models/g2p/encoder_model.onnx
 ROUNDS ?= 20
 bench-languages: graft runtime
-	@mkdir -p $(LANGUAGES) && g++ -std=c++17 -O2 -Ihost/c -I$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) tests/languages/programs/overhead.cc \
+	@mkdir -p $(LANGUAGES) && g++ -std=c++17 -O2 -Ibindings/c -I$$(go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go) tests/languages/programs/overhead.cc \
 	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
 	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
@@ -233,7 +233,7 @@ soak: graft runtime
 
 # Every call of the system of the commands that write, failing once and being their end once; make test takes some of them.
 faults: graft runtime
-	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults' -v -timeout 6h ./cmd/graft ./host/model
+	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults' -v -timeout 6h ./cmd/graft ./host/onnx/model
 
 # Packages with goroutines of their own.
 race-test: graft runtime
@@ -244,7 +244,7 @@ race-test: graft runtime
 test-longest: graft runtime peers
 	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
 	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGEST:%=./%)
-	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/isolation
+	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/session/isolation
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders

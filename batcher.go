@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/opgraft/graft/host/batch"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/encode/batch"
 )
 
 // Batcher gathers single inputs of many goroutines into batches, for a session of any binding. Each caller submits one

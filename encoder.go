@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/opgraft/graft/host/batch"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/encoder"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/encode/encoder"
 	"github.com/opgraft/graft/host/ort"
 )
 

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/batch"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // Errors are told apart with [errors.Is]. Their texts name the file, what was found

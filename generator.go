@@ -6,13 +6,13 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
 )
 

@@ -61,10 +61,10 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/measure/trial"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/sessions"
-	"github.com/opgraft/graft/host/trial"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare, ConfigIsolate and ConfigLock are entries of ONNX Runtime's

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/models"
 )
 
@@ -430,7 +430,7 @@ func TestPatchRefuses(t *testing.T) {
 			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
 		{"no block that can be placed", tied, append(slices.Clip(here), graft.Force()), graft.ErrNothingReplaced,
 			[]string{"nothing to replace among 1 blocks: 1 because what it reads is made from the shape of what it makes"}},
-		{"no block", "host/pipeline/pipeline.go", here, graft.ErrBadModel, []string{"host/pipeline/pipeline.go"}},
+		{"no block", "host/generate/pipeline/pipeline.go", here, graft.ErrBadModel, []string{"host/generate/pipeline/pipeline.go"}},
 		{"no file", nowhere, here, graft.ErrBadModel, []string{"nowhere.onnx: cannot open the file"}},
 		{"no file, as the system tells it", nowhere, here, fs.ErrNotExist, nil},
 		{"no model", no, here, graft.ErrBadModel, []string{no}},

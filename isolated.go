@@ -3,9 +3,9 @@ package graft
 import (
 	"time"
 
-	"github.com/opgraft/graft/host/isolation"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/worker"
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/session/isolation"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // Isolated runs the kernels of the plugins of these names in a worker process each, over shared memory: their libraries are never

@@ -11,8 +11,8 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/lockfile"
-	"github.com/opgraft/graft/host/plugin/store"
 )
 
 // lockOf writes a lock of plugins' folders.

@@ -6,10 +6,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/opgraft/graft/host/isolation"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/memory/shared"
+	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/isolation"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // An option can be given to the calls that it applies to and to no others: which, says its type.

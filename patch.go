@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // Patched says what [Patch] wrote.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/quantization"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/measure/quantization"
 )
 
 // Quantized says what [Quantize] wrote.

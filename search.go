@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate/search"
 )
 
 // settings are options of the search, by name, in the order in which they were given.

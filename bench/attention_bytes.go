@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/exported"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/models"
 )

@@ -3,8 +3,8 @@ package main
 import (
 	"runtime/debug"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/decode/cache"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/generate/cache"
 	"github.com/opgraft/graft/host/plan"
 )
 

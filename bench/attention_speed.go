@@ -8,13 +8,13 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/memory"
+	"github.com/opgraft/graft/host/base/memory"
+	"github.com/opgraft/graft/host/base/threads"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
+	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/statistics"
-	"github.com/opgraft/graft/host/threads"
-	"github.com/opgraft/graft/host/tune/probe"
+	"github.com/opgraft/graft/host/plan/tune/probe"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	batching "github.com/opgraft/graft/host/batch"
-	embedding "github.com/opgraft/graft/host/encoder"
-	"github.com/opgraft/graft/host/statistics"
+	batching "github.com/opgraft/graft/host/encode/batch"
+	embedding "github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // callers is the number of goroutines that submit single texts.

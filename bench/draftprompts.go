@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // draftPrompts are prompts over passages of the texts in a folder, the same each time: some whose answers copy, or passages to go on with.

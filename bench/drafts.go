@@ -11,12 +11,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/statistics"
-	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // drafting is a figure of generations of a trained model with drafts against those without, output by output.

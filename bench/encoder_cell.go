@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/statistics"
 )
 
 // encoderCell is one comparison: a subject, a batch, lengths.

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // expect is what graft expects of a run of the whole model with these inputs, of which the mask shows a share of tokens, over

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/models"
 )

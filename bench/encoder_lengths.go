@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/host/generate/text"
 )
 
 // row is one text as tokens, its special tokens included.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // randomResult is a long stream of batches, no two alike.

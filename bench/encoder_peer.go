@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // streamCase is a stream of texts that other engines encode too. Each engine gets a batch, answers it, and gets the

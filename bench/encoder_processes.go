@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/sessions"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/measure/statistics"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 const (

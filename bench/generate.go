@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/opgraft/graft/host/comparison/generations"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/models"
 )
 

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // loadChild is the hidden first argument of a process that loads one model.

@@ -21,9 +21,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

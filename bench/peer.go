@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // The search of every case.

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/decode/search"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/models"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/comparison/divergence"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/measure/comparison/divergence"
 )
 
 // Texts are read in windows of so many tokens, so far apart: a token is predicted from at least 256 before it, where its text has them.

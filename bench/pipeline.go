@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/pipeline"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // pipelined is the raw figures of the pipeline against one thing after the other.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/comparison/generations"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
+	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/statistics"
-	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/plan/tune"
 	"github.com/opgraft/graft/models"
 )
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/plan/machine"
+	"github.com/opgraft/graft/host/plan/tune"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // asked is the planner as a user has it who just ran graft tune on a model.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

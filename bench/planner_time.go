@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode/modeldir"
+	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite"
 )

@@ -8,10 +8,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // least is what "not slower" means where two medians of a noisy machine meet.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode"
-	hostprofile "github.com/opgraft/graft/host/profile"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/generate/decode"
+	hostprofile "github.com/opgraft/graft/host/measure/profile"
 	"github.com/opgraft/graft/models"
 )
 

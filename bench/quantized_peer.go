@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // quantizedCase is what a case has beside where weights are in fewer bits on both sides.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/models"
 )
 

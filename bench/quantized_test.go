@@ -11,14 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison/divergence"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/statistics"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // outcome is what a figure came to.

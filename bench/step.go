@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
 )
 
 // step is a figure of one step's time: model A as it is against model B patched.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // tokens compares 256 greedy tokens on 64 held-out prompts, with the trained

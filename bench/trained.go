@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/text"
 )
 
 // Names of what make trained-models makes in the user's cache.

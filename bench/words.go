@@ -9,14 +9,14 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/score"
 )
 
 // Names of what make trained-models makes where espeak-ng is installed.

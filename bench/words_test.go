@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // Words count without case and punctuation, and a letter that differs makes a text another one; float32's texts are judged, and int8's words.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/limit/limittest"
+	"github.com/opgraft/graft/host/base/limit/limittest"
 )
 
 func entries(pairs ...string) []entry {

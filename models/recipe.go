@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // DefaultSeed fills subjects and fixtures where no other seed is asked for.

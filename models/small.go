@@ -16,7 +16,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 //go:embed small

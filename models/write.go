@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // chunk is how many bytes of a weight a worker makes at a time.

@@ -21,7 +21,7 @@ func TestGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s does not follow from its header any more: run go generate ./host/abi", path)
+			t.Errorf("%s does not follow from its header any more: run go generate ./host/base/abi", path)
 		}
 	}
 }

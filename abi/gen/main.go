@@ -2,7 +2,7 @@
 // constants and functions, Rust's, and the sizes and offsets of structs that all sides assert. From ONNX Runtime's
 // C header it takes what the kits use of it, for C and for Rust.
 //
-//	go run ./abi/gen        (from the repository's root; go generate ./host/abi does the same)
+//	go run ./abi/gen        (from the repository's root; go generate ./host/base/abi does the same)
 //
 // It reads a restricted C: object-like macros with one number or string, typedef struct with members of
 // fixed-width types, pointers and function pointers, and static inline functions of int64_t that return
@@ -16,14 +16,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // Files of the repository, relative to its root.
 const (
 	headerPath = "abi/graft_plugin.h"
 	cachePath  = "abi/graft_cache.h"
-	layoutPath = "host/abi/layout_gen_test.go"
+	layoutPath = "host/base/abi/layout_gen_test.go"
 	assertPath = "abi/graft_plugin_layout.h"
 	ortPath    = "abi/graft_ort.h"
 	rustPath   = "abi/rust/src/abi.rs"
@@ -31,7 +31,7 @@ const (
 )
 
 // mirrors are the Go files of the headers.
-var mirrors = map[string]string{headerPath: "host/abi/abi_gen.go", cachePath: "host/abi/cache_gen.go"}
+var mirrors = map[string]string{headerPath: "host/base/abi/abi_gen.go", cachePath: "host/base/abi/cache_gen.go"}
 
 func main() {
 	if err := run("."); err != nil {

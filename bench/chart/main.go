@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 func main() {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/decode"
+	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/pipeline"
 )
 
 const (

@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/history"
-	"github.com/opgraft/graft/host/plugin/author"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/distribute/author"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/history"
+	reports "github.com/opgraft/graft/host/measure/report"
+	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	reports "github.com/opgraft/graft/host/report"
-	"github.com/opgraft/graft/host/statistics"
 )
 
 func (c *cli) ab() *cobra.Command {

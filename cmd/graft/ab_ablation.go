@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // ablationBatch is the batch of an ablation where none is given.

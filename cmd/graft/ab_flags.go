@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/plan"
 )
 

@@ -12,17 +12,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/history"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
+	"github.com/opgraft/graft/host/measure/history"
+	reports "github.com/opgraft/graft/host/measure/report"
 	"github.com/opgraft/graft/host/ort"
-	reports "github.com/opgraft/graft/host/report"
-	"github.com/opgraft/graft/host/text"
 )
 
 // generationFlags are those of ab that concern whole generations of a folder.

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/history"
-	"github.com/opgraft/graft/host/statistics"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/history"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // historyFlags are those of ab that store a result and judge it.

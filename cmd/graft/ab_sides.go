@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/measure/comparison"
 )
 
 // sides are those of --b: names with commas between. The name of an existing file is one, whatever it holds; so is, of folders, what

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/comparison/parts"
-	"github.com/opgraft/graft/host/diagnostic"
-	reports "github.com/opgraft/graft/host/report"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/comparison/parts"
+	reports "github.com/opgraft/graft/host/measure/report"
 )
 
 // usualWidth is that of lines where no terminal says its own.

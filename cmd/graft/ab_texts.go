@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/comparison/divergence"
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/measure/comparison/divergence"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
 )
 
 // textFlags are those of ab that say over which texts distributions of the next token are compared.

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/decode/prepare"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // inRoot is the environment variable with which TestFiveCommands runs in a root directory of its own. It needs to be root.

@@ -13,18 +13,18 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/bisect"
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/measure/bisect"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 )
 
-// faulty is the folder above the plugin of host/bisect/testdata, and the environment in which graft uses it.
+// faulty is the folder above the plugin of host/measure/bisect/testdata, and the environment in which graft uses it.
 func faulty(t *testing.T) {
 	t.Helper()
 	alone(t)
-	t.Setenv("GRAFT_PLUGIN_PATH", plugintest.Kit(t, "faulty", "../../host/bisect/testdata/faulty/faulty.cc"))
+	t.Setenv("GRAFT_PLUGIN_PATH", plugintest.Kit(t, "faulty", "../../host/measure/bisect/testdata/faulty/faulty.cc"))
 }
 
 // chain writes a model of y = op(... op(x W0) W1 ...) over float32 (rows, 8), node i of an operator being op and i.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/search"
 )
 
 // extremes are values that no flag of a number takes, but those that are listed with it.

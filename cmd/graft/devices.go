@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 
-	"github.com/opgraft/graft/host/cuda"
+	"github.com/opgraft/graft/host/base/cuda"
 )
 
 // foundDevice is an accelerator, or what is wrong with the driver of one.

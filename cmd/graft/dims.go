@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/measure/comparison"
 )
 
 // lengths reads --dim: one length of an axis, or several, which are swept.

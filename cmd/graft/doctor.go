@@ -11,15 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/distribute/store"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/worker"
 )
 
 // diagnosis is the JSON object of graft doctor.

@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"github.com/opgraft/graft/host/memory/shared"
+	"github.com/opgraft/graft/host/base/memory/shared"
 )
 
 // foundSharing says whether sessions share weights with other processes here.

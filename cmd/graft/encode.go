@@ -13,13 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/batch"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/encoder"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/pipeline"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // encoding are the flags that embed and rerank share.

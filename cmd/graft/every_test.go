@@ -16,12 +16,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/history"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/distribute/author"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/history"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plugin/author"
 )
 
 // everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS, SOURCES, LOCK and

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/distribute/signing"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/plugintest"
-	"github.com/opgraft/graft/host/plugin/signing"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/tests/faults"
 )
 

@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/plugintest"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/tests/faults"
 )
 

@@ -15,11 +15,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/plugintest"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/tests/faults"
 )
 

@@ -14,17 +14,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/score"
+	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/pipeline"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/score"
 )
 
 // generation are the flags of the command generate.

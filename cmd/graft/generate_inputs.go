@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/search"
 )
 
 // checkReference finds references that are missing or too few before anything is

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/graphcache"
-	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/host/session/graphcache"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 func (c *cli) graph() *cobra.Command {

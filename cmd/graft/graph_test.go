@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/graphcache"
 	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/host/session/graphcache"
 )
 
 // TestGraphDepends: a stored graph holds until the model, the lock, the record of verified plugins or a folder of them is another.

@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // inspection is the JSON object of graft inspect.

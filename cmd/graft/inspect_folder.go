@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/limit"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite"

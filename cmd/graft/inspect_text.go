@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
 )
 
 // text prints blocks that are the same in everything but their place once, with

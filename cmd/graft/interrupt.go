@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/opgraft/graft/host/cuda/signals"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/cuda/signals"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // grace is the time in which an interrupted command ends by itself: it removes what is half-written.

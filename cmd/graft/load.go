@@ -1,6 +1,6 @@
 package main
 
-import "github.com/opgraft/graft/host/loaded"
+import "github.com/opgraft/graft/host/session/loaded"
 
 // load finds and loads plugins. When none is there it is an error only if the
 // command cannot do without.

@@ -18,15 +18,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/bisect"
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/isolation"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/measure/bisect"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
+	"github.com/opgraft/graft/host/measure/profile/runs"
+	"github.com/opgraft/graft/host/measure/trial"
 	"github.com/opgraft/graft/host/plugin/verification"
-	"github.com/opgraft/graft/host/profile/runs"
-	"github.com/opgraft/graft/host/trial"
-	"github.com/opgraft/graft/host/worker"
+	"github.com/opgraft/graft/host/session/isolation"
 )
 
 func main() {

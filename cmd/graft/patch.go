@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/onnx/model"
 )
 
 func (c *cli) patch() *cobra.Command {

@@ -11,19 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/distribute/registry"
+	"github.com/opgraft/graft/host/distribute/signing"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/registry"
-	"github.com/opgraft/graft/host/plugin/signing"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/plugin/verification"
-	"github.com/opgraft/graft/host/worker"
 )
 
 func (c *cli) plugin() *cobra.Command {

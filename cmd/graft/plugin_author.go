@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/author"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/distribute/author"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/distribute/registry"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/registry"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 

@@ -13,13 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/archive"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/distribute/archive"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/store"
 	"github.com/opgraft/graft/host/plugin/verification"
-	"github.com/opgraft/graft/host/storage"
 )
 
 func (c *cli) pluginPack() *cobra.Command {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/plugin/archive"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/distribute/archive"
+	"github.com/opgraft/graft/host/distribute/signing"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/plugin/signing"
-	"github.com/opgraft/graft/host/plugin/store"
 )
 
 // keyVariable names the private key that signs without --key.

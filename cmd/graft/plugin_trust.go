@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/plugin/signing"
+	"github.com/opgraft/graft/host/distribute/signing"
 )
 
 func (c *cli) pluginTrust() *cobra.Command {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/plugin/registry"
-	"github.com/opgraft/graft/host/plugin/store"
+	"github.com/opgraft/graft/host/distribute/registry"
+	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 

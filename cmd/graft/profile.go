@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/profile"
+	"github.com/opgraft/graft/host/measure/profile/runs"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/profile"
-	"github.com/opgraft/graft/host/profile/runs"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // profiled is the JSON object of graft profile.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
 )
 
 // folderProfile is the JSON object of graft profile for the folder of a model that generates.

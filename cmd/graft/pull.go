@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/hub"
+	"github.com/opgraft/graft/host/distribute/hub"
 )
 
 func (c *cli) pullModel() *cobra.Command {

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/hub/hubtest"
+	"github.com/opgraft/graft/host/distribute/hub/hubtest"
 	"github.com/opgraft/graft/tests/faults"
 )
 

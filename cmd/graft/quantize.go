@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/quantization"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/measure/quantization"
 )
 
 func (c *cli) quantize() *cobra.Command {

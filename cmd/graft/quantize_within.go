@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/quantization"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/measure/quantization"
 )
 
 // within are the flags of quantize that read texts.

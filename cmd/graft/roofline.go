@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/opgraft/graft/host/machine"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/plan/machine"
+	"github.com/opgraft/graft/host/plan/tune"
 )
 
 // roofline is what estimates of times rest on.

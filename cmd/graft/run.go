@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/preload"
+	"github.com/opgraft/graft/host/session/preload"
 )
 
 func (c *cli) run() *cobra.Command {

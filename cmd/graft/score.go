@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/score"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/score"
 )
 
 func (c *cli) score() *cobra.Command {

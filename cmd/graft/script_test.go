@@ -14,11 +14,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/blocks/blockstest"
-	"github.com/opgraft/graft/host/cuda/cudatest"
+	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/worker"
 	"github.com/opgraft/graft/tests/faults"
 )
 

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/limit"
-	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/plan/machine"
+	"github.com/opgraft/graft/host/plan/tune"
 )
 
 // tuning is the JSON object of graft tune.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/trial"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/trial"
 )
 
 // verifyFlags are those that compare what a plan places with the model.

@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // standard is the package that carries graft's own plugins, below the sources; it is there in releases only.

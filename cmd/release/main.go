@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // platform is what is built for.

@@ -79,7 +79,7 @@ Description: %s
 
 // wheels writes Python's package for each processor. It runs with every Python 3.
 func (r *release) wheels() error {
-	sources := filepath.Join(r.sources, "host/python")
+	sources := filepath.Join(r.sources, "bindings/python")
 	if _, err := os.Stat(filepath.Join(sources, "graft")); err != nil {
 		return err
 	}

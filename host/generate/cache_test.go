@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode/prepare"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
 )
 

@@ -3,10 +3,10 @@ package generate
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/speech"
-	"github.com/opgraft/graft/host/vision"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/speech"
+	"github.com/opgraft/graft/host/generate/vision"
 )
 
 // Files makes of a file what an encoder reads. It is for concurrent use.

@@ -10,17 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/exported"
-	"github.com/opgraft/graft/host/decode/modeldir"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/exported"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/score"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/score"
-	"github.com/opgraft/graft/host/text"
 )
 
 // Device generates from tokens: the engine (decode.Generator) or the model as

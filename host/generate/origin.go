@@ -16,8 +16,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/generate/search"
 )
 
 // Origin is what an output file was made from. It lies beside the output, so that a run that continues

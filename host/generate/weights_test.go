@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/fold"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/session/fold"
 )
 
 // TestWeightsOfATrainedModel: a trained model of weights in fewer bits mostly pronounces words as it does in float32, and about as

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/onnx/model"
 )
 
 // device is one that generates nothing.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/base/abi"
 )
 
 // domains caches the OrtCustomOpDomain objects of a library. ONNX Runtime reads a domain for as

@@ -12,8 +12,8 @@ import (
 	"github.com/ebitengine/purego"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // customOp is OrtCustomOp up to ORT API version 18: its version, then functions.

@@ -14,7 +14,7 @@ import (
 	"github.com/ebitengine/purego"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // How an operator of the tests runs.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/opgraft/graft/host/half"
+	"github.com/opgraft/graft/host/base/half"
 )
 
 // Hidden says which outputs of a patched session hold zeros in place of a model's rows of hidden tokens: an output

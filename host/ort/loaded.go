@@ -13,7 +13,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // ErrNotLoaded reports that the process has no ONNX Runtime mapped yet.

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // square is the side of the matrices of these tests.

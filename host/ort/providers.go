@@ -9,7 +9,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/cuda/signals"
+	"github.com/opgraft/graft/host/base/cuda/signals"
 )
 
 // CUDA is the name of ONNX Runtime's execution provider for NVIDIA GPUs.

@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 func TestSessionDescribes(t *testing.T) {

@@ -3,7 +3,7 @@ package plan
 import (
 	"math"
 
-	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/base/abi"
 )
 
 // wholeBlocks is the slots of whole blocks that hold n positions.

@@ -3,7 +3,7 @@ package plan
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks"
 )
 
 // LayersOf sums up the attention of a decoder by type, each as its first layer is:

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/meaning/roles"
 )
 
 // ranges are the values of a length that the range is made of. Past and new

@@ -1,6 +1,6 @@
 package plan
 
-import "github.com/opgraft/graft/host/graph"
+import "github.com/opgraft/graft/host/onnx/graph"
 
 // Ends are the values that the choice's block or match reads, and those that it makes. None is nil.
 func (c *Choice) Ends() (ins, outs []*graph.Value) {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // fileVersion is the version of plan files.

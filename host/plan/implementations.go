@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/defaults"
+	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/tensor"

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // Measured is a run of the unpatched model as it was timed, in place of what is predicted of it.

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/opgraft/graft/host/defaults"
-	"github.com/opgraft/graft/host/fused"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/fused"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 )

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/defaults"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

@@ -3,9 +3,9 @@ package plan
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/fused"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/fused"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // rounds says why a choice is not for an operator that was not asked to: what it computes is rounded to a few bits

@@ -1,8 +1,8 @@
 package plan
 
 import (
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // Region lists the nodes that a choice is about: those that vanish when an operator takes them.

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/roles"
 )
 
 // Whole is what a plan is expected to gain over a run of the whole model, of which the

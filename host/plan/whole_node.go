@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // uncountedOps compute at speeds of which no figure is known: in integers, one step after the

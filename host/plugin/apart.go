@@ -1,7 +1,7 @@
 package plugin
 
 import (
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 

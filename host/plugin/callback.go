@@ -7,9 +7,9 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/threads"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/threads"
 )
 
 // purego gives out a limited number of callbacks and never takes one back, so each kind is made once and

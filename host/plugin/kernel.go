@@ -10,13 +10,13 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/threads"
 )
 
 // Kernel is a plugin's object for one node, called directly, without ONNX Runtime. Infer, Workspace and

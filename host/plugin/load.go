@@ -11,9 +11,9 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/cuda/signals"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/base/cuda/signals"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/internal/driver"
 	"github.com/opgraft/graft/host/plugin/library"

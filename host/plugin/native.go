@@ -8,8 +8,8 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"

@@ -1,8 +1,8 @@
 package rewrite
 
 import (
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // A gate is activation(a) b, where a and b are linear layers of one x side by side (Dauphin et al., 2017; Shazeer, 2020).

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // lengthKey is a length, or a list of them, as a tensor in one graph.

@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // rowNorm is a normalization of each row: (x - mean) / sqrt(variance + epsilon) * scale + shift, or, where it is not centred,

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/opgraft/graft/host/graph"
+import "github.com/opgraft/graft/host/onnx/graph"
 
 // order knows where the nodes of a graph that is being edited stand: a node stands no earlier
 // than what it reads, and than what its subgraphs do. What comes from a node is looked for among

@@ -8,13 +8,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/defaults"
-	"github.com/opgraft/graft/host/fused"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
-	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/fused"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

@@ -1,8 +1,8 @@
 package rewrite
 
 import (
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // widen makes the mask of rows that are computed where attention hides keys by another one than the program gives: 1 where a

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/padding"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // take is the rows of a value that is there of all of them.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // Panels gives the linear layers of a graph their weights in panels, and lets them do what stands around them: those of one

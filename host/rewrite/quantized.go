@@ -3,9 +3,9 @@ package rewrite
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/defaults"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/blocks/blockstest"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )

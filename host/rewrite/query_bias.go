@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/roles"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // queryBias is a term of a block's scores that each query makes for itself: it has a number for each bucket of distances, (B, H, S, buckets),

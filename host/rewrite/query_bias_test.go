@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/blocks/blockstest"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 )
 
 // A query's own bias gives the key at a distance one of the query's numbers: which one must follow from the distance.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/plan"
 )
 

@@ -3,7 +3,7 @@ package rewrite
 import (
 	"fmt"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // settleReshapes gives every Reshape whose target is known a target that costs

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
@@ -21,7 +21,7 @@ const (
 
 // PoolInputs are the inputs by which a graph attends over one pool of the host's.
 type PoolInputs struct {
-	Cache        string // float32 (blocks, floats): see host/decode/cache
+	Cache        string // float32 (blocks, floats): see host/generate/cache
 	Sequences    string // int32 (G, 8): sequence descriptors, one row a group of tokens that share positions
 	SharedSlots  string // int32: slots of the positions that all tokens of a group see
 	PrivateSlots string // int32: slots of the positions of each token

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // hidden is the score, or the term of a score, from which on a key counts as

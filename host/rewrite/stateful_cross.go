@@ -3,8 +3,8 @@ package rewrite
 import (
 	"errors"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
 )
 

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/blocks/blockstest"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // Rows are tokens of any sequences: what computes with neighbours in a sequence is refused.

@@ -3,8 +3,8 @@ package rewrite
 import (
 	"fmt"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // afterPromptLengths are those of as many tokens as there are after a prompt of one.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // table is what stands for a value that depends on lengths alone.

@@ -3,9 +3,9 @@ package rewrite
 import (
 	"fmt"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"

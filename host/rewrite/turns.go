@@ -3,9 +3,9 @@ package rewrite
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // TurnAtOnce puts one RotaryEmbedding of ONNX Runtime's own in place of the ten nodes or

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/rewrite"
 )
 

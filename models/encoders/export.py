@@ -3,7 +3,7 @@
     pip install -r models/encoders/requirements.txt
     python models/encoders/export.py
 
-The weights come from a seed (models/export/seeded.py), the tokenizer is host/text's test of Bert's kind. Everything
+The weights come from a seed (models/export/seeded.py), the tokenizer is host/generate/text's test of Bert's kind. Everything
 beside the graphs is as SentenceTransformer.save and CrossEncoder.save write it; the graphs are optimum's.
 """
 
@@ -48,7 +48,7 @@ MODES = ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoke
 
 
 def tokenizer():
-    path = ROOT / "host/text/testdata/bert/tokenizer.json.gz"
+    path = ROOT / "host/generate/text/testdata/bert/tokenizer.json.gz"
     with tempfile.NamedTemporaryFile(suffix=".json") as f:
         f.write(gzip.decompress(path.read_bytes()))
         f.flush()

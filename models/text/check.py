@@ -1,4 +1,4 @@
-"""Compares host/text with Hugging Face's packages on tokenizers of any origin.
+"""Compares host/generate/text with Hugging Face's packages on tokenizers of any origin.
 
   python models/text/check.py [--lines N] [--seed N] [--text FILE] PATH ...
 

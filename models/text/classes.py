@@ -1,4 +1,4 @@
-"""Writes host/text/unicode.bin: how the pinned tokenizers release sees Unicode.
+"""Writes host/generate/text/unicode.bin: how the pinned tokenizers release sees Unicode.
 
 The release mixes Unicode versions (its regular expressions, its punctuation and
 its normal forms each come from another library), so every code point is asked
@@ -115,7 +115,7 @@ def categories() -> bytes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "host/text/unicode.bin")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "host/generate/text/unicode.bin")
     out = parser.parse_args().out
     data = bytearray()
     for name, members in classes():

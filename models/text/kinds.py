@@ -1,4 +1,4 @@
-"""The tokenizers of host/text/testdata: one of each kind, trained small.
+"""The tokenizers of host/generate/text/testdata: one of each kind, trained small.
 
 Every function takes the training text and returns a tokenizers.Tokenizer put
 together as the models of its name are, or, where no model is like it, so that

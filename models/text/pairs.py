@@ -1,8 +1,8 @@
-"""What tokenizers are to give for pairs of texts: the pinned packages' answers, in host/text/testdata/pairs.json.gz.
+"""What tokenizers are to give for pairs of texts: the pinned packages' answers, in host/generate/text/testdata/pairs.json.gz.
 
   python models/text/pairs.py
 
-For every tokenizer.json of host/text/testdata, pairs of its lines are encoded with every combination of CASES: ids and
+For every tokenizer.json of host/generate/text/testdata, pairs of its lines are encoded with every combination of CASES: ids and
 types, the longer text cut first. "checks" has, in base64, three bytes a pair: the low bytes of a CRC-32 over the answers to all
 cases. "full" has the answers themselves for some.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Tokenizer
 
-DATA = Path(__file__).resolve().parents[2] / "host/text/testdata"
+DATA = Path(__file__).resolve().parents[2] / "host/generate/text/testdata"
 PAIRS, FULL_EVERY = 800, 100
 # Lengths, 0 for no limit; cut on the left; special tokens.
 CASES = list(itertools.product((0, 9, 16, 31), (False, True), (True, False)))

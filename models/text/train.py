@@ -1,4 +1,4 @@
-"""Trains the tokenizers of host/text/testdata and writes what they are to give.
+"""Trains the tokenizers of host/generate/text/testdata and writes what they are to give.
 
   python models/text/train.py --work DIR [--only NAME ...]
   python models/text/train.py --answers-only [--only NAME ...]
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, help="folder for downloaded packages")
     parser.add_argument("--answers-only", action="store_true", help="train nothing: read the files that are there")
-    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "host/text/testdata")
+    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "host/generate/text/testdata")
     parser.add_argument("--only", nargs="*", help="kinds to train; all without")
     args = parser.parse_args()
     if not args.answers_only:

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // attentionCount is how many cases hold one Attention operator and nothing else.

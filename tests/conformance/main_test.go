@@ -6,11 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 var (

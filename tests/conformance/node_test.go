@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // unfedCount is how many cases feed an optional without content.

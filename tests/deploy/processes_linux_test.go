@@ -16,12 +16,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/memory/shared"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/memory/shared"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // holder is the variable of a process that has a session of the model at a path until its input ends.

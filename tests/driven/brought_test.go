@@ -12,12 +12,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 func value(name string, element onnx.Tensor_DataType, shape ...int64) *onnx.ValueInfo {

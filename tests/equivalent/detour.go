@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // detour puts nodes that change nothing before one input of a node, or between

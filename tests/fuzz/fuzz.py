@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every fuzz target of the Go packages, one after the other, and prints what came out.
 
-    tests/fuzz/fuzz.py [--time 60s] [--parallel 1] [--only host/text] [--out FILE]
+    tests/fuzz/fuzz.py [--time 60s] [--parallel 1] [--only host/generate/text] [--out FILE]
 
 Targets are found in the packages' tests (func FuzzName). Each runs for --time, of the processor where it is a time, with
 --parallel processes, beginning with the corpus that is checked in and what earlier runs found, which Go has in its cache. Inputs are not made smaller: by default

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/exported"
-	"github.com/opgraft/graft/host/decode/search"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/exported"
+	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/models"
 )
 

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/fold"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 
 // TestASeedGivesTheSameTokens samples the same inputs with a fixed seed, one by one and together, on one thread and on
 // several, and with each strategy of the cache. (That probabilities are Hugging Face's after each combination of warpers,
-// and tokens with the same random numbers, is compared in host/decode/search.)
+// and tokens with the same random numbers, is compared in host/generate/decode/search.)
 func TestASeedGivesTheSameTokens(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/engine"
-	"github.com/opgraft/graft/host/decode/exported"
-	"github.com/opgraft/graft/host/decode/modeldir"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/exported"
+	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/fold"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

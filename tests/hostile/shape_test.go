@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // TestResultOfWrongShape: ONNX Runtime only warns of an output of the model that has a wrong shape. An operator that gives

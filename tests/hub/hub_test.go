@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/opgraft/graft/host/hub"
-	"github.com/opgraft/graft/host/hub/hubtest"
+	"github.com/opgraft/graft/host/distribute/hub"
+	"github.com/opgraft/graft/host/distribute/hub/hubtest"
 )
 
 const name = "org/model"

@@ -13,7 +13,7 @@ import (
 var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|packed-linear|quantized-linear|` +
 	`FlashDecode|CachedAttention|StoreCache|ELAttention|KeyAttention|InputAttention|StoreRows|PackedLinear|PackPanels|QuantizedLinear`)
 
-// TestHostNamesNoPlugin: host/defaults alone names operators of graft's own plugins.
+// TestHostNamesNoPlugin: host/plugin/defaults alone names operators of graft's own plugins.
 func TestHostNamesNoPlugin(t *testing.T) {
 	err := filepath.WalkDir(filepath.Join(root, "host"), func(file string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || d.Name() == "defaults.go" && filepath.Base(filepath.Dir(file)) == "defaults" {
@@ -25,7 +25,7 @@ func TestHostNamesNoPlugin(t *testing.T) {
 		}
 		for i, line := range strings.Split(string(text), "\n") {
 			if name := pluginNames.FindString(line); name != "" {
-				t.Errorf("%s:%d names %s; host/defaults is the place for such names", file, i+1, name)
+				t.Errorf("%s:%d names %s; host/plugin/defaults is the place for such names", file, i+1, name)
 			}
 		}
 		return nil

@@ -12,18 +12,18 @@ import (
 )
 
 // writers are the functions of package os that put files or folders somewhere, and the files that may call them beside
-// host/storage, which does so whole and durably, and clears what killed runs left.
+// host/base/storage, which does so whole and durably, and clears what killed runs left.
 var writers = map[string][]string{
-	"WriteFile":  {"host/comparison/generations/footprint.go", "bench/encoder_side.go"}, // to /proc
+	"WriteFile":  {"host/measure/comparison/generations/footprint.go", "bench/encoder_side.go"}, // to /proc
 	"Create":     nil,
 	"CreateTemp": {"host/plugin/sealed/sealed.go"}, // without a name as soon as it is open
 	"MkdirTemp": {
-		"host/plugin/store/install.go", "host/plugin/store/versions.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
+		"host/distribute/store/install.go", "host/distribute/store/versions.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
 	},
 	"Rename": {
-		"host/plugin/store/place.go", "host/plugin/store/versions.go", "host/plugin/store/bundle.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
-		"host/model/job.go",                         // two files that belong together
-		"host/hub/cache.go", "host/hub/transfer.go", // synced files and links, in a cache that another library reads
+		"host/distribute/store/place.go", "host/distribute/store/versions.go", "host/distribute/store/bundle.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
+		"host/onnx/model/job.go",                                          // two files that belong together
+		"host/distribute/hub/cache.go", "host/distribute/hub/transfer.go", // synced files and links, in a cache that another library reads
 	},
 }
 
@@ -40,7 +40,7 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)
-		if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, "host/storage/") {
+		if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, "host/base/storage/") {
 			return err
 		}
 		set := token.NewFileSet()
@@ -55,7 +55,7 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 			}
 			pkg, ok := call.X.(*ast.Ident)
 			if allowed, is := writers[call.Sel.Name]; ok && is && pkg.Name == "os" && !slices.Contains(allowed, filepath.ToSlash(rel)) {
-				t.Errorf("%s calls os.%s; host/storage writes files and makes temporary folders", set.Position(call.Pos()), call.Sel.Name)
+				t.Errorf("%s calls os.%s; host/base/storage writes files and makes temporary folders", set.Position(call.Pos()), call.Sel.Name)
 			}
 			return true
 		})

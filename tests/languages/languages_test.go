@@ -21,7 +21,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
 
@@ -86,7 +86,7 @@ func (k *kit) build() error {
 
 // buildLibrary builds libgraft.so as something.
 func (k *kit) buildLibrary(path string, more ...string) error {
-	sources, err := filepath.Glob("../../host/c/*.cc")
+	sources, err := filepath.Glob("../../bindings/c/*.cc")
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (k *kit) buildLibrary(path string, more ...string) error {
 		objects = append(objects, object)
 	}
 	// The C compiler links it: it needs no library of C++.
-	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../host/c/libgraft.map", "-Wl,-z,defs", "-o", path, "-ldl", "-pthread")...)
+	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../bindings/c/libgraft.map", "-Wl,-z,defs", "-o", path, "-ldl", "-pthread")...)
 }
 
 // buildPrograms builds the native ones.
@@ -115,7 +115,7 @@ func (k *kit) buildPrograms(header string) error {
 		{&k.linked, "linked", []string{k.runtime, at}},
 		{&k.opened, "opened", []string{"-DWITH_DLOPEN"}},
 		// libgraft.so comes last, where it stands before nothing: graft_enable finds what is loaded.
-		{&k.enabled, "enabled", []string{"-DWITH_GRAFT", "-I../../host/c", k.runtime, at, k.library, "-Wl,-rpath," + k.folder}},
+		{&k.enabled, "enabled", []string{"-DWITH_GRAFT", "-I../../bindings/c", k.runtime, at, k.library, "-Wl,-rpath," + k.folder}},
 	} {
 		*p.to = filepath.Join(k.folder, p.name)
 		args := append([]string{"-std=c++17", "-O1", "-Wall", "-I" + header, "programs/native.cc", "-o", *p.to}, p.args...)
@@ -773,11 +773,11 @@ func TestHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../host/c", "programs/header.cc"); err != nil {
+	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../bindings/c", "programs/header.cc"); err != nil {
 		t.Error(err)
 	}
 	// For programs in C, too.
-	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "../../host/c/graft_enable.h"); err != nil {
+	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "../../bindings/c/graft_enable.h"); err != nil {
 		t.Error(err)
 	}
 }
@@ -794,7 +794,7 @@ func TestSHA256(t *testing.T) {
 	}
 	for _, how := range []string{"-DBY_INSTRUCTIONS", "-DGRAFT_PORTABLE"} {
 		program := filepath.Join(t.TempDir(), "sha256")
-		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../host/c", "programs/sha256.cc", "../../host/c/sha256.cc", "-o", program); err != nil {
+		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc", "../../bindings/c/sha256.cc", "-o", program); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(program).Output(); err != nil || string(out) != want.String() {

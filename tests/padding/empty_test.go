@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
 	"github.com/opgraft/graft/models"
 )
 

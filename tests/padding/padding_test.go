@@ -11,15 +11,15 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/padding"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/models"
 )
 

@@ -9,15 +9,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // segmented are forms in which a program says which keys each query sees: n x n, of several texts in one row.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnxtext"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/onnxtext"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/matching"
 )

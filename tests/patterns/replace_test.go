@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // TestReplacements: what stands in place of a form gives the answers of what stood there, outputs that nothing reads and values that

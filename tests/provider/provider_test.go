@@ -25,15 +25,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/cuda/cudatest"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 const (

@@ -12,18 +12,18 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/measure/quantization"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/quantization"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // layers is a layer normalization, three products of it, and a feed-forward with a residual.

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // TestBits: encoders that ONNX Runtime's own tool quantised, and rows that are rounded in special ways, have the answers of

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // TestStatic: encoders of which the matmuls are rounded by scales of calibration run without padding where that is asked for, as

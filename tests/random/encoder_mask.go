@@ -3,7 +3,7 @@ package random
 import (
 	"math"
 
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // forms is how many ways there are in which a mask hides keys.

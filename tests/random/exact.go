@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/half"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/half"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // widened is a graph and its inputs with float32 or float64 in place of every narrower type: what both sides round.

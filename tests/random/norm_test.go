@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/opgraft/graft/host/loaded"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
 )
 
 var (

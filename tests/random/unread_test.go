@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/sessions"
+	"github.com/opgraft/graft/host/session/sessions"
 )
 
 // TestHiddenKeysAreNotRead: of a key that a mask hides from all queries by -inf, the operator does not see what it holds. ONNX Runtime

@@ -110,7 +110,7 @@ func TestPython(t *testing.T) {
 			each(t, "python", func(t *testing.T, s *sandbox, b block) {
 				s.patch(t)
 				cmd := exec.Command(python, "-c", b.text())
-				cmd.Dir, cmd.Env = s.folder, append(slices.Clone(s.env), "PYTHONPATH="+filepath.Join(root(t), "host", "python"), "PYTHONDONTWRITEBYTECODE=1")
+				cmd.Dir, cmd.Env = s.folder, append(slices.Clone(s.env), "PYTHONPATH="+filepath.Join(root(t), "bindings", "python"), "PYTHONDONTWRITEBYTECODE=1")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
@@ -138,7 +138,7 @@ func TestC(t *testing.T) {
 			library.Path, "-Wl,-rpath," + filepath.Dir(library.Path)}
 		if strings.Contains(b.text(), "<graft_enable.h>") {
 			folder := graftCommand(t)
-			compile = append(compile, "-I"+filepath.Join(root(t), "host", "c"), filepath.Join(folder, "libgraft.so"), "-Wl,-rpath,"+folder)
+			compile = append(compile, "-I"+filepath.Join(root(t), "bindings", "c"), filepath.Join(folder, "libgraft.so"), "-Wl,-rpath,"+folder)
 		}
 		for _, args := range [][]string{compile, {"./program"}} {
 			cmd := exec.Command(args[0], args[1:]...)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/patch"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/models"
 )
 

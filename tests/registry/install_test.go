@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/plugin/registry"
 )
 
 // shell runs the command as a user of it would, in a folder.

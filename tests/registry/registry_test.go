@@ -25,9 +25,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/host/distribute/registry"
+	"github.com/opgraft/graft/host/distribute/signing"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/plugin/registry"
-	"github.com/opgraft/graft/host/plugin/signing"
 )
 
 // password is that of the user "user"; hash is its bcrypt.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/machine"
+	"github.com/opgraft/graft/host/plan/machine"
 )
 
 func main() {

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/search"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/pipeline"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/comparison/generations"
-	"github.com/opgraft/graft/host/decode"
-	"github.com/opgraft/graft/host/decode/prepare"
-	"github.com/opgraft/graft/host/loaded"
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/tune"
+	"github.com/opgraft/graft/host/plan/tune"
+	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
 

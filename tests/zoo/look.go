@@ -10,16 +10,16 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft"
-	"github.com/opgraft/graft/host/comparison"
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/inputs"
-	"github.com/opgraft/graft/host/loaded"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/patch"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/roles"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/session/patch"
 )
 
 // visit is one file being looked at.
@@ -107,7 +107,7 @@ func (v *visit) inspect(ctx context.Context) error {
 	return nil
 }
 
-// sizes are those to run at after what host/inputs takes by default, where a model leaves a length open: small images, long lines of
+// sizes are those to run at after what host/measure/inputs takes by default, where a model leaves a length open: small images, long lines of
 // text, short and long texts, many rows; windows of sound, of a number of rows. There are more of them than are run, because not every model
 // takes every one.
 var sizes = []struct{ batch, tokens, height, width int64 }{

@@ -15,8 +15,8 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // A digest is what a file must hash to.

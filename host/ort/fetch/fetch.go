@@ -17,8 +17,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 // Version is the release of ONNX Runtime that is fetched.

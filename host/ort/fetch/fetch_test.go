@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/storage"
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 var library = []byte("the library's code")

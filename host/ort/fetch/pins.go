@@ -1,6 +1,6 @@
 package fetch
 
-import "github.com/opgraft/graft/host/diagnostic"
+import "github.com/opgraft/graft/host/base/diagnostic"
 
 // pinned lists where the library for a platform comes from, best first. npm's package holds the
 // libraries of all platforms; pip's wheel the one of its own, built apart, hence other digests.

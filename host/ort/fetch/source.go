@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // A source is a package in a registry that holds the library.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // guard refuses what others than this user and root can change.

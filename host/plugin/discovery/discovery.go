@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"

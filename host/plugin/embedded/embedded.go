@@ -20,8 +20,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/content"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // IndexName is the file that says which plugins a set has: a JSON list of [Plugin].

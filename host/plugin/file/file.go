@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"io"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // SHA256 is the SHA-256 of a file in hexadecimal.

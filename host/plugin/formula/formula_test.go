@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 func TestFormula(t *testing.T) {

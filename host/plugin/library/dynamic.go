@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/limit/limittest"
+	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"

@@ -15,12 +15,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/sealed"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // HostABI is the version of graft_plugin.h that this host speaks.

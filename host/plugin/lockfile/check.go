@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 

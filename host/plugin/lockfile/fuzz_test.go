@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/limit/limittest"
+	"github.com/opgraft/graft/host/base/limit/limittest"
 )
 
 // FuzzParse: whatever a file holds, it is refused in one line, or it is a lock that is written and read as the same.

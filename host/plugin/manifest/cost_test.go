@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/limit/limittest"
+	"github.com/opgraft/graft/host/base/limit/limittest"
 )
 
 // TestManifestCost: a manifest takes time and memory as its size says, whatever its YAML nests, repeats or refers to.

@@ -12,11 +12,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/embedded"
 	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // Limits of a manifest. They bound the work that a hostile file can ask for.

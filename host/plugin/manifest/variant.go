@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 

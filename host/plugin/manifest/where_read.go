@@ -3,7 +3,7 @@ package manifest
 import (
 	"go.yaml.in/yaml/v3"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // where reads the constraints of an operator.

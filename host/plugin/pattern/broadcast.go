@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // broadcasting are ONNX's operators whose inputs are broadcast to each other.

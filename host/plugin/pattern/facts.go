@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 )
 
 // Facts of a match, for constraints: the type of the first input, ranks and

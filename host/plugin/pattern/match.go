@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // Match is one place where a form of a pattern was found.

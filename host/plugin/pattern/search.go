@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/graph"
+	"github.com/opgraft/graft/host/onnx/graph"
 )
 
 // search is the state of a match in the making: which node and value stands for

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // misshaped says which value of a match is not known to have the shape, type or rank that its pattern asks for, or "".

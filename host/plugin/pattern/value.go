@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/graph"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // elements are what a constant holds, as far as numbers of a pattern ask for it.

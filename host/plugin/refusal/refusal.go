@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // The kinds of refusal. A caller tells them apart with errors.Is; the command line turns ErrIncompatible

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 func TestRead(t *testing.T) {

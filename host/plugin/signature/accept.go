@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/opgraft/graft/host/diagnostic"
-	"github.com/opgraft/graft/host/model/onnx"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/pattern"
 )

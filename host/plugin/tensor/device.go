@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opgraft/graft/host/abi"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // ParseDevice reads "cpu", "cuda" or "cuda:NUMBER".

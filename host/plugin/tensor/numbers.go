@@ -1,6 +1,6 @@
 package tensor
 
-import "github.com/opgraft/graft/host/half"
+import "github.com/opgraft/graft/host/base/half"
 
 // Floats reads a compact tensor in host memory as float64; booleans are 0 and 1.
 func (t *Tensor) Floats() []float64 {

@@ -6,7 +6,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/opgraft/graft/host/abi"
+	"github.com/opgraft/graft/host/base/abi"
 )
 
 // DType is an element type of the C ABI, by the name that ONNX and numpy give it.

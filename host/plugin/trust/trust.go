@@ -13,12 +13,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
-	"github.com/opgraft/graft/host/storage"
 )
 
 // Record is the record of the plugins whose libraries have been run apart and passed, by the content of their folders. It

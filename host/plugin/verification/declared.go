@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opgraft/graft/host/blocks"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/signature"

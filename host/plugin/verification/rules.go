@@ -5,11 +5,11 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/library"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/worker"
 )
 
 // Rule is the outcome of one rule on one case.

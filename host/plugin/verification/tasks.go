@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/worker"
 )
 
 // The tasks of a child process that runs a library. The child opens it once and holds it open.

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/content"
@@ -20,7 +21,6 @@ import (
 	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/trust"
-	"github.com/opgraft/graft/host/worker"
 )
 
 // Options say how a library is run for the first time.

@@ -1,4 +1,4 @@
-// Command encode runs host/text over lines, for check.py to compare.
+// Command encode runs host/generate/text over lines, for check.py to compare.
 //
 //	go run ./models/text/encode FOLDER < lines.json > results.jsonl
 //
@@ -17,7 +17,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/opgraft/graft/host/text"
+	"github.com/opgraft/graft/host/generate/text"
 )
 
 type result struct {

@@ -18,11 +18,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/storage"
 )
 
 const maxBytes = 400 << 10 // of a case's inputs

@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-sys.path.insert(0, os.path.join(TREE, "host", "python"))
+sys.path.insert(0, os.path.join(TREE, "bindings", "python"))
 
 import graft  # noqa: E402
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/opgraft/graft/host/cuda"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/cuda"
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
@@ -28,7 +28,7 @@ var here = machine{
 
 // Require refuses the library at path, before any of it is loaded, on a machine without a driver that runs
 // it. built is the major version of CUDA that its note states. It starts the driver: libraries of the CUDA
-// runtime expect that of whoever loads them, and host/cuda gives Go its signal handlers back.
+// runtime expect that of whoever loads them, and host/base/cuda gives Go its signal handlers back.
 func Require(path, built string) error {
 	major, err := strconv.Atoi(built)
 	if err != nil || major < 1 {

@@ -3,8 +3,8 @@ package driver
 import (
 	"fmt"
 
-	"github.com/opgraft/graft/host/cuda"
-	"github.com/opgraft/graft/host/diagnostic"
+	"github.com/opgraft/graft/host/base/cuda"
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // MachineVariable tells tests, and children of theirs, which machine to play: the CUDA of its driver as it

@@ -1,0 +1,78 @@
+package cuda_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/base/cuda"
+	"github.com/opgraft/graft/host/base/cuda/cudatest"
+)
+
+var garbage []byte
+
+func TestModules(t *testing.T) {
+	x := makeThings(t)
+	for _, c := range []struct {
+		image  string
+		result cuda.Result
+		text   string
+	}{
+		{"\x7fELF", cuda.NoBinaryForGPU, "cuModuleLoadDataEx: no kernel image is available for execution on the device (CUDA_ERROR_NO_BINARY_FOR_GPU)"},
+		{"text", cuda.InvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+		{".version 9.0\n.entry f(.param .wrong x) {}", cuda.InvalidPTX, "a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 3; fatal   : Parsing error"},
+	} {
+		if _, err := x.context.LoadModuleData([]byte(c.image)); !errors.Is(err, c.result) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%q: %v", c.image, err)
+		}
+	}
+	_, err := x.context.LoadModuleData(nil)
+	refused(t, err, cuda.ErrArgument, "found an empty image, needed PTX")
+	if _, err := x.module.Function("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
+		t.Errorf("a function that is not there: %v", err)
+	}
+	if _, _, err := x.module.Global("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
+		t.Errorf("a variable that is not there: %v", err)
+	}
+	// The driver learns the end of PTX from a zero. An image that fills its memory, beside others that were
+	// written to, has none after it by luck.
+	const size = 4096
+	for range 64 {
+		garbage = bytes.Repeat([]byte("x"), size)
+	}
+	runtime.GC()
+	for range 8 {
+		image := append(bytes.Repeat([]byte(" "), size-len(cudatest.Kernels)), cudatest.Kernels...)
+		module, err := x.context.LoadModuleData(image)
+		if err != nil || x.fake.Get("image") != len(image) {
+			t.Fatalf("an image of %d bytes comes as one of %d: %v", len(image), x.fake.Get("image"), err)
+		}
+		if err := module.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "kernels.ptx")
+	if err := os.WriteFile(path, cudatest.Kernels, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	module, err := x.context.LoadModule(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := module.Function("reverse"); err != nil || f.Name() != "reverse" {
+		t.Error(err)
+	}
+	if _, err := x.context.LoadModule(path + "2"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) || !strings.HasPrefix(err.Error(), path+": ") {
+		t.Error(err)
+	}
+}

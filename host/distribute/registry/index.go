@@ -1,0 +1,146 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+)
+
+// Entry is a plugin in an index.
+type Entry struct {
+	Name        string   `yaml:"name" json:"name"`
+	Version     string   `yaml:"version" json:"version"`
+	Description string   `yaml:"description" json:"description"`
+	Operators   []string `yaml:"operators" json:"operators,omitempty"`
+	Platforms   []string `yaml:"platforms" json:"platforms,omitempty"` // linux-amd64, say; none: it is not said
+	Source      string   `yaml:"source" json:"source"`                 // what is installed
+}
+
+// Bounds of an index.
+const (
+	mostIndex   = 16 << 20 // bytes of a file
+	mostEntries = 10_000
+)
+
+// ReadIndex reads an index: a folder of YAML files, an entry each, or one file with a document for each.
+func ReadIndex(ctx context.Context, source string) ([]Entry, error) {
+	info, err := os.Stat(source)
+	if err != nil {
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Needed: "an index: a folder of YAML files, or one", Cause: err}
+	}
+	files := []string{source}
+	if info.IsDir() {
+		if files, err = indexFiles(source); err != nil {
+			return nil, err
+		}
+	}
+	var list []Entry
+	for _, file := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		entries, err := readEntries(file)
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, entries...); len(list) > mostEntries {
+			return nil, &diagnostic.Error{Kind: ErrContent, Path: source, Found: fmt.Sprintf("found more than %d entries", mostEntries), Needed: "fewer"}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version)) })
+	return list, nil
+}
+
+// indexFiles are those of a folder, and of folders in it.
+func indexFiles(folder string) (files []string, err error) {
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && (strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")) {
+			files = append(files, path)
+		}
+		if len(files) > mostEntries {
+			return &diagnostic.Error{Kind: ErrContent, Path: folder, Found: fmt.Sprintf("found more than %d files", mostEntries), Needed: "fewer"}
+		}
+		return err
+	})
+	return files, err
+}
+
+func readEntries(file string) (list []Entry, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostIndex+1))
+	if err != nil {
+		return nil, err
+	}
+	bad := func(found, needed string) error {
+		return &diagnostic.Error{Kind: ErrContent, Path: file, Found: "found " + found, Needed: needed}
+	}
+	if len(b) > mostIndex {
+		return nil, bad(fmt.Sprintf("more than %d bytes", mostIndex), "fewer")
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	for {
+		var e Entry
+		switch err := d.Decode(&e); {
+		case errors.Is(err, io.EOF):
+			return list, nil
+		case err != nil:
+			return nil, bad(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "), "name, version, description and source of a plugin")
+		}
+		switch {
+		case e.Name == "" || e.Version == "" || e.Source == "":
+			return nil, bad("a plugin without "+missing(e), "name, version and source")
+		case strings.ContainsFunc(e.Name+e.Version+e.Description+strings.Join(append(e.Operators, e.Platforms...), ""), unicode.IsControl):
+			return nil, bad("control characters in the entry of "+diagnostic.Quote(diagnostic.Clip(e.Name)), "text")
+		case !Is(e.Source):
+			return nil, bad("the source "+diagnostic.Quote(diagnostic.Clip(e.Source)), "oci://HOST/NAME:VERSION or https://HOST/FILE")
+		}
+		if _, err := Parse(e.Source); err != nil {
+			return nil, bad("the source of "+diagnostic.Clip(e.Name)+": "+err.Error(), "a source that can be installed")
+		}
+		if list = append(list, e); len(list) > mostEntries {
+			return nil, bad(fmt.Sprintf("more than %d entries", mostEntries), "fewer")
+		}
+	}
+}
+
+// missing names what an entry lacks.
+func missing(e Entry) string {
+	switch {
+	case e.Name == "":
+		return "a name"
+	case e.Version == "":
+		return "a version"
+	}
+	return "a source"
+}
+
+// Search is the entries that have every word, whatever its case, in their name, description or operators. Of a plugin of
+// several versions all are there.
+func Search(list []Entry, words []string) []Entry {
+	found := []Entry{}
+	for _, e := range list {
+		text := strings.ToLower(strings.Join(append([]string{e.Name, e.Description}, e.Operators...), "\n"))
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) }) {
+			found = append(found, e)
+		}
+	}
+	return found
+}

@@ -1,0 +1,291 @@
+package encoder
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
+)
+
+const encoders = "../../../models/encoders"
+
+// expected is what sentence-transformers makes of the texts (models/encoders/export.py).
+type expected struct {
+	Texts      []string
+	Query      string
+	Embeddings map[string][][]float32
+	Scores     struct {
+		Sigmoid, Logits []float32
+		Rank            []int
+	}
+}
+
+func readExpected(t testing.TB) *expected {
+	t.Helper()
+	var e expected
+	data, err := os.ReadFile(filepath.Join(encoders, "expected.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &e)
+	}
+	if err != nil || len(e.Texts) < 10 || len(e.Embeddings) < 11 || len(e.Scores.Logits) != len(e.Texts) {
+		t.Fatalf("expected.json: %d texts, %v", len(e.Texts), err)
+	}
+	return &e
+}
+
+// options are those with the plugins, or without.
+func options(t testing.TB, plugins bool) Options {
+	t.Helper()
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Library: l}
+	if plugins {
+		if o.Plugins, err = loaded.Load(nil, true); err != nil {
+			t.Fatal(err)
+		}
+		o.Plan.Force = true
+	}
+	return o
+}
+
+// folder is a copy of one of models/encoders, with files put in or, where they are "", taken out.
+func folder(t testing.TB, name string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(encoders, name))); err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range files {
+		path := filepath.Join(dir, file)
+		if content == "" {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// embed embeds texts of one caller, in batches together.
+func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32 {
+	t.Helper()
+	calls := make([]*batch.Call[Row, []float32], len(texts))
+	for i, text := range texts {
+		row, err := e.Row(text, prompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calls[i], err = e.Start(t.Context(), row, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := make([][]float32, len(texts))
+	for i, c := range calls {
+		var err error
+		if out[i], err = c.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// near reports numbers that agree as graft's answers do: 1e-5 + 1e-4 relative.
+func near(a, b []float32) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x float32) bool { return x != x }) && slices.EqualFunc(a, b, func(x, y float32) bool {
+		return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y))
+	})
+}
+
+func modulesOf(kinds ...string) string {
+	list := []map[string]any{{"path": "", "type": "sentence_transformers.models.Transformer"}}
+	for _, kind := range kinds {
+		list = append(list, map[string]any{"path": "x_" + kind, "type": "sentence_transformers.models." + kind})
+	}
+	data, _ := json.Marshal(list)
+	return string(data)
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// pooled is the config.json of a Pooling of these modes alone.
+func pooled(more string, modes ...string) string {
+	config := `{"word_embedding_dimension": 32`
+	for key, mode := range map[string]string{"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+		"weightedmean_tokens": "weightedmean", "lasttoken": "lasttoken"} {
+		on, _ := json.Marshal(slices.Contains(modes, mode))
+		config += `, "pooling_mode_` + key + `": ` + string(on)
+	}
+	return config + more + "}"
+}
+
+// TestEqualToSentenceTransformers embeds texts as every kind of configuration says, alone and together, with graft's
+// operators and without, and compares the vectors with those of sentence-transformers.
+func TestEqualToSentenceTransformers(t *testing.T) {
+	want := readExpected(t)
+	type form struct {
+		name   string
+		files  map[string]string
+		prompt string
+		change func(*Options)
+	}
+	forms := []form{
+		{"normalize", nil, "", nil},
+		{"query", nil, "query", nil},
+		{"query", map[string]string{"config_sentence_transformers.json": `{"prompts": {"query": "query: "}, "default_prompt_name": "query"}`}, "", nil},
+		{"cls+max+mean+weightedmean", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "cls", "max", "mean", "weightedmean")}, "", nil},
+		{"query without prompt", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled(`, "include_prompt": false`, "mean")}, "query", nil},
+		{"dense", map[string]string{"modules.json": modulesOf("Pooling", "Dropout", "Dense", "Normalize"), "x_Pooling/config.json": pooled("", "mean"),
+			"x_Dense/config.json": read(t, encoders+"/dense/config.json"), "x_Dense/model.safetensors": read(t, encoders+"/dense/model.safetensors")}, "", nil},
+		{"mean", map[string]string{"modules.json": ""}, "", func(o *Options) { o.Pooling = []string{"mean"} }},
+		{"normalize", map[string]string{"modules.json": ""}, "", func(o *Options) { o.Pooling, o.Normalize = []string{"mean"}, true }},
+		{"cls", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "mean")}, "", func(o *Options) { o.Pooling = []string{"cls"} }},
+	}
+	for _, mode := range Modes {
+		forms = append(forms, form{mode, map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", mode)}, "", nil})
+	}
+	for _, plugins := range []bool{false, true} {
+		o := options(t, plugins)
+		for _, f := range forms {
+			own := o
+			if f.change != nil {
+				f.change(&own)
+			}
+			e, err := OpenEmbedder(folder(t, "embedder", f.files), own)
+			if err != nil {
+				t.Fatalf("%s: %v", f.name, err)
+			}
+			together := embed(t, e, f.prompt, want.Texts)
+			for i, text := range want.Texts {
+				alone := embed(t, e, f.prompt, []string{text})[0]
+				for how, got := range map[string][]float32{"alone": alone, "with others": together[i]} {
+					if !near(got, want.Embeddings[f.name][i]) {
+						t.Fatalf("%s, plugins %v, %s: %+q\nis %v\nwant %v", f.name, plugins, how, text, got, want.Embeddings[f.name][i])
+					}
+				}
+			}
+			if e.MaxTokens() != 48 {
+				t.Errorf("texts are cut to %d tokens, sentence_bert_config.json says 48", e.MaxTokens())
+			}
+			e.Close()
+		}
+	}
+}
+
+func TestScoresEqualCrossEncoder(t *testing.T) {
+	want := readExpected(t)
+	config := read(t, encoders+"/reranker/config.json")
+	const stated = `"torch.nn.modules.activation.Sigmoid"`
+	for _, c := range []struct {
+		name   string
+		config string
+		raw    bool
+		want   []float32
+	}{
+		{"as the configuration says", config, false, want.Scores.Sigmoid},
+		{"logits", config, true, want.Scores.Logits},
+		{"Identity is configured", strings.Replace(config, stated, `"torch.nn.modules.linear.Identity"`, 1), false, want.Scores.Logits},
+		{"nothing is configured", strings.Replace(config, `"activation_fn": `+stated+",", "", 1), false, want.Scores.Sigmoid},
+		{"as releases before 4 configured it", strings.Replace(strings.Replace(config, `"activation_fn": `+stated+",", "", 1), "{",
+			`{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",`, 1), false, want.Scores.Logits},
+		{"logits of an unknown activation", strings.Replace(config, stated, `"mine.Cube"`, 1), true, want.Scores.Logits},
+	} {
+		for _, plugins := range []bool{false, true} {
+			o := options(t, plugins)
+			o.Raw = c.raw
+			r, err := OpenReranker(folder(t, "reranker", map[string]string{"config.json": c.config}), o)
+			if err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			if r.MaxTokens() != 64 {
+				t.Errorf("pairs are cut to %d tokens, model_max_length is 64", r.MaxTokens())
+			}
+			var got []float32
+			var calls []*batch.Call[Row, float32]
+			for _, text := range want.Texts {
+				row, err := r.Row(want.Query, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				call, err := r.Start(t.Context(), row, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				calls = append(calls, call)
+			}
+			for _, call := range calls {
+				score, err := call.Wait(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, score)
+			}
+			if !near(got, c.want) {
+				t.Errorf("%s, plugins %v: %v\nwant %v", c.name, plugins, got, c.want)
+			}
+			r.Close()
+		}
+	}
+}
+
+// TestOutOfRange: a token that the model has no row for is the error of its own text, in ONNX Runtime's words; texts in
+// the same batch have their vectors.
+func TestOutOfRange(t *testing.T) {
+	want := readExpected(t)
+	for _, plugins := range []bool{false, true} {
+		o := options(t, plugins)
+		o.Batch.MaxDelay = 50 * time.Millisecond // so that they are in one batch; if not, all the same must hold
+		e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good, err := e.Row(want.Texts[5], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad := Row{IDs: slices.Clone(good.IDs), Types: good.Types}
+		bad.IDs[1] = 99999
+		var calls []*batch.Call[Row, []float32]
+		for _, row := range []Row{good, bad, good, good, good, good, good, good} {
+			c, err := e.Start(context.Background(), row, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, c)
+		}
+		for i, c := range calls {
+			got, err := c.Wait(context.Background())
+			switch {
+			case i == 1 && (err == nil || !strings.Contains(err.Error(), "indices element out of data bounds, idx=99999 must be within the inclusive range [-1100,1099]")):
+				t.Errorf("plugins %v: found %v, want ONNX Runtime's message", plugins, err)
+			case i != 1 && (err != nil || !near(got, want.Embeddings["normalize"][5])):
+				t.Errorf("plugins %v: the text beside it: %v, %v", plugins, got, err)
+			}
+		}
+		e.Close()
+	}
+}

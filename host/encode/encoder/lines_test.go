@@ -1,0 +1,175 @@
+package encoder
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/opgraft/graft/host/base/limit/limittest"
+)
+
+func TestParseLines(t *testing.T) {
+	const needed = `, needed {"query": "...", "documents": ["...", ...]}`
+	for _, c := range []struct {
+		line, query string
+		documents   []string
+		err         string
+	}{
+		{`{"query": "q", "documents": ["a", ""]}`, "q", []string{"a", ""}, ""},
+		{`{"id": 7, "documents": ["\u00e9"], "query": ""}`, "", []string{"\u00e9"}, ""},
+		{`{"query": "q"}`, "", nil, "no documents" + needed},
+		{`{"query": "q", "documents": []}`, "", nil, "no documents" + needed},
+		{`{"documents": ["a"]}`, "", nil, "no query" + needed},
+		{`{"query": null, "documents": ["a"]}`, "", nil, "no query" + needed},
+		{`{"query": "q", "documents": ["a", null]}`, "", nil, "a document that is null" + needed},
+		{`{"query": 1, "documents": ["a"]}`, "", nil, "query is of another kind (number)" + needed},
+		{`{"query": "q", "documents": "a"}`, "", nil, "documents is of another kind (string)" + needed},
+		{`["q", "a"]`, "", nil, "a line of another kind" + needed},
+		{"", "", nil, "a line that is no JSON (unexpected end of JSON input)" + needed},
+		{`{"query": "q", "documents": ["a"]} x`, "", nil, "a line that is no JSON (invalid character 'x' after top-level value)" + needed},
+		{"{\"query\": \"\xff\", \"documents\": [\"a\"]}", "", nil, "a line that is not UTF-8" + needed},
+	} {
+		query, documents, err := ParseQuery(c.line)
+		if query != c.query || !slices.Equal(documents, c.documents) || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%s: %q, %q, %v; want %q, %q, %s", c.line, query, documents, err, c.query, c.documents, c.err)
+		}
+	}
+	if query, documents, err := ParseTSV("q\ta\t\tb"); query != "q" || !slices.Equal(documents, []string{"a", "", "b"}) || err != nil {
+		t.Errorf("TSV: %q, %q, %v", query, documents, err)
+	}
+	if _, _, err := ParseTSV("q"); err == nil || err.Error() != "a line without a tab, needed a query and documents with tabs between" {
+		t.Errorf("no tab: %v", err)
+	}
+}
+
+// FuzzParseQuery: no line makes the parser panic, and what it gives is text.
+func FuzzParseQuery(f *testing.F) {
+	for _, line := range []string{`{"query": "q", "documents": ["a", "b"]}`, `{"query": 1}`, `[]`, `{"query": "\ud800", "documents": ["\u0000"]}`, strings.Repeat("[", 20000)} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		limittest.Check(t, len(line), func() {
+			query, documents, err := ParseQuery(line)
+			if err == nil && (len(documents) == 0 || !utf8.ValidString(query) || slices.ContainsFunc(documents, func(d string) bool { return !utf8.ValidString(d) })) {
+				t.Errorf("%q: %q, %q", line, query, documents)
+			}
+			if err != nil && err.Error() == "" {
+				t.Error("an error without words")
+			}
+		})
+	})
+}
+
+// FuzzSafetensors: no bytes make the reader panic or take much more memory than they are.
+func FuzzSafetensors(f *testing.F) {
+	data, err := os.ReadFile(encoders + "/dense/model.safetensors")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		limittest.Check(t, len(data), func() {
+			tensors, err := parseSafetensors(data)
+			for name, w := range tensors {
+				n := 1
+				for _, d := range w.shape {
+					n *= d
+				}
+				if err != nil || n != len(w.values) {
+					t.Errorf("%q: %v, %d values, %v", name, w.shape, len(w.values), err)
+				}
+			}
+		})
+	})
+}
+
+func TestSafetensors(t *testing.T) {
+	file := func(header, data string) []byte {
+		return append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header+data...)
+	}
+	got, err := parseSafetensors(file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[1,1],"data_offsets":[4,6]},"n":{"dtype":"I64","shape":[9],"data_offsets":[0,1]},"__metadata__":{}}`,
+		"\x00\x3c\x00\xc0\x40\x3f"))
+	if err != nil || len(got) != 2 || !slices.Equal(got["a"].values, []float32{1, -2}) || !slices.Equal(got["b"].values, []float32{0.75}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, c := range []struct{ file, want string }{
+		{"abc", "3 bytes, needed the header of safetensors"},
+		{string(file("{}", ""))[:9], "a header of 2 bytes in a file of 9, needed one that lies in the file"},
+		{string(file("[]", "")), "header: json"},
+		{string(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, "1234")), `tensor "a" of shape [2] at [0 8] of 4 bytes, needed its bytes in the file`},
+		{string(file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, "1234")), `tensor "a" of shape [-1]`},
+		{string(file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, "1234")), `tensor "a" of shape [1] at [4 0]`},
+		{string(file(`{"a":{"dtype":"F32","shape":[1000000000,1000000000,1000000000],"data_offsets":[0,4]}}`, "1234")), `tensor "a" of shape`},
+	} {
+		if _, err := parseSafetensors([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("found %v, want %s", err, c.want)
+		}
+	}
+}
+
+// TestNPY: rows without a vector are NaN, also before the width is known; the head says how many rows there are.
+func TestNPY(t *testing.T) {
+	for _, c := range []struct {
+		rows  [][]float32
+		width int
+		shape string
+		want  []float32
+	}{
+		{nil, 3, "(0, 3)", nil},
+		{[][]float32{{1, 2}, nil, {3, 4}}, 0, "(3, 2)", []float32{1, 2, 0, 0, 3, 4}},
+		{[][]float32{nil, nil, {3, 4}}, 0, "(3, 2)", []float32{0, 0, 0, 0, 3, 4}},
+		{[][]float32{nil}, 2, "(1, 2)", []float32{0, 0}},
+		{[][]float32{nil, nil}, 0, "(2, 0)", nil},
+	} {
+		path := filepath.Join(t.TempDir(), "a.npy")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := NewNPY(f, c.width)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range c.rows {
+			if err := n.Write(row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': " + c.shape + ", }"
+		if !bytes.HasPrefix(data, []byte(head)) || data[npyHeader-1] != '\n' || len(data) != npyHeader+4*len(c.want) {
+			t.Fatalf("%v: %q", c.rows, data)
+		}
+		got, err := floatsAt(data[npyHeader:])
+		for i := range got {
+			if row := c.rows[i/max(len(got)/len(c.rows), 1)]; row == nil != math.IsNaN(float64(got[i])) || row != nil && got[i] != c.want[i] || err != nil {
+				t.Errorf("%v: found %v, want %v (%v)", c.rows, got, c.want, err)
+			}
+		}
+	}
+	n := &NPY{to: discard{}, width: 2}
+	if err := n.Write([]float32{1}); err == nil || err.Error() != "a vector of 1 numbers after others of 2" {
+		t.Errorf("another width: %v", err)
+	}
+}
+
+func floatsAt(data []byte) ([]float32, error) { return floats(data, "F32", len(data)/4), nil }
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error)    { return len(p), nil }
+func (discard) Seek(int64, int) (int64, error) { return 0, nil }

@@ -1,0 +1,197 @@
+package encoder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/generate/pipeline"
+)
+
+// lines reads n lines, of other lengths each.
+func lines(n int) func() (string, error) {
+	i := -1
+	return func() (string, error) {
+		if i++; i >= n {
+			return "", io.EOF
+		}
+		return strings.Repeat("word ", i*7%23), nil
+	}
+}
+
+// TestRunInOrder: vectors and rankings come in the order of the lines, whatever batches they were in.
+func TestRunInOrder(t *testing.T) {
+	o := options(t, true)
+	o.Batch.MaxQueue, o.Batch.MaxTokens = 7, 60
+	e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var got [][]float32
+	s, err := e.Run(t.Context(), lines(300), "", func(v Vector) error {
+		if v.Index != len(got) || v.Error != "" {
+			return fmt.Errorf("line %d comes as number %d: %s", v.Index, len(got), v.Error)
+		}
+		got = append(got, v.Values)
+		return nil
+	}, pipeline.Options{})
+	if err != nil || s.Lines != 300 || s.Failed != 0 || s.Rows != 300 || s.Dimensions != 32 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for i := range 23 { // lines of one length have one vector
+		for j := i; j < 300; j += 23 {
+			if !near(got[j], got[i]) {
+				t.Fatalf("line %d is not as line %d", j, i)
+			}
+		}
+	}
+	r, err := OpenReranker(filepath.Join(encoders, "reranker"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	next := 0
+	ranked, err := r.Run(t.Context(), lines(50), func(line string) (string, []string, error) {
+		if line == "" {
+			return "", nil, errors.New("an empty line")
+		}
+		return line, slices.Repeat([]string{"a", line, "b c"}, 9), nil
+	}, 4, func(x Ranking) error {
+		if x.Index != next || len(x.Results) != 4 && x.Error == "" || !slices.IsSortedFunc(x.Results, func(a, b Document) int { return int(1e6 * (b.Score - a.Score)) }) {
+			return fmt.Errorf("line %d: %+v", next, x)
+		}
+		next++
+		return nil
+	}, pipeline.Options{})
+	if err != nil || ranked.Lines != 50 || ranked.Failed != 3 || ranked.Rows != 47*27 {
+		t.Errorf("%+v, %v", ranked, err)
+	}
+}
+
+// TestRunEnds: a failure to read or to write, and a context that ends, end a run with their errors.
+func TestRunEnds(t *testing.T) {
+	because := errors.New("because")
+	e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), options(t, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	written := func(Vector) error { return nil }
+	if _, err := e.Run(t.Context(), func() (string, error) { return "", because }, "", written, pipeline.Options{}); !errors.Is(err, because) {
+		t.Errorf("reading: %v", err)
+	}
+	if _, err := e.Run(t.Context(), lines(500), "", func(v Vector) error {
+		if v.Index == 20 {
+			return because
+		}
+		return nil
+	}, pipeline.Options{}); !errors.Is(err, because) {
+		t.Errorf("writing: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if _, err := e.Run(ctx, lines(1<<30), "", func(v Vector) error {
+		if v.Index == 20 {
+			cancel(because)
+		}
+		return nil
+	}, pipeline.Options{}); !errors.Is(err, because) {
+		t.Errorf("a context that ends: %v", err)
+	}
+	if _, err := e.Run(t.Context(), lines(3), "summary", written, pipeline.Options{}); err == nil || !strings.Contains(err.Error(), `no prompt "summary"`) {
+		t.Errorf("an unknown prompt: %v", err)
+	}
+	if m := e.Metrics(); m.Waiting != 0 || m.Items != m.Computed+m.Cancelled {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+// TestFailingOperator: where graft's operators fail and the model does not, it runs without them from then on, with one
+// warning; a file that changed meanwhile is not opened.
+func TestFailingOperator(t *testing.T) {
+	want := readExpected(t)
+	for _, changes := range []bool{false, true} {
+		var log bytes.Buffer
+		dir := folder(t, "embedder", nil)
+		o := options(t, true)
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		e, err := OpenEmbedder(dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !e.base.patched {
+			t.Fatal("nothing was replaced, so that nothing can fail")
+		}
+		e.base.native.Close() // every run of it fails
+		if changes {
+			if err := os.WriteFile(filepath.Join(dir, "onnx", "model.onnx"), []byte("another"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 3 {
+			row, err := e.Row(want.Texts[i], "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var call *batch.Call[Row, []float32]
+			if call, err = e.Start(t.Context(), row, false); err != nil {
+				t.Fatal(err)
+			}
+			got, err := call.Wait(t.Context())
+			if changes && (err == nil || !strings.Contains(err.Error(), "used after Close")) {
+				t.Errorf("a changed file: %v, %v", got, err)
+			}
+			if !changes && (err != nil || !near(got, want.Embeddings["normalize"][i])) {
+				t.Errorf("%v, %v", got, err)
+			}
+		}
+		const warning = "an operator failed; the model runs without graft's operators from now on"
+		if n := strings.Count(log.String(), warning); n != map[bool]int{false: 1, true: 0}[changes] {
+			t.Errorf("%d warnings: %s", n, log.String())
+		}
+		e.Close()
+	}
+}
+
+// FuzzModules: no configuration of a folder makes its reader panic.
+func FuzzModules(f *testing.F) {
+	transformer := `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "p", "type": "sentence_transformers.models.`
+	f.Add(transformer+`Pooling"}]`, `{"word_embedding_dimension": 32, "pooling_mode_lasttoken": true}`)
+	f.Add(transformer+`Dense"}]`, `{"in_features": 3, "out_features": 99999999999, "activation_function": "torch.nn.Tanh"}`)
+	f.Add(`[{"path": "/etc", "type": "sentence_transformers.models.Transformer"}]`, `{"max_seq_length": -1}`)
+	f.Add(`[null]`, `{"prompts": {"a": null}, "default_prompt_name": "a"}`)
+	dir := f.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "p"), 0o755); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, modules, other string) {
+		for i, name := range []string{"modules.json", "p/config.json", "sentence_bert_config.json", "config_sentence_transformers.json", "config.json", "tokenizer_config.json"} {
+			text := other
+			if i == 0 {
+				text = modules
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		limittest.Check(t, len(modules)+6*len(other), func() {
+			m, err := readModules(dir)
+			if err == nil && (!strings.HasPrefix(m.folder, dir) || m.longest < 0 || m.pooling != nil && len(m.pooling.modes) == 0) {
+				t.Errorf("%+v", m)
+			}
+			if c, err := readConfig(dir); err == nil && (c.limit() < 0 || c.pad() < 0) {
+				t.Errorf("%+v", c)
+			}
+		})
+	})
+}

@@ -1,0 +1,363 @@
+package encoder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/half"
+	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/session/sessions"
+)
+
+// Row is a text, or a pair of texts, as tokens.
+type Row struct {
+	IDs, Types []int64
+	prompt     int // the first tokens that are the prompt's
+}
+
+// Length is the number of tokens.
+func (r Row) Length() int { return len(r.IDs) }
+
+// input is one of a model's inputs.
+type input struct {
+	name    string
+	role    roles.Input
+	element ort.ElementType
+}
+
+// session runs an encoder over rows.
+type session struct {
+	path      string
+	library   *ort.Library
+	inputs    []input
+	masked    bool // padding can be hidden
+	positions int  // that the model's tables have; 0 for no limit
+	outputs   []ort.ValueInfo
+	pad       int64
+	made      ort.SessionOptions // what sessions are made with, patched or not
+	logger    *slog.Logger
+
+	native   *ort.Session
+	patched  bool // by graft's operators
+	unpadded bool // hidden tokens cost nothing
+	files    *model.Files
+	plain    func() *ort.Session // without them, of the same files; made once
+	second   atomic.Pointer[ort.Session]
+	reverted atomic.Bool // plain runs
+}
+
+// openSession opens a graph. Which input is which is decided by what the graph does with it.
+func openSession(path string, o Options) (s *session, err error) {
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	s = &session{path: path, library: o.Library, logger: o.Logger, made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
+	if s.files, err = m.Files(); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	a, err := patch.ViewApart(ctx, m, m.Proto())
+	if err != nil {
+		return nil, err
+	}
+	meaning, ignores := map[string]roles.Input{}, false
+	if err := a.Within(ctx, func() error {
+		r := roles.Find(a.Graph, a.Shapes, a.Report)
+		for _, v := range a.Graph.Inputs {
+			meaning[v.Name] = r.Of(v)
+		}
+		s.positions = int(min(r.Positions, 1<<30))
+		facts, _ := padding.Find(a.Graph, a.Shapes, a.Report)
+		ignores = facts != nil && !facts.Rounds // nothing here reads what is computed for padding
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	options := s.made
+	if o.Plugins != nil && len(o.Plugins.Plugins) > 0 {
+		if ignores && o.Plan.Padding == plan.ExactPadding {
+			o.Plan.Padding = plan.IgnorePadding
+		}
+		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights, Share: o.Share}
+		p.Done = func(a *patch.Analysis) {
+			s.patched, s.unpadded = a.Plan.Replaced() > 0, a.Plan.Rows() == plan.VisibleRows
+		}
+		options.Patcher = p.Patch
+		if s.native, err = o.Library.NewSession(path, options); err != nil {
+			s.warn("the model runs without graft's operators", err)
+		}
+	}
+	if s.native == nil {
+		options.Patcher, options.Unpatched, s.patched, s.unpadded = nil, true, false, false
+		if s.native, err = o.Library.NewSession(path, options); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	s.plain = sync.OnceValue(s.makePlain)
+	if err := s.describe(meaning); err != nil {
+		s.native.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) warn(what string, err error) {
+	if s.logger != nil {
+		s.logger.Warn("graft: "+what, "model", s.path, "reason", err)
+	}
+}
+
+// describe reads what a session takes and gives.
+func (s *session) describe(meaning map[string]roles.Input) error {
+	tokens := false
+	for _, in := range s.native.Inputs() {
+		role := meaning[in.Name]
+		ok := in.Kind == ort.KindTensor && len(in.Shape) == 2
+		switch role {
+		case roles.Tokens:
+			tokens = true
+			ok = ok && (in.Element == ort.Int64 || in.Element == ort.Int32)
+		case roles.Types, roles.Positions:
+			ok = ok && (in.Element == ort.Int64 || in.Element == ort.Int32)
+		case roles.Mask:
+			s.masked = true
+			ok = ok && slices.Contains([]ort.ElementType{ort.Int64, ort.Int32, ort.Float32, ort.Bool}, in.Element)
+		default:
+			ok = false
+		}
+		if !ok {
+			return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("the input %s, %s", in, described(role)),
+				Needed: "inputs of token ids, their mask, types and positions alone, [batch, sequence]"}
+		}
+		s.inputs = append(s.inputs, input{in.Name, role, in.Element})
+	}
+	if !tokens {
+		return &diagnostic.Error{Path: s.path, Found: "no input of token ids", Needed: "an encoder of text"}
+	}
+	s.outputs = s.native.Outputs()
+	return nil
+}
+
+func described(r roles.Input) string {
+	if r == roles.Other {
+		return "of unknown meaning"
+	}
+	return "which holds " + string(r)
+}
+
+// output finds an output: the first of these names, else the only one of that rank. ok is false where there is none.
+func (s *session) output(rank int, names ...string) (ort.ValueInfo, bool) {
+	var fit []ort.ValueInfo
+	for _, v := range s.outputs {
+		if v.Kind == ort.KindTensor && len(v.Shape) == rank && slices.Contains([]ort.ElementType{ort.Float32, ort.Float16, ort.BFloat16}, v.Element) {
+			fit = append(fit, v)
+		}
+	}
+	for _, name := range names {
+		for _, v := range fit {
+			if v.Name == name {
+				return v, true
+			}
+		}
+	}
+	if len(fit) == 1 && len(names) > 0 {
+		return fit[0], true
+	}
+	return ort.ValueInfo{}, false
+}
+
+// listed are the outputs, for a message.
+func (s *session) listed() string {
+	var list []string
+	for _, v := range s.outputs {
+		list = append(list, v.String())
+	}
+	return diagnostic.Clip(strings.Join(list, ", "))
+}
+
+// run computes an output of rows, which are padded to the longest, and hands each row its part of it: states of the
+// padded length times a width, or one vector. Where nothing hides padding, rows of one length run together.
+func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo, each func(row int, values []float32, width int) error) error {
+	if s.masked {
+		all := make([]int, len(rows))
+		for i := range all {
+			all[i] = i
+		}
+		return s.padded(ctx, rows, all, output, each)
+	}
+	groups := map[int][]int{}
+	for i, r := range rows {
+		groups[r.Length()] = append(groups[r.Length()], i)
+	}
+	for _, group := range groups {
+		if err := s.padded(ctx, rows, group, output, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo, each func(int, []float32, int) error) error {
+	rows, length := make([]Row, len(numbers)), 0
+	for k, i := range numbers {
+		rows[k] = all[i]
+		length = max(length, rows[k].Length())
+	}
+	values := map[string]*ort.Value{}
+	defer func() {
+		for _, v := range values {
+			v.Close()
+		}
+	}()
+	for _, in := range s.inputs {
+		v, err := s.tensor(in, rows, length)
+		if err != nil {
+			return err
+		}
+		values[in.name] = v
+	}
+	results, err := s.once(ctx, values, output.Name)
+	if err != nil {
+		return err
+	}
+	result := results[0]
+	defer result.Close()
+	shape := result.Shape()
+	if len(shape) < 2 || shape[0] != int64(len(rows)) || len(shape) == 3 && shape[1] != int64(length) {
+		return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("the output %s of shape %v", output.Name, shape),
+			Needed: fmt.Sprintf("a row for each of %d texts, of %d tokens", len(rows), length)}
+	}
+	data, err := floatsOf(result)
+	if err != nil {
+		return err
+	}
+	width, part := int(shape[len(shape)-1]), len(data)/len(rows)
+	for k, i := range numbers {
+		if err := each(i, data[k*part:(k+1)*part], width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once runs. Where graft's operators fail and the model itself does not, it runs without them from then on. What the
+// model itself refuses too is the caller's error, in ONNX Runtime's words.
+func (s *session) once(ctx context.Context, inputs map[string]*ort.Value, output string) ([]*ort.Value, error) {
+	if s.reverted.Load() {
+		return s.plain().Run(ctx, inputs, output)
+	}
+	results, err := s.native.Run(ctx, inputs, output)
+	if err == nil || !s.patched || ctx.Err() != nil {
+		return results, err
+	}
+	plain := s.plain()
+	if plain == nil {
+		return nil, err
+	}
+	results, again := plain.Run(ctx, inputs, output)
+	if again == nil && !s.reverted.Swap(true) {
+		s.warn("an operator failed; the model runs without graft's operators from now on", err)
+	}
+	return results, again
+}
+
+// makePlain is a session of the model without graft's operators, made when a run failed. It is nil where there is none:
+// the files are not what they were.
+func (s *session) makePlain() *ort.Session {
+	if s.files.Unchanged() != nil {
+		return nil
+	}
+	options := s.made
+	options.Unpatched = true
+	plain, err := s.library.NewSession(s.path, options)
+	if err == nil {
+		err = s.files.Unchanged()
+	}
+	if err != nil {
+		plain.Close()
+		return nil
+	}
+	s.second.Store(plain)
+	return plain
+}
+
+// tensor makes an input of rows that are filled up to a length.
+func (s *session) tensor(in input, rows []Row, length int) (*ort.Value, error) {
+	data := make([]int64, 0, len(rows)*length)
+	for _, r := range rows {
+		n := r.Length()
+		for t := range length {
+			v := int64(0)
+			switch {
+			case in.role == roles.Positions:
+				v = int64(t)
+			case in.role == roles.Tokens && t < n:
+				v = r.IDs[t]
+			case in.role == roles.Tokens:
+				v = s.pad
+			case in.role == roles.Types && t < n && t < len(r.Types):
+				v = r.Types[t]
+			case in.role == roles.Mask && t < n:
+				v = 1
+			}
+			data = append(data, v)
+		}
+	}
+	shape := []int64{int64(len(rows)), int64(length)}
+	switch in.element {
+	case ort.Int32:
+		return ort.NewTensor(s.library, shape, as[int32](data))
+	case ort.Float32:
+		return ort.NewTensor(s.library, shape, as[float32](data))
+	case ort.Bool:
+		return s.library.NewTensorBytes(ort.Bool, shape, as[byte](data))
+	}
+	return ort.NewTensor(s.library, shape, data)
+}
+
+func as[T int32 | float32 | byte](data []int64) []T {
+	out := make([]T, len(data))
+	for i, v := range data {
+		out[i] = T(v)
+	}
+	return out
+}
+
+// floatsOf are the elements of a tensor, a view where they are float32.
+func floatsOf(v *ort.Value) ([]float32, error) {
+	widen := half.ToFloat
+	switch v.Element() {
+	case ort.Float32:
+		return ort.Data[float32](v)
+	case ort.BFloat16:
+		widen = half.BFloatToFloat
+	}
+	bits, err := ort.Data[uint16](v)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, len(bits))
+	for i, b := range bits {
+		out[i] = float32(widen(b))
+	}
+	return out, nil
+}
+
+// close ends the session. Nothing may run.
+func (s *session) close() {
+	s.native.Close()
+	s.second.Load().Close()
+}

@@ -1,0 +1,202 @@
+package decode_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/exported"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/models"
+)
+
+// allLogits are those after each token from the first on that is not skipped, fed in pieces of random lengths.
+func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip int) []float32 {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Skip(t.Context(), skip); err != nil {
+		t.Fatal(err)
+	}
+	var all []float32
+	for at := skip; at < n; {
+		piece := min(1+r.IntN(n), n-at)
+		rows, err := f.Next(t.Context(), piece)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, rows...)
+		at += piece
+	}
+	if _, err := f.Next(t.Context(), 1); !errors.Is(err, decode.ErrForcedEnd) {
+		t.Errorf("after the last token: %v", err)
+	}
+	return all
+}
+
+// TestForced: fed in pieces, the engine has the logits that the model as exported has of the whole text, and what is
+// generated afterwards is what was generated before.
+func TestForced(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		folder   string
+		strategy plan.Strategy
+	}{{"gpt2", ""}, {"llama", ""}, {"llama", plan.HiddenStates}, {"gpt2", plan.PromptHiddenStates}, {"bart", ""}, {"bart-merged", ""}, {"t5", ""}} {
+		t.Run(c.folder+string(c.strategy), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := models.Small(c.folder, dir); err != nil {
+				t.Fatal(err)
+			}
+			g := open(t, dir, func(o *decode.Options) { o.Attention.Self = c.strategy })
+			m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			r := rand.New(rand.NewPCG(5, 5))
+			tokens := func(n int) []int32 {
+				list := make([]int32, n)
+				for i := range list {
+					list[i] = int32(r.IntN(g.Config().Inputs))
+				}
+				return list
+			}
+			before := run(t, g, g.Search(), []*decode.Input{{Tokens: []int32{5, 6, 7}}})
+			for range 4 {
+				n := 2 + r.IntN(40)
+				in := &decode.Input{Tokens: tokens(n)}
+				if g.Engine().HasEncoder() {
+					in = &decode.Input{Tokens: tokens(1 + r.IntN(20)), Prompt: in.Tokens}
+				}
+				whole, err := m.Force(t.Context(), in)
+				want := allLogits(t, whole, err, r, n, 0)
+				skip := r.IntN(n)
+				pieces, err := g.Force(t.Context(), in)
+				got := allLogits(t, pieces, err, r, n, skip)
+				want = want[skip*g.Config().Vocab:]
+				if len(got) != len(want) {
+					t.Fatalf("%d logits, want %d", len(got), len(want))
+				}
+				for i := range want {
+					if d := math.Abs(float64(got[i] - want[i])); !(d <= 1e-4+1e-4*math.Abs(float64(want[i]))) {
+						t.Fatalf("logit %d is %g, want %g", i, got[i], want[i])
+					}
+				}
+			}
+			after := run(t, g, g.Search(), []*decode.Input{{Tokens: []int32{5, 6, 7}}})
+			if !slices.Equal(before[0].Hypotheses[0].Tokens, after[0].Hypotheses[0].Tokens) {
+				t.Errorf("generated %v before and %v after", before[0].Hypotheses, after[0].Hypotheses)
+			}
+			if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
+				t.Errorf("%d and %d bytes of the cache are taken", self, cross)
+			}
+		})
+	}
+}
+
+// TestForcedByPlaceholder: a model that predicts in the place of a placeholder has logits after the last token of a step alone: the engine reads
+// single tokens where each is asked for, and the model as exported says so.
+func TestForcedByPlaceholder(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"prophetnet", "unilm"} {
+		dir := t.TempDir()
+		if err := models.Small(folder, dir); err != nil {
+			t.Fatal(err)
+		}
+		g := open(t, dir, nil)
+		in := &decode.Input{Tokens: []int32{5, 9, 7, 12, 5, 9, 30, 8}}
+		if g.Engine().HasEncoder() {
+			in = &decode.Input{Tokens: []int32{11, 6}, Prompt: in.Tokens}
+		}
+		const prompt, n = 3, 8
+		from := func(skip int) []float32 { // the prompt first, then the logits after token skip
+			f, err := g.Force(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Skip(t.Context(), prompt); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Skip(t.Context(), skip-prompt); err != nil {
+				t.Fatal(err)
+			}
+			rows, err := f.Next(t.Context(), n-skip)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.Clone(rows)
+		}
+		all := from(prompt)
+		if len(all) != (n-prompt)*g.Config().Vocab {
+			t.Fatalf("%s: %d logits", folder, len(all))
+		}
+		for skip := prompt + 1; skip < n; skip++ {
+			want := all[(skip-prompt)*g.Config().Vocab:]
+			for i, x := range from(skip) {
+				if d := math.Abs(float64(x - want[i])); !(d <= 1e-4+1e-4*math.Abs(float64(want[i]))) {
+					t.Fatalf("%s, from token %d: logit %d is %g, want %g", folder, skip, i, x, want[i])
+				}
+			}
+		}
+		if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
+			t.Errorf("%s: %d and %d bytes of the cache are taken", folder, self, cross)
+		}
+		m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, err := m.Force(t.Context(), in); err == nil || !strings.Contains(err.Error(), "after the last of its tokens alone") {
+			t.Errorf("%s as exported: %v", folder, err)
+		}
+	}
+}
+
+// TestForcedRefused: a token or a length that the model has not is an error of both.
+func TestForcedRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := open(t, dir, nil)
+	m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, c := range []struct {
+		tokens []int32
+		want   string
+	}{
+		{[]int32{1, int32(g.Config().Inputs)}, "token 1 is"},
+		{[]int32{-1}, "token 0 is -1"},
+		{make([]int32, g.Config().Positions+1), "positions"},
+	} {
+		for _, side := range []interface {
+			Force(ctx context.Context, in *decode.Input) (decode.Forced, error)
+		}{g, m} {
+			if f, err := side.Force(t.Context(), &decode.Input{Tokens: c.tokens}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%d tokens: %v, %v, want %s", len(c.tokens), f, err, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package decode_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/models"
+)
+
+// plainDecode is the example's folder: an operator over keys and values.
+const plainDecode = "../../../build/examples/plain-decode"
+
+// loadedFrom loads the plugins of these folders alone.
+func loadedFrom(t *testing.T, folders ...string) *loaded.Set {
+	t.Helper()
+	path, data := os.Getenv("GRAFT_PLUGIN_PATH"), os.Getenv("XDG_DATA_HOME")
+	t.Setenv("GRAFT_PLUGIN_PATH", "")
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	set, err := loaded.Load(folders, true)
+	if err != nil || len(set.Plugins) != len(folders) {
+		t.Fatalf("%v: run make plugins", err)
+	}
+	t.Setenv("GRAFT_PLUGIN_PATH", path)
+	t.Setenv("XDG_DATA_HOME", data)
+	return set
+}
+
+// built are the folders of plugins that were just built.
+func built(names ...string) (folders []string) {
+	for _, name := range names {
+		folders = append(folders, filepath.Join("../../../build/plugins", name))
+	}
+	return folders
+}
+
+// Where graft's own operator over keys and values is not installed, a stranger's that
+// reads them is used without being named, and gives the tokens of the model as exported.
+func TestStrangersOperatorAlone(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		others []string
+		cross  plan.Strategy
+	}{
+		{"gpt2", nil, ""},
+		{"gpt2", []string{"packed-linear", "logits-top-k"}, ""},
+		{"bart", []string{"el-attention", "packed-linear"}, plan.PromptHiddenStates}, // which plain-decode has no operator to store for
+	} {
+		dir := filepath.Join(t.TempDir(), c.model)
+		if err := models.Small(c.model, dir); err != nil {
+			t.Fatal(err)
+		}
+		alone := loadedFrom(t, append(built(c.others...), plainDecode)...)
+		g := open(t, dir, func(o *decode.Options) {
+			o.Plugins, o.ReferenceSelector = alone, true
+			o.Attention.Self = plan.KeysValues
+		})
+		for _, s := range g.Engine().Strategies() {
+			if s.Type == "self" && (s.Plugin != "plain-decode" || s.Strategy != plan.KeysValues) || s.Type == "cross" && s.Strategy != c.cross {
+				t.Errorf("%s: %+v", c.model, s)
+			}
+		}
+		if c.cross != "" {
+			likeExported(t, g, dir)
+			continue
+		}
+		own := open(t, dir, func(o *decode.Options) { o.Attention.Self = plan.KeysValues })
+		o := g.Search()
+		o.NumBeams, o.MaxNewTokens = 3, 12
+		inputs := func() []*decode.Input {
+			return []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}}, {Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
+		}
+		a, b := run(t, own, o, inputs()), run(t, g, o, inputs())
+		for i := range a {
+			if !slices.EqualFunc(a[i].Hypotheses, b[i].Hypotheses, func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
+				t.Errorf("%s with %v, input %d: %v with flash-decode, %v with plain-decode", c.model, c.others, i, a[i].Hypotheses, b[i].Hypotheses)
+			}
+		}
+	}
+}
+
+// What a stranger's manifest says of its operator's cost is what the planner predicts
+// and chooses by.
+func TestStrangersCost(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "gpt2")
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	user := os.Getenv("XDG_CACHE_HOME")
+	defer t.Setenv("XDG_CACHE_HOME", user)
+	prepared := func(folder string) plan.CacheChoice {
+		set := loadedFrom(t, append(built("slim-attention", "packed-linear"), folder)...)
+		t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without what was measured before
+		g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		return g.Choices[0]
+	}
+	slow := t.TempDir()
+	if err := os.CopyFS(slow, os.DirFS(plainDecode)); err != nil {
+		t.Fatal(err)
+	}
+	manifest := filepath.Join(slow, "plugin.yaml")
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "    kv_cache: {strategy: keys_values}\n", "    kv_cache: {strategy: keys_values}\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
+	if changed == string(text) {
+		t.Fatal("the manifest declares no strategy")
+	}
+	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	usual, costly := prepared(plainDecode), prepared(slow)
+	if a, b := usual.Options[0].Largest.Model, costly.Options[0].Largest.Model; b < a+2*800e-6 {
+		t.Errorf("the operator is predicted to take %g s, and %g s with another cost", a, b)
+	}
+	// What the usual cost leads to depends on what this machine was measured at.
+	if costly.Candidate.Strategy == plan.KeysValues {
+		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate, costly.Reason)
+	}
+}
+
+// An operator of a stranger's that reads float32 alone cannot have a cache of another type, and says so before anything is opened.
+func TestStrangersTypeOfCache(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "gpt2")
+	if err := models.Small("gpt2", dir); err != nil {
+		t.Fatal(err)
+	}
+	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)
+	_, err = decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Int8}})
+	want := "self attention is to store keys_values in int8, and PlainDecode of the plugin plain-decode reads float32 alone: it has no attribute storage, needed operators that store it; leave the type of the cache out, or the plugin"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
+}

@@ -1,0 +1,192 @@
+package exported
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// sessions are the graphs of an exported model, open.
+type sessions struct {
+	library *ort.Library
+	encoder *ort.Session // nil for a decoder alone
+	first   *ort.Session // the decoder without a past; nil when one session does both
+	decoder *ort.Session
+	// headSize is that of pasts whose graph leaves it open, as onnxruntime-genai's builder does; 0 where it is not known.
+	headSize int64
+	// self and cross are what the decoder's and the encoder's keys and values took in
+	// the last generation, in bytes, all copies counted.
+	self, cross int64
+	// firstToken is when the last generation had the first token of every request.
+	firstToken time.Time
+}
+
+// ErrNoPast reports a decoder without keys and values of earlier tokens.
+var ErrNoPast = errors.New("the decoder was exported without a past: it would compute every token again at each step")
+
+// openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
+// they are and told which branch to take.
+func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.OptimizationLevel) (_ *sessions, err error) {
+	m := &sessions{library: l}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: threads, Optimization: level}
+	if f.Encoder != "" {
+		if m.encoder, err = openSession(l, f.Encoder, o); err != nil {
+			return nil, err
+		}
+		if f.First != f.Decoder {
+			if m.first, err = openSession(l, f.First, o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if m.decoder, err = openSession(l, f.Decoder, o); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 }) {
+		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
+	}
+	return m, nil
+}
+
+// openSession is a session of one graph. What is wrong with the files is said as the rest
+// of the program says it.
+func openSession(l *ort.Library, path string, o ort.SessionOptions) (*ort.Session, error) {
+	s, err := l.NewSession(path, o)
+	if err == nil {
+		return s, nil
+	}
+	if m, wrong := model.Open(path); wrong != nil {
+		err = wrong
+	} else {
+		_ = m.Close() // it was only looked at
+	}
+	return nil, modeldir.About(path, err)
+}
+
+func (m *sessions) close() {
+	for _, s := range []*ort.Session{m.encoder, m.first, m.decoder} {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+// request is one input: tokens of the encoder's input and the decoder's prompt, or of
+// the prompt alone.
+type request struct {
+	index    uint64 // the place in the whole input, from which random numbers are made
+	encoder  []int32
+	features *engine.Features
+	prompt   []int32
+}
+
+// read is what the encoder's mask is over: tokens, or samples of sound.
+func (r *request) read() int64 {
+	if r.features != nil {
+		return r.features.Shape[len(r.features.Shape)-1]
+	}
+	return int64(len(r.encoder))
+}
+
+// result is what became of a request.
+type result struct {
+	hypotheses []search.Hypothesis
+	steps      int // steps the request took
+	reorders   int // steps after which its rows were not those before
+}
+
+// generate runs a batch of inputs of one length to its end. The rows of a request
+// that ended run on, as in a loop over a fixed batch.
+func (m *sessions) generate(ctx context.Context, selector search.Selector, o search.Options, inputs []request, vocab int) ([]result, error) {
+	b := &batch{sessions: m, beams: max(o.NumBeams, o.NumReturnSequences), size: len(inputs)}
+	defer b.close()
+	started := time.Now()
+	m.self, m.cross = 0, 0
+	results := make([]result, len(inputs))
+	requests := make([]*search.State, len(inputs))
+	for i, in := range inputs {
+		if len(in.prompt) != len(inputs[0].prompt) || len(in.encoder) != len(inputs[0].encoder) {
+			return nil, fmt.Errorf("input %d has another length than the first: a batch of the model as exported needs one length", i)
+		}
+	}
+	if b.encoder != nil {
+		if err := b.encode(ctx, inputs); err != nil {
+			return nil, err
+		}
+	}
+	inputs, err := b.detect(ctx, o, inputs, vocab)
+	if err != nil {
+		return nil, err
+	}
+	for i, in := range inputs {
+		requests[i], err = search.New(o, search.Input{Prompt: in.prompt, Encoder: in.encoder, Vocab: vocab, Index: in.index})
+		if err != nil {
+			return nil, err
+		}
+	}
+	b.limit = requests[0].Limit()
+	logits, err := b.prompt(ctx, inputs)
+	for rows := 1; err == nil; rows = b.beams {
+		before := rowsOf(requests)
+		if err = b.choose(selector, requests, logits, rows, vocab); err != nil {
+			break
+		}
+		for i, s := range requests {
+			if before[i] > 0 {
+				results[i].count(s, before[i])
+			}
+		}
+		if m.firstToken.Before(started) {
+			m.firstToken = time.Now()
+		}
+		if !slices.ContainsFunc(requests, func(s *search.State) bool { return !s.Done() }) {
+			break
+		}
+		if err = b.follow(requests, rows); err == nil {
+			logits, err = b.step(ctx, requests)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range requests {
+		results[i].hypotheses = s.Results()
+	}
+	return results, nil
+}
+
+// count notes a step of a request that had n rows.
+func (r *result) count(s *search.State, rows int) {
+	if r.steps++; r.steps == 1 || s.Done() {
+		return
+	}
+	moves := s.Moves()
+	same := len(moves) == rows
+	for i, m := range moves {
+		same = same && m.Parent == i
+	}
+	if !same {
+		r.reorders++
+	}
+}
+
+func rowsOf(requests []*search.State) []int {
+	rows := make([]int, len(requests))
+	for i, s := range requests {
+		rows[i] = s.Rows()
+	}
+	return rows
+}

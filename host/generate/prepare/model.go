@@ -1,0 +1,188 @@
+// Package prepare leads a model folder to what an engine is opened with: graphs, blocks,
+// a plan of what attention stores, folded weights, rewritten graphs. All of it is a value,
+// refusals included; no session of a whole graph is made.
+package prepare
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/patch"
+)
+
+// Model is an open model folder. Each of its files is read once. It is not for
+// concurrent use.
+type Model struct {
+	Files  *modeldir.Files
+	Config *modeldir.Config
+
+	// Placeholder is a token that the decoder is fed after each of its rows, in whose place the next token is predicted; nil for none.
+	Placeholder *int64
+
+	decoder *patch.Analysis
+	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
+	cross   *onnx.Model // makes keys and values that the decoder made in every step; nil where the decoder without a past does
+	models  []*model.Model
+}
+
+// Open opens a model folder and finds the blocks of its decoder. Errors of kind [graph.ErrBounds] are those of [patch.Analyse].
+func Open(ctx context.Context, path string) (_ *Model, err error) {
+	m := &Model{}
+	if m.Files, err = modeldir.Find(path); err != nil {
+		return nil, err
+	}
+	if m.Config, err = modeldir.ReadConfig(path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	file, err := m.open(m.Files.Decoder)
+	if err != nil {
+		return nil, err
+	}
+	if m.Files.First == m.Files.Decoder {
+		m.merged = proto.Clone(file.Proto()).(*onnx.Model)
+		if err := takeBranch(m.merged, false); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
+		if _, err := takePlaceholder(file, m.merged); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
+		if err := takeIntegers(file, m.merged); err != nil {
+			return nil, modeldir.About(m.Files.First, err)
+		}
+	}
+	if err := takeBranch(file.Proto(), true); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if m.Placeholder, err = takePlaceholder(file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if err := takeIntegers(file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if m.decoder, err = patch.ViewRows(ctx, file, file.Proto()); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	if err := m.storeCross(ctx); err != nil {
+		return nil, modeldir.About(m.Files.Decoder, err)
+	}
+	return m, nil
+}
+
+// Close closes the files. A Generation that was made of the model closes it.
+func (m *Model) Close() {
+	for _, file := range m.models {
+		_ = file.Close() // it was only read
+	}
+	m.models = nil
+}
+
+// open reads a file, which Close closes.
+func (m *Model) open(path string) (*model.Model, error) {
+	file, err := openExported(path)
+	if err == nil {
+		m.models = append(m.models, file)
+	}
+	return file, err
+}
+
+// openExported maps a file in which graft may place operators.
+func openExported(path string) (*model.Model, error) {
+	file, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if why := patch.Brought(file.Proto()); why != "" {
+		_ = file.Close() // that the model is refused says more
+		return nil, &diagnostic.Error{Path: path, Found: why, Fix: "use the model as it was exported"}
+	}
+	if err := takeIntegers(file, file.Proto()); err != nil {
+		_ = file.Close() // that error says more
+		return nil, err
+	}
+	return file, nil
+}
+
+// first is the decoder without a past: its file, and its graph.
+func (m *Model) first() (*model.Model, *onnx.Model, error) {
+	if m.merged != nil {
+		return m.decoder.Model, m.merged, nil
+	}
+	file, err := m.open(m.Files.First)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := takeBranch(file.Proto(), false); err != nil {
+		return nil, nil, err
+	}
+	if _, err = takePlaceholder(file, file.Proto()); err != nil {
+		return nil, nil, err
+	}
+	return file, file.Proto(), takeIntegers(file, file.Proto())
+}
+
+// fills is what makes keys and values of an encoder's output: its file, and its graph.
+func (m *Model) fills() (*model.Model, *onnx.Model, error) {
+	if m.cross != nil {
+		return m.decoder.Model, m.cross, nil
+	}
+	return m.first()
+}
+
+// Layers are the decoder's layers of attention by kind; it is an error when there are
+// none.
+func (m *Model) Layers() ([]plan.Layers, error) {
+	list := plan.LayersOf(m.decoder.Report.Blocks)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: found no attention that graft recognises; graft inspect says why", m.Files.Decoder)
+	}
+	return list, nil
+}
+
+// Expected bounds the shapes that a generation is expected to meet.
+type Expected struct {
+	Beams        [2]int64 // of a request, from least to greatest
+	Batch        int64    // the maximum number of requests at once
+	NewTokens    int64    // that a request generates
+	MaxPositions int64    // of the decoder, where the model allows more
+	MaxInput     int64    // of the encoder, where the model allows more
+}
+
+// leastKeys is the shortest input that is worth a thought of its own, decoderStart the
+// maximum number of tokens that the decoder of an encoder-decoder begins with.
+const (
+	leastKeys    = 16
+	decoderStart = 4
+)
+
+// Range is the shapes that layers meet.
+func (m *Model) Range(l plan.Layers, x Expected) plan.Range {
+	positions := min(m.Config.Positions, x.MaxPositions)
+	r := plan.Range{Beams: x.Beams, Batch: [2]int64{1, x.Batch}, Steps: min(x.NewTokens, positions)}
+	if l.Type == "cross" {
+		longest := min(m.Config.EncoderPositions, x.MaxInput)
+		r.Keys = [2]int64{min(leastKeys, longest), longest}
+		if len(m.Config.FeatureShape()) > 2 {
+			r.Keys[0] = longest // features and images have one size
+		}
+		return r
+	}
+	r.Own = [2]int64{0, r.Steps}
+	longest := max(1, positions-r.Steps)
+	r.Keys = [2]int64{min(leastKeys, longest), longest}
+	if m.Files.Encoder != "" { // the input is the encoder's, and the decoder begins with a few tokens
+		r.Keys = [2]int64{1, min(decoderStart, longest)}
+	}
+	return r
+}

@@ -1,0 +1,94 @@
+package prepare_test
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/session/loaded"
+)
+
+// made prepares a generation of a folder.
+func made(t *testing.T, folder string) error {
+	t.Helper()
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := prepare.Open(t.Context(), folder)
+	if err != nil {
+		return err
+	}
+	g, err := m.Make(t.Context(), prepare.Options{Library: l, Plugins: set, Batch: 1, MaxPositions: 64, CacheBytes: 1 << 24})
+	if err == nil {
+		g.Close()
+	}
+	return err
+}
+
+// edited changes a model's file.
+func edited(t *testing.T, path string, edit func(*onnx.Graph)) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p onnx.Model
+	if err := proto.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	edit(p.Graph)
+	if data, err = proto.Marshal(&p); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A decoder with a past that hides nothing is taken only where the one without a past hides what comes after each token.
+func TestDecodersForOneToken(t *testing.T) {
+	folder := small(t, "trocr")
+	if err := made(t, folder); err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	show := func(x *onnx.Tensor) {
+		for i := 0; x.GetDataType() == int32(onnx.Tensor_FLOAT) && i+4 <= len(x.RawData); i += 4 {
+			if math.Float32frombits(binary.LittleEndian.Uint32(x.RawData[i:])) == -math.MaxFloat32 {
+				copy(x.RawData[i:], []byte{0, 0, 0, 0})
+				shown++
+			}
+		}
+	}
+	edited(t, filepath.Join(folder, "decoder_model.onnx"), func(g *onnx.Graph) {
+		for _, x := range g.Initializer {
+			show(x)
+		}
+		for _, n := range g.Node {
+			for _, a := range n.Attribute {
+				if a.T != nil {
+					show(a.T)
+				}
+			}
+		}
+	})
+	if shown == 0 {
+		t.Fatal("found no mask")
+	}
+	if err := made(t, folder); err == nil || !strings.Contains(err.Error(), "a query sees keys that come after it") {
+		t.Errorf("a decoder that hides nothing from prompts: %v", err)
+	}
+}

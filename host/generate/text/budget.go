@@ -1,0 +1,152 @@
+package text
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+)
+
+// What a text may cost, whatever the tokenizer's file asks for. Each grows with the text. Texts of people need a
+// small part: compatibility forms at most 11 times the bytes of a character, and a regular expression microseconds.
+const (
+	growthFactor  = 16       // bytes that normalising may add, for each byte of the text
+	growthFree    = 64 << 10 // and beside that; as many pieces
+	formFactor    = 4        // how long a text may have become before a Unicode form, which may make it 11 times as long
+	formFree      = 4 << 10
+	regexFree     = time.Second
+	regexForBytes = 50 * time.Microsecond // for each byte of the text
+)
+
+// What a file may bring.
+const (
+	maxToken      = 4 << 10 // bytes: every position of a text may be compared with a whole token
+	maxAffix      = 8       // bytes before or after each character of a word
+	maxExpression = 4 << 10 // bytes of regular expressions in all: a category in one stands for hundreds of ranges
+	maxComponents = 128     // normalisers, pre-tokenizers, processors and decoders
+	maxDepth      = 32      // lists and objects in each other
+	maxAround     = 4 << 10 // ids that are put around a text
+)
+
+// budget is what is left for one text. It is for one goroutine.
+type budget struct {
+	text   int       // bytes of the text
+	growth int       // bytes that may still be added
+	pieces int       // that may still be cut
+	until  time.Time // regular expressions run no longer; zero before the first
+	err    error     // of a decoder, which cannot return it
+}
+
+// newBudget is that of a text of some bytes.
+func newBudget(text int) *budget {
+	return &budget{text: text, growth: growthFree + growthFactor*text, pieces: growthFree + text}
+}
+
+// token makes the text longer, for a decoder that does not know it in advance.
+func (b *budget) token(bytes int) {
+	b.text += bytes
+	b.growth += growthFactor * bytes
+}
+
+// grow takes what a component adds to the text.
+func (b *budget) grow(component string, from, to int) error {
+	if to <= from {
+		return nil
+	}
+	if b.growth -= to - from; b.growth < 0 {
+		return b.exceeded(component, fmt.Sprintf("makes a text of %d bytes more than %d times as long", b.text, growthFactor))
+	}
+	return nil
+}
+
+// cut takes pieces.
+func (b *budget) cut(component string, pieces int) error {
+	if b.pieces -= pieces; b.pieces < 0 {
+		return b.exceeded(component, fmt.Sprintf("cuts a text of %d bytes into more pieces than it has bytes", b.text))
+	}
+	return nil
+}
+
+// left is how long a regular expression may run now.
+func (b *budget) left() time.Duration {
+	if b.until.IsZero() {
+		b.until = time.Now().Add(b.time())
+	}
+	return time.Until(b.until)
+}
+
+// time is how long regular expressions may run for the whole text.
+func (b *budget) time() time.Duration { return regexFree + time.Duration(b.text)*regexForBytes }
+
+func (b *budget) overtime(expression string) error {
+	return b.exceeded(fmt.Sprintf("regular expression %q", expression), fmt.Sprintf("runs longer than %v on a text of %d bytes", b.time(), b.text))
+}
+
+func (b *budget) exceeded(component, found string) error {
+	return &diagnostic.Error{Found: "found that its " + component + " " + found, Needed: "a tokenizer whose cost grows with the text", Fix: "take the tokenizer's files from where the model comes from"}
+}
+
+// checkDepth refuses JSON whose lists and objects lie deeper in each other than a tokenizer's do.
+func checkDepth(data []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("byte %d: found lists and objects more than %d deep in each other, needed those of a tokenizer", i, maxDepth)
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return nil
+}
+
+// checkToken refuses a token that is too long to look for.
+func checkToken(token string) error {
+	if len(token) > maxToken {
+		return fmt.Errorf("found the token %q..., which has %d bytes, needed at most %d", token[:40], len(token), maxToken)
+	}
+	return nil
+}
+
+// components are those of a list, which a few bytes could make many.
+type components []component
+
+func (list *components) UnmarshalJSON(data []byte) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	if len(raw) > maxComponents {
+		return fmt.Errorf("found %d components, needed at most %d", len(raw), maxComponents)
+	}
+	*list = make(components, len(raw))
+	for i := range raw {
+		if err := json.Unmarshal(raw[i], &(*list)[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count adds up components and the bytes of their expressions.
+func (c *component) count() (n, expressions int) {
+	n = 1
+	if c.Pattern != nil && c.Pattern.Regex != nil {
+		expressions = len(*c.Pattern.Regex)
+	}
+	for _, list := range []components{c.Normalizers, c.PreTokenizers, c.Processors, c.Decoders} {
+		for i := range list {
+			m, e := list[i].count()
+			n, expressions = n+m, expressions+e
+		}
+	}
+	return n, expressions
+}

@@ -1,0 +1,95 @@
+package blocks_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/models"
+)
+
+// TestProjectionsOfSmallModels: every block of every small model is known by its
+// four linear layers and what they start from, in its own graph or, where keys and
+// values come in, in the decoder that hands them out.
+func TestProjectionsOfSmallModels(t *testing.T) {
+	for _, folder := range models.SmallFolders() {
+		if folder.Family {
+			continue
+		}
+		t.Run(folder.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := models.Small(folder.Name, dir); err != nil {
+				t.Fatal(err)
+			}
+			reports := map[string]*blocks.Report{}
+			for _, file := range folder.Files {
+				m, err := model.Open(filepath.Join(dir, file+".onnx"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { m.Close() })
+				g, err := graph.New(m.Proto(), m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reports[file] = blocks.Find(g, graph.Infer(g))
+			}
+			for _, file := range folder.Files {
+				r := reports[file]
+				if len(r.Blocks) == 0 || len(r.Unrecognised) > 0 {
+					t.Fatalf("%s: %d blocks, not recognised: %v", file, len(r.Blocks), r.Unrecognised)
+				}
+				without := reports["decoder_model"]
+				if file == "decoder_model_merged" {
+					without = r
+				}
+				for _, b := range r.Blocks {
+					if problem := complete(b, without); problem != "" {
+						t.Errorf("%s: %s: %s", file, b.Node, problem)
+					}
+				}
+			}
+		})
+	}
+}
+
+// complete says what is not known of a block, or "".
+func complete(b *blocks.Block, without *blocks.Report) string {
+	a, w := b.Attention, b.Wiring
+	p := a.Projections
+	switch {
+	case p == nil || p.Query == nil || p.Output == nil:
+		return "query or output have no linear layer"
+	case p.Query.Width != a.Heads*a.HeadSize || p.Output.Inputs != a.Heads*a.ValueSize:
+		return "query or output are of another width"
+	case w.RawQuery == nil || w.RawKey == nil:
+		return "query and key before their positions are not known"
+	case (a.Positions == "rotary") != (w.Rotary != nil):
+		return "positions are " + a.Positions + " and the embedding is not known"
+	}
+	if a.Type == "cross" && w.Key != nil && w.Key.IsInput {
+		if without == nil {
+			return "there is no decoder that makes its keys"
+		}
+		o := blocks.Origin(b, without)
+		if o == nil {
+			return "no block hands out its keys"
+		}
+		if o.Attention.Type != "cross" || !strings.Contains(o.Wiring.Input.Name, "encoder_hidden_states") {
+			return "its keys come from " + o.Node + ", which reads " + o.Wiring.Input.Name
+		}
+		return complete(o, nil)
+	}
+	switch {
+	case p.Key == nil || p.Value == nil:
+		return "key or value have no linear layer"
+	case p.Key.Width != a.KVHeads*a.HeadSize || p.Value.Width != a.KVHeads*a.ValueSize:
+		return "key or value are of another width"
+	case w.Input == nil || p.Key.Inputs != p.Value.Inputs:
+		return "key and value come from different values"
+	}
+	return ""
+}

@@ -1,0 +1,78 @@
+package comparison
+
+import (
+	"context"
+	"testing"
+
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// TestArbitrate: what a missed tolerance comes to beside the runtime's own
+// rounding.
+func TestArbitrate(t *testing.T) {
+	path := adder(t)
+	l := library(t)
+	o := Options{A: "none", Inputs: inputs.Options{Dims: map[string]int64{"rows": 1, "width": 4}}}
+	fed, err := inputs.Make(l, path, o.Inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fed.Close)
+	s, err := open(l, noPlugins, path, "none", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	missed := func(name string, x *ort.Value) *pair {
+		s.results = []*ort.Value{x}
+		out := OutputParity{Name: name, Disagree: 1, MaxAbsolute: 0.5, Absolute: 1e-5, Relative: 1e-4}
+		return &pair{a: s, fed: fed, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
+	}
+	answers, err := s.session.Run(context.Background(), fed.Values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers[0].Close()
+	right, err := ort.Data[float32](answers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := append([]float32{}, right...)
+	near[2] += 0.3
+	cases := []struct {
+		name     string
+		a        []float32 // what A said, as if the runtime's rounding were this far off
+		change   func(p *pair)
+		options  func(o *Options)
+		ok, look bool // whether it passes, whether the noise was measured
+	}{
+		{name: "the runtime agrees with itself", a: right, look: true},
+		{name: "the runtime is as far from itself", a: near, ok: true, look: true},
+		{name: "nowhere further than the runtime", a: near, ok: true, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 1e-7 }, look: true},
+		{name: "further than twice that", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 0.7 }, look: true},
+		{name: "a tolerance that was asked for", a: near, options: func(o *Options) { o.Absolute = 1e-6 }},
+		{name: "against another side", a: near, options: func(o *Options) { o.A = "auto" }},
+		{name: "NaN on one side", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].Problem = "NaN" }},
+		{name: "integers", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].Absolute = 0 }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			p, o := missed("y", floats(t, []int64{1, 4}, c.a...)), o
+			if c.change != nil {
+				c.change(p)
+			}
+			if c.options != nil {
+				c.options(&o)
+			}
+			if err := p.arbitrate(context.Background(), l, path, o); err != nil {
+				t.Fatal(err)
+			}
+			out := p.result.Parity.Outputs[0]
+			if out.OK != c.ok || p.result.Parity.OK != c.ok || (out.Noise != nil) != c.look {
+				t.Errorf("ok %v, noise %v, want %v, %v", out.OK, out.Noise, c.ok, c.look)
+			}
+		})
+	}
+	s.results = nil
+}

@@ -1,0 +1,68 @@
+package parts
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/measure/profile/runs"
+	"github.com/opgraft/graft/host/session/loaded"
+)
+
+func TestMain(m *testing.M) {
+	tasks := comparison.Tasks()
+	maps.Copy(tasks, runs.Tasks())
+	worker.Main(tasks)
+	os.Exit(m.Run())
+}
+
+// TestMeasure: the parts of all sides, in the cell in which A takes longest; blocks have the same names on all of them.
+func TestMeasure(t *testing.T) {
+	folder, err := filepath.Abs("../../../../build/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := loaded.Load([]string{folder}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := comparison.Job{Model: "../../../../models/tiny-gpt2/model.onnx", Folders: []string{folder}, Options: comparison.Options{A: "none", B: "flash-decode", Others: []string{"auto"},
+		Force: true, Warmup: 1, Rounds: 2, Inputs: inputs.Options{Seed: 1}, Axes: []comparison.Axis{{Name: "past", Lengths: []int64{3, 9}}}}}
+	s, err := comparison.SweepApart(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cells[0].A.MedianMS, s.Cells[1].A.MedianMS = 1, 2
+	if err := Measure(t.Context(), j, set, s); err != nil {
+		t.Fatal(err)
+	}
+	n := s.NodeTimes
+	if n == nil || n.Cell != 1 || len(n.Sides) != 2 || n.A.Name != "none" || n.Sides[1].Name != "auto" {
+		t.Fatalf("%+v", n)
+	}
+	attention := func(side comparison.SideTimes) (nodes []string) {
+		for _, b := range side.Blocks {
+			if b.Kind == "attention" {
+				nodes = append(nodes, b.Node)
+			}
+		}
+		slices.Sort(nodes)
+		return nodes
+	}
+	for _, side := range []comparison.SideTimes{n.A, n.Sides[0], n.Sides[1]} {
+		has := slices.ContainsFunc(side.Parts, func(p comparison.PartTime) bool { return p.Part == "attention" && p.MS > 0 && p.Nodes > 0 })
+		if side.Runs != 4 || side.RunMS <= 0 || !has || !slices.Equal(attention(side), attention(n.A)) || len(attention(side)) != 5 {
+			t.Errorf("%+v", side)
+		}
+	}
+	s.ModelB = "other.onnx"
+	if err := Measure(t.Context(), j, set, s); err == nil || !strings.Contains(err.Error(), "found another beside it, other.onnx") || s.NodeTimes != n {
+		t.Errorf("two models: %v", err)
+	}
+}

@@ -1,0 +1,52 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/plugin"
+)
+
+// TestApart: a child process says of each block whether a session with its operator answers as the model.
+func TestApart(t *testing.T) {
+	t.Setenv(plugin.UnverifiedVariable, "1")
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, model(t, "Tanh", "Neg"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j := Job{Model: path, Plan: map[string]string{"Mul_y": "FusedGelu", "Erf_b": "FusedGelu", "Tanh_ztanh": "FusedGeluForTanh"}, Folders: []string{folder(t)}}
+	v, err := Apart(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Verified) != 1 || len(v.Left) != 1 || !strings.Contains(v.Left["Tanh_ztanh"], "output ztanh: off by up to ") {
+		t.Errorf("%+v", v)
+	}
+	delete(j.Plan, "Tanh_ztanh")
+	if v, err := Apart(t.Context(), j); err != nil || len(v.Verified) != 1 || len(v.Left) != 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	j.Plan = nil
+	if v, err := Apart(t.Context(), j); err != nil || len(v.Verified) != 0 {
+		t.Errorf("nothing placed: %+v, %v", v, err)
+	}
+
+	if err := os.WriteFile(path, slices.Concat(model(t), []byte("\x08")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j.Plan = map[string]string{"Tanh_ztanh": "FusedGeluForTanh"}
+	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrTask) || !strings.HasPrefix(err.Error(), path+": its answers could not be verified: ") {
+		t.Errorf("a model that cannot be read: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Apart(over, j); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}

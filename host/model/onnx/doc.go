@@ -1,5 +1,0 @@
-// Package onnx is the Go form of the ONNX file format, generated from
-// onnx.proto beside it. It holds data only; host/model reads files into it.
-package onnx
-
-//go:generate protoc --go_out=. --go_opt=paths=source_relative onnx.proto

@@ -1,0 +1,167 @@
+package machine
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/defaults"
+)
+
+// attends is the operator that the tests measure reading with.
+var attends = Operator{"flash-decode", "CachedAttention"}
+
+// load opens plugins of those just built.
+func load(t *testing.T, names ...string) []*plugin.Plugin {
+	t.Helper()
+	var list []*plugin.Plugin
+	for _, name := range names {
+		folder, err := filepath.Abs("../../../build/plugins/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
+		if err != nil {
+			t.Fatalf("%v: run make plugins", err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func TestRooflineIsMeasuredOnce(t *testing.T) {
+	plugins := load(t, attends.Plugin, defaults.Linear.Plugin)
+	var said bytes.Buffer
+	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"), Log: slog.New(slog.NewTextHandler(&said, nil))}
+	start := time.Now()
+	m, err := Roofline(plugins, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v in %v", m, time.Since(start))
+	if m.Bandwidth < 1e8 || m.FLOPS < 1e8 || m.LastCacheBandwidth < m.Bandwidth && m.LastCacheBytes > 0 {
+		t.Errorf("measured %+v", m)
+	}
+	start = time.Now()
+	again, err := Roofline(plugins, o)
+	if err != nil || again != m {
+		t.Errorf("stored %+v, %v; measured was %+v", again, err, m)
+	}
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("reading what was stored took %v", took)
+	}
+	path := filepath.Join(o.Folder, fileName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ what, text, log string }{
+		{"truncated", string(whole[:len(whole)/2]), "is no record of graft's"},
+		{"of another machine", strings.Replace(string(whole), `"cores": `, `"cores": 9`, 1), ""},
+		{"of another build", strings.Replace(string(whole), plugins[0].SHA256, "00", 1), ""},
+		{"of what no machine has", strings.Replace(string(whole), `"flops": `, `"flops": 1e300, "x": `, 1), "unknown field"},
+		{"of nothing", `{"schema_version": 1, "rooflines": [{}]}`, ""},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		said.Reset()
+		m, err := Roofline(plugins, o)
+		if err != nil || !m.plausible() {
+			t.Errorf("%s: %+v, %v", c.what, m, err)
+		}
+		if c.log == "" && said.Len() > 0 || !strings.Contains(said.String(), c.log) {
+			t.Errorf("%s: the log says %q, want %q", c.what, said.String(), c.log)
+		}
+		if _, stored, err := read(o.Folder); err != nil || stored.Rooflines[0].Figures != m {
+			t.Errorf("%s: stored %+v, %v", c.what, stored, err)
+		}
+	}
+	// A folder that cannot be written is no reason to fail.
+	said.Reset()
+	o.Folder = filepath.Join(path, "below")
+	if m, err := Roofline(plugins, o); err != nil || !m.plausible() || !strings.Contains(said.String(), "cannot store what was measured") {
+		t.Errorf("without a folder: %+v, %v, the log says %q", m, err, said.String())
+	}
+}
+
+func TestRooflineWithoutPlugins(t *testing.T) {
+	m, err := Roofline(load(t, attends.Plugin), Options{Attention: attends, Folder: t.TempDir()})
+	if m != (Figures{}) || err == nil || err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
+		t.Errorf("got %+v, %v", m, err)
+	}
+}
+
+func TestDiffers(t *testing.T) {
+	id := func(change func(*ID)) ID {
+		x := ID{CPU: "a", Cores: 2, Threads: 2, Plugins: map[string]string{"p": "1", "q": "2"}}
+		change(&x)
+		return x
+	}
+	same := id(func(*ID) {})
+	for want, x := range map[string]ID{
+		"":                              same,
+		"of another machine (b, 2":      id(func(x *ID) { x.CPU = "b" }),
+		"of another machine (a, 3":      id(func(x *ID) { x.Cores = 3 }),
+		"measured with 1 threads, 2":    id(func(x *ID) { x.Threads = 1 }),
+		"without the plugin q":          id(func(x *ID) { delete(x.Plugins, "q") }),
+		"another build of the plugin p": id(func(x *ID) { x.Plugins["p"] = "0" }),
+	} {
+		if got := same.Differs(x); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q", x, got, want)
+		}
+	}
+	more := id(func(x *ID) { x.Plugins["r"] = "3" })
+	if got := same.Differs(more); got != "" {
+		t.Errorf("a plugin that is not asked about matters: %q", got)
+	}
+	this := This(load(t, attends.Plugin), 0, attends.Plugin, defaults.Linear.Plugin)
+	if len(this.Plugins) != 1 || len(this.Plugins[attends.Plugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
+		t.Errorf("this machine is %+v", this)
+	}
+}
+
+func TestNamesOfProcessors(t *testing.T) {
+	for info, want := range map[string]string{
+		"processor\t: 0\nmodel\t\t: 17\nmodel name\t: Some CPU @ 2 GHz\nstepping\t: 1\n\nprocessor\t: 1\nmodel name\t: Other\n": "Some CPU @ 2 GHz, model 17, stepping 1",
+		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n":                                                          "CPU implementer 0x41, CPU part 0xd0c",
+	} {
+		if got := cpuOf(info); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if cpuOf("") == "" || cpu() == "" {
+		t.Error("a processor without a name")
+	}
+}
+
+func TestLastCache(t *testing.T) {
+	for _, c := range []struct {
+		levels map[string]string
+		want   int64
+	}{
+		{nil, 0}, {map[string]string{"1": "32K", "2": "1024K"}, 0}, {map[string]string{"2": "1M", "3": "32768K"}, 32 << 20},
+		{map[string]string{"3": "8M", "4": "1G"}, 1 << 30}, {map[string]string{"3": "some"}, 0}, {map[string]string{"x": "8M"}, 0},
+	} {
+		folder := t.TempDir()
+		for level, size := range c.levels {
+			index := filepath.Join(folder, "index"+level)
+			if err := os.Mkdir(index, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{"level": level, "size": size} {
+				if err := os.WriteFile(filepath.Join(index, name), []byte(text+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := lastCache(folder); got != c.want {
+			t.Errorf("%v: %d bytes, want %d", c.levels, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package record_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/host/plan/machine/record"
+)
+
+type content struct {
+	SchemaVersion int   `json:"schema_version"`
+	Numbers       []int `json:"numbers"`
+}
+
+func TestRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b.json")
+	var got content
+	if err := record.Read(path, 3, &got); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there gives %v", err)
+	}
+	if err := record.Write(path, content{3, []int{1, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := record.Write(path, content{3, []int{4}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := record.Read(path, 3, &got); err != nil || len(got.Numbers) != 1 || got.Numbers[0] != 4 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v, %v", entries, err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ what, text, want string }{
+		{"truncated", string(whole[:len(whole)/2]), "unexpected end of JSON input"},
+		{"empty", "", "unexpected end of JSON input"},
+		{"of another version", `{"schema_version": 4, "numbers": []}`, "found schema_version 4, need 3"},
+		{"of something else", `{"schema_version": 3, "words": []}`, `unknown field "words"`},
+		{"too large", strings.Repeat(" ", 8<<20) + "{}", "found more than 8388608 bytes"},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := record.Read(path, 3, &got)
+		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), path) || !strings.HasSuffix(err.Error(), "; remove it, it is measured again") {
+			t.Errorf("%s: got the error %v, want %q", c.what, err, c.want)
+		}
+	}
+	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil || !strings.Contains(err.Error(), "cannot store what was measured in "+path) {
+		t.Errorf("a path that cannot be gives %v", err)
+	}
+}
+
+// A pipe, a link or a file that others can change is refused at once, and replaced by the next measurement.
+func TestPlantedRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.json")
+	for what, plant := range map[string]func() error{
+		"found a named pipe":          func() error { return unix.Mkfifo(path, 0o600) },
+		"found a symbolic link":       func() error { return os.Symlink("/dev/zero", path) },
+		"found that others can write": func() error { return errors.Join(os.WriteFile(path, []byte("{}"), 0o600), os.Chmod(path, 0o606)) },
+	} {
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		var got content
+		if err := record.Read(path, 3, &got); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: got the error %v", what, err)
+		}
+		if err := record.Write(path, content{3, []int{1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := record.Read(path, 3, &got); err != nil {
+			t.Errorf("%s: after it was measured again: %v", what, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the file has the mode %v, want only the user's", what, info.Mode())
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	if got, err := record.Folder(); err != nil || got != filepath.Join(home, "graft") {
+		t.Errorf("got %s, %v", got, err)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	if _, err := record.Folder(); err == nil || !strings.Contains(err.Error(), "set XDG_CACHE_HOME") {
+		t.Errorf("without a home: %v", err)
+	}
+}

@@ -1,0 +1,242 @@
+// Package graphcache stores rewritten graphs in the user's cache, for programs that make sessions without Go: they read an entry, and
+// ask for one only where there is none, or where what it was made from has changed.
+//
+// An entry is a text, a line for each fact, first what it is about and then a value to the end of the line:
+//
+//	graft graph 1
+//	replaced 12
+//	blocks 13
+//	graph /home/user/.cache/graft/graphs/KEY.onnx
+//	folder /models
+//	library /usr/lib/graft/plugins/NAME/libname.so
+//	file 650412345 1764170000000000000 /models/model.onnx
+//
+// graph is the file that a session is made from; there is none where the model is left as it is, and left says why. folder is where
+// the weights lie that the graph refers to, for session.model_external_initializers_file_folder_path. Each library is registered
+// with the session's options. Each file has its size in bytes and the time of its last change in nanoseconds, -1 and 0 for one that
+// must not be there: the entry holds as long as they are so.
+package graphcache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/memory/shared"
+	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/session/patch"
+)
+
+// first is the first line of an entry.
+const first = "graft graph 1"
+
+// unused is how long an entry stays that nobody read.
+const unused = 30 * 24 * time.Hour
+
+// Entry says what a session is made from.
+type Entry struct {
+	Replaced, Blocks int
+	Graph            string // "" where the model is left as it is
+	Left             string // why it is; "" where it is not
+	Folder           string // of the weights that the graph refers to; "" for none
+	Libraries        []string
+	Files            []File // that it was made from
+}
+
+// File is a file as it was.
+type File struct {
+	Path string
+	Size int64 // in bytes; -1 where there was none
+	Time int64 // of its last change, in nanoseconds since 1970
+}
+
+// FileAt is a file as it is.
+func FileAt(path string) (File, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return File{Path: path, Size: -1}, nil
+	}
+	if err != nil {
+		return File{}, err
+	}
+	return File{path, info.Size(), info.ModTime().UnixNano()}, nil
+}
+
+// Cache is a folder of entries.
+type Cache struct{ folder string }
+
+// User is the cache in the user's cache folder.
+func User() (*Cache, error) {
+	base, err := os.UserCacheDir()
+	if err != nil || !filepath.IsAbs(base) {
+		return nil, &diagnostic.Error{Found: "found no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path", Fix: "set one", Cause: err}
+	}
+	return &Cache{filepath.Join(base, "graft", "graphs")}, nil
+}
+
+var keyPattern = regexp.MustCompile(`^[0-9a-z]{8,128}$`)
+
+// IsKey reports whether text can name an entry: 8 to 128 of 0-9 and a-z.
+func IsKey(text string) bool { return keyPattern.MatchString(text) }
+
+// Store writes what was made of a model under a key, with its entry. libraries are those of the plan's plugins, and others what it depends on
+// besides the model and them. With whole the graph holds its weights and refers to none; otherwise those that lie in files are not copied.
+// Where nothing is replaced, the analysis says why.
+func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []string, others []File, whole bool) (*Entry, error) {
+	e := &Entry{Blocks: len(a.Plan.Choices), Files: others}
+	if err := os.MkdirAll(c.folder, 0o700); err != nil {
+		return nil, c.cannot(err)
+	}
+	c.sweep()
+	for _, s := range a.Model.Sources() {
+		if !whole { // else the caller knows its content
+			e.Files = append(e.Files, File{s.Path, s.Info.Size(), s.Info.ModTime().UnixNano()})
+		}
+	}
+	if a.Plan.Changes() {
+		e.Replaced, e.Libraries = a.Plan.Replaced(), libraries
+	} else if e.Left = a.Obstacle; e.Left == "" {
+		e.Left = fmt.Sprintf("nothing is replaced among %d blocks%s", e.Blocks, a.Plan.Left())
+	}
+	for _, path := range e.Libraries {
+		f, err := FileAt(path)
+		if err != nil {
+			return nil, err
+		}
+		e.Files = append(e.Files, f)
+	}
+	if e.Left == "" {
+		graph := filepath.Join(c.folder, key+".onnx")
+		var err error
+		if whole {
+			err = a.Write(ctx, graph, model.WriteOptions{})
+		} else {
+			err = e.write(a, graph)
+		}
+		if err != nil {
+			return nil, err
+		}
+		e.Graph = graph
+	}
+	for _, f := range append([]File{{Path: e.Graph}, {Path: e.Folder}}, e.Files...) {
+		if strings.ContainsAny(f.Path, "\n\r") {
+			return nil, &diagnostic.Error{Path: f.Path, Found: "found a line's end in the path", Needed: "a path of one line", Fix: "give the file another name"}
+		}
+	}
+	if err := storage.Write(filepath.Join(c.folder, key), e.Text(), storage.Private); err != nil {
+		return nil, c.cannot(err)
+	}
+	return e, nil
+}
+
+// write writes a graph that refers to weights in the model's files.
+func (e *Entry) write(a *patch.Analysis, path string) error {
+	s, err := patch.Serialize(a.Model, a.Model.Proto(), true, true, shared.Never)
+	if err != nil {
+		return err
+	}
+	e.Folder = s.Folder
+	return storage.Write(path, s.Model, storage.Private)
+}
+
+func (c *Cache) cannot(err error) error {
+	return &diagnostic.Error{Path: c.folder, Found: "cannot store a graph: " + diagnostic.Cause(err), Needed: "a folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
+}
+
+// Text is the entry as it is stored.
+func (e *Entry) Text() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\nreplaced %d\nblocks %d\n", first, e.Replaced, e.Blocks)
+	line := func(what, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s %s\n", what, value)
+		}
+	}
+	line("graph", e.Graph)
+	line("left", strings.Join(strings.Fields(e.Left), " "))
+	line("folder", e.Folder)
+	for _, l := range e.Libraries {
+		line("library", l)
+	}
+	for _, f := range e.Files {
+		line("file", fmt.Sprintf("%d %d %s", f.Size, f.Time, f.Path))
+	}
+	return b.Bytes()
+}
+
+// Parse reads a text of Entry.Text.
+func Parse(text []byte) (*Entry, error) {
+	lines := slices.Collect(strings.Lines(string(text)))
+	if len(lines) == 0 || lines[0] != first+"\n" {
+		return nil, fmt.Errorf("found no line %q first", first)
+	}
+	e := &Entry{}
+	for _, line := range lines[1:] {
+		what, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		var err error
+		switch what {
+		case "replaced":
+			e.Replaced, err = strconv.Atoi(value)
+		case "blocks":
+			e.Blocks, err = strconv.Atoi(value)
+		case "graph":
+			e.Graph = value
+		case "left":
+			e.Left = value
+		case "folder":
+			e.Folder = value
+		case "library":
+			e.Libraries = append(e.Libraries, value)
+		case "file":
+			var f File
+			_, err = fmt.Sscanf(value, "%d %d", &f.Size, &f.Time)
+			if parts := strings.SplitN(value, " ", 3); err == nil && len(parts) == 3 {
+				f.Path = parts[2]
+			} else if err == nil {
+				err = errors.New("found no path")
+			}
+			e.Files = append(e.Files, f)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %q: %w", line, err)
+		}
+	}
+	return e, nil
+}
+
+// Holds reports whether all files are as they were.
+func (e *Entry) Holds() bool {
+	for _, f := range e.Files {
+		if now, err := FileAt(f.Path); err != nil || now != f {
+			return false
+		}
+	}
+	return true
+}
+
+// sweep removes what nobody read for long.
+func (c *Cache) sweep() {
+	storage.Sweep(c.folder)
+	entries, err := os.ReadDir(c.folder)
+	if err != nil {
+		return
+	}
+	for _, x := range entries {
+		info, err := x.Info()
+		if name, _, _ := strings.Cut(x.Name(), "."); err != nil || !IsKey(name) || !info.Mode().IsRegular() || time.Since(info.ModTime()) < unused {
+			continue
+		}
+		os.Remove(filepath.Join(c.folder, x.Name()))
+	}
+}

@@ -1,0 +1,57 @@
+package sessions
+
+import (
+	"log/slog"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/patch"
+)
+
+// TestSessionsOfQuantizedModels: before what rounds as the model runs, operators stand where the options or the session
+// accept it; the session's word counts.
+func TestSessionsOfQuantizedModels(t *testing.T) {
+	set := load(t, "cpu")
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnx.Model{}
+	if err := proto.Unmarshal(joining(t), m); err != nil {
+		t.Fatal(err)
+	}
+	m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("DynamicQuantizeLinear"), Input: []string{"y"}, Output: []string{"q", "scale", "zero"}},
+		&onnx.Node{OpType: proto.String("DequantizeLinear"), Input: []string{"q", "scale", "zero"}, Output: []string{"z"}})
+	m.Graph.Output[0].Name = proto.String("z")
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		option bool
+		config map[string]string
+		want   int
+	}{
+		{false, nil, 0},
+		{true, nil, 1},
+		{false, map[string]string{ConfigNoise: "1"}, 1},
+		{true, map[string]string{ConfigNoise: "0"}, 0},
+		{true, map[string]string{ConfigNoise: ""}, 0},
+	} {
+		replaced := -1
+		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option}, Logger: slog.New(slog.DiscardHandler),
+			Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
+		s, err := l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config, Patcher: p.Patch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if replaced != c.want {
+			t.Errorf("option %v, session %v: %d replaced, want %d", c.option, c.config, replaced, c.want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package sessions
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/session/patch"
+)
+
+// TestPlannedOnce: sessions of one file with the same entries are made of one analysis, and others of their own.
+func TestPlannedOnce(t *testing.T) {
+	set := load(t, "cpu")
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, joining(t), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var lock sync.Mutex
+	var last *patch.Analysis
+	s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, Done: func(a *patch.Analysis) {
+		lock.Lock()
+		defer lock.Unlock()
+		last = a
+	}}
+	session := func(config map[string]string) *patch.Analysis {
+		t.Helper()
+		m := &made{}
+		m.session, m.err = l.NewSession(path, ort.SessionOptions{Config: config, Patcher: s.Patch})
+		m.expectAnswer(t)
+		m.session.Close()
+		return last
+	}
+	first := session(nil)
+	if first.Plan.Replaced() == 0 {
+		t.Fatal("nothing is replaced")
+	}
+	if session(nil) != first {
+		t.Error("planned twice")
+	}
+	if session(map[string]string{ConfigNoise: "1"}) == first {
+		t.Error("one plan for other entries")
+	}
+	var several sync.WaitGroup
+	for range 8 {
+		several.Go(func() {
+			if s, err := l.NewSession(path, ort.SessionOptions{Patcher: s.Patch}); err != nil {
+				t.Error(err)
+			} else {
+				s.Close()
+			}
+		})
+	}
+	several.Wait()
+
+	// A file that was written again is another.
+	if err := os.WriteFile(path, append(joining(t), 0x3a, 0), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	second := session(nil)
+	if second == first {
+		t.Error("one plan for two files")
+	}
+
+	// When its time is over, a model is closed with the last session that is made of it.
+	key := ""
+	for k, p := range recent.plans {
+		if p.analysis == second {
+			key = k
+		}
+	}
+	p, done := plannedFor(key)
+	if p == nil {
+		t.Fatal("no plan is there")
+	}
+	recent.Lock()
+	forget(key, p)
+	recent.Unlock()
+	if p.users != 1 {
+		t.Errorf("%d users of a plan in use", p.users)
+	}
+	done()
+	done()
+	if p.users != 0 {
+		t.Errorf("%d users of a plan that is done with", p.users)
+	}
+	if session(nil) == second {
+		t.Error("planned with a model that is closed")
+	}
+}

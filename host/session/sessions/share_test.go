@@ -1,0 +1,43 @@
+package sessions
+
+import (
+	"testing"
+
+	"github.com/opgraft/graft/host/base/memory/shared"
+	"github.com/opgraft/graft/host/ort"
+)
+
+// TestShare: what a session says about sharing its weights counts before what all are given.
+func TestShare(t *testing.T) {
+	l, err := ort.FindAndOpen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		all   shared.Wish
+		entry map[string]string
+		want  shared.Wish
+	}{
+		{shared.LargePages, nil, shared.LargePages},
+		{shared.Always, nil, shared.Always},
+		{shared.Never, nil, shared.Never},
+		{shared.LargePages, map[string]string{ConfigShare: "1"}, shared.Always},
+		{shared.Never, map[string]string{ConfigShare: "1"}, shared.Always},
+		{shared.LargePages, map[string]string{ConfigShare: "0"}, shared.Never},
+		{shared.Always, map[string]string{ConfigShare: "0"}, shared.Never},
+		{shared.Always, map[string]string{ConfigShare: ""}, shared.Never},
+	} {
+		var got shared.Wish = -1
+		s, err := l.NewSessionFromBytes(joining(t), ort.SessionOptions{Config: c.entry, Patcher: func(r ort.Request) (*ort.Patch, error) {
+			got = (&Patcher{Share: c.all}).share(r)
+			return nil, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if got != c.want {
+			t.Errorf("%+v: got %d", c, got)
+		}
+	}
+}
