@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// Embedder turns texts into vectors with an exported encoder: a folder as sentence-transformers or optimum saves it, with
-// its tokenizer. Pooling, normalisation and prompts are those of the model's own configuration.
+// Embedder turns texts into vectors with an exported encoder: a folder as sentence-transformers or optimum saves it,
+// with its tokenizer. Pooling, normalisation and prompts are those of the model's own configuration.
 //
 // It is safe for concurrent use. Texts of all calls that come at once share batches, as those of a [Batcher].
 type Embedder struct{ inner *encoder.Embedder }
@@ -59,14 +59,14 @@ func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
 }
 
-// ModelFile names the graph of a folder that has several, such as onnx/model_quantized.onnx. Without it, it is onnx/model.onnx,
-// model.onnx, or the only one.
+// ModelFile names the graph of a folder that has several, such as onnx/model_quantized.onnx. Without it, it is
+// onnx/model.onnx, model.onnx, or the only one.
 func ModelFile(path string) EncoderOption {
 	return encoderOption(func(o *encoderOptions) { o.inner.ModelFile = path })
 }
 
-// Pooling says how hidden states become a vector, for a folder that does not say it or in place of what it says: cls, max,
-// mean, mean_sqrt_len_tokens, weightedmean or lasttoken, or several with + between, which are joined.
+// Pooling says how hidden states become a vector, for a folder that does not say it or in place of what it says: cls,
+// max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken, or several with + between, which are joined.
 func Pooling(mode string) EmbedderOption {
 	return embedderOption(func(o *encoderOptions) {
 		var err error
@@ -92,7 +92,8 @@ func (o *encoderOptions) ready() (encoder.Options, error) {
 	if err := cmp.Or(o.err, o.batch.err); err != nil {
 		return in, err
 	}
-	in.Batch = batch.Options[encoder.Row]{MaxTokens: o.batch.tokens, MaxDelay: o.batch.delay, MaxQueue: o.batch.queue, Runs: o.batch.runs, Unpadded: o.batch.unpadded}
+	in.Batch = batch.Options[encoder.Row]{MaxTokens: o.batch.tokens, MaxDelay: o.batch.delay, MaxQueue: o.batch.queue,
+		Runs: o.batch.runs, Unpadded: o.batch.unpadded}
 	library, err := ort.FindAndOpen(o.runtime)
 	if err != nil {
 		return in, public(err, ErrNoRuntime)
@@ -181,16 +182,17 @@ func NewReranker(ctx context.Context, folder string, opts ...RerankerOption) (*R
 // Embed returns a vector for each text, in their order. Texts are cut where the model's configuration says.
 //
 // A text that has no vector is nil there, and the error joins an [*InputError] for each; the others are not affected.
-// Any other error is that of the call, without vectors: the context's, [ErrClosed], or [ErrQueueFull] where the queue is full as the
-// call comes. A call of many texts waits for room after the first.
+// Any other error is that of the call, without vectors: the context's, [ErrClosed], or [ErrQueueFull] where the queue
+// is full as the call comes. A call of many texts waits for room after the first.
 func (e *Embedder) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return e.EmbedAs(ctx, "", texts...)
 }
 
-// EmbedAs is Embed with a prompt before each text: query or document, for example, as the model's configuration names them
-// (config_sentence_transformers.json). With "" it is the configuration's default, which is none in most models.
+// EmbedAs is Embed with a prompt before each text: query or document, for example, as the model's configuration names
+// them (config_sentence_transformers.json). With "" it is the configuration's default, which is none in most models.
 func (e *Embedder) EmbedAs(ctx context.Context, prompt string, texts ...string) ([][]float32, error) {
-	return all(ctx, len(texts), e.inner.MaxQueue(), func(i int) (encoder.Row, error) { return e.inner.Row(texts[i], prompt) }, e.inner.Start)
+	return all(ctx, len(texts), e.inner.MaxQueue(),
+		func(i int) (encoder.Row, error) { return e.inner.Row(texts[i], prompt) }, e.inner.Start)
 }
 
 // Dimensions is the number of a vector's elements; 0 where the model does not say it before it runs.
@@ -206,7 +208,8 @@ func (e *Embedder) Close() error {
 }
 
 // Rank returns the documents with their scores, the best first. Query and document are cut together where the model's
-// configuration says, the longer one first. Errors are as those of [Embedder.Embed]; a document without a score is left out.
+// configuration says, the longer one first. Errors are as those of [Embedder.Embed]; a document without a score is
+// left out.
 func (r *Reranker) Rank(ctx context.Context, query string, documents ...string) ([]Ranked, error) {
 	scores, failed, err := r.score(ctx, query, documents)
 	var list []Ranked
@@ -225,8 +228,10 @@ func (r *Reranker) Scores(ctx context.Context, query string, documents ...string
 	return scores, err
 }
 
-func (r *Reranker) score(ctx context.Context, query string, documents []string) (scores []float32, failed []bool, err error) {
-	scores, err = all(ctx, len(documents), r.inner.MaxQueue(), func(i int) (encoder.Row, error) { return r.inner.Row(query, documents[i]) }, r.inner.Start)
+func (r *Reranker) score(ctx context.Context, query string, documents []string) (scores []float32, failed []bool,
+	err error) {
+	scores, err = all(ctx, len(documents), r.inner.MaxQueue(),
+		func(i int) (encoder.Row, error) { return r.inner.Row(query, documents[i]) }, r.inner.Start)
 	failed = make([]bool, len(scores))
 	for _, one := range inputErrors(err) {
 		if one.Index < len(failed) {
@@ -245,7 +250,8 @@ func (r *Reranker) Close() error {
 	return nil
 }
 
-// all computes the inputs of one call. At most half of the queue is one call's, so that a long list leaves room for others.
+// all computes the inputs of one call. At most half of the queue is one call's, so that a long list leaves room for
+// others.
 func all[R any](ctx context.Context, n, queue int, row func(int) (encoder.Row, error),
 	start func(context.Context, encoder.Row, bool) (*batch.Call[encoder.Row, R], error)) ([]R, error) {
 	ctx, cancel := context.WithCancel(ctx)

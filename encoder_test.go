@@ -53,7 +53,8 @@ func readMade(t *testing.T) (m made) {
 }
 
 func nearly(a, b []float32) bool {
-	return len(a) == len(b) && slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y)) })
+	return len(a) == len(b) &&
+		slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y)) })
 }
 
 // TestEmbed: many callers at once, each with other texts, get their own vectors, with little padding and few batches.
@@ -67,7 +68,8 @@ func TestEmbed(t *testing.T) {
 			if got, err := e.Embed(t.Context(), want.Texts[i]); err != nil || !nearly(got[0], want.Embeddings["normalize"][i]) {
 				t.Errorf("%q: %v, %v", want.Texts[i], got, err)
 			}
-			if got, err := e.EmbedAs(t.Context(), "query", want.Texts...); err != nil || !slices.EqualFunc(got, want.Embeddings["query"], nearly) {
+			if got, err := e.EmbedAs(t.Context(), "query", want.Texts...); err != nil ||
+				!slices.EqualFunc(got, want.Embeddings["query"], nearly) {
 				t.Errorf("all with the prompt: %v", err)
 			}
 		})
@@ -97,15 +99,18 @@ func TestEmbedBadTexts(t *testing.T) {
 	want := readMade(t)
 	e := embedder(t)
 	got, err := e.Embed(t.Context(), want.Texts[0], "a\xff", want.Texts[1], "b\xff")
-	if !nearly(got[0], want.Embeddings["normalize"][0]) || !nearly(got[2], want.Embeddings["normalize"][1]) || got[1] != nil || got[3] != nil {
+	if !nearly(got[0], want.Embeddings["normalize"][0]) || !nearly(got[2], want.Embeddings["normalize"][1]) ||
+		got[1] != nil || got[3] != nil {
 		t.Errorf("vectors %v", got)
 	}
-	const message = "input 1: text of 2 bytes: found byte 0xff at offset 1, needed UTF-8; convert the text or drop the line\ninput 3: "
+	const message = "input 1: text of 2 bytes: found byte 0xff at offset 1, needed UTF-8; convert the text or drop the " +
+		"line\ninput 3: "
 	var one *graft.InputError
 	if !errors.As(err, &one) || one.Index != 1 || !strings.HasPrefix(err.Error(), message) {
 		t.Errorf("found %v, want %s", err, message)
 	}
-	if _, err := e.EmbedAs(t.Context(), "summary", "a"); err == nil || err.Error() != `input 0: no prompt "summary", needed one that the model has in config_sentence_transformers.json` {
+	if _, err := e.EmbedAs(t.Context(), "summary", "a"); err == nil ||
+		err.Error() != `input 0: no prompt "summary", needed one that the model has in config_sentence_transformers.json` {
 		t.Errorf("an unknown prompt: %v", err)
 	}
 }
@@ -113,7 +118,8 @@ func TestEmbedBadTexts(t *testing.T) {
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
 func TestEmbedEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
-	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", graft.AcceptUnverified(), graft.BatchDelay(time.Hour), graft.BatchQueue(3))
+	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", graft.AcceptUnverified(),
+		graft.BatchDelay(time.Hour), graft.BatchQueue(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,12 +151,15 @@ func TestEmbedEnds(t *testing.T) {
 		}()
 	}
 	waiting(3)
-	if _, err := e.Embed(t.Context(), "one more"); !errors.Is(err, graft.ErrQueueFull) || err.Error() != "the queue of the batcher is full: 3 inputs wait; try again later, have fewer callers, or let more wait (BatchQueue)" {
+	if _, err := e.Embed(t.Context(), "one more"); !errors.Is(err, graft.ErrQueueFull) ||
+		err.Error() != "the queue of the batcher is full: 3 inputs wait; try again later, have fewer callers, or let more "+
+			"wait (BatchQueue)" {
 		t.Errorf("a full queue: %v", err)
 	}
 	e.Close()
 	for range 3 {
-		if err := <-ended; !errors.Is(err, graft.ErrClosed) || err.Error() != "the batcher was closed before this input was computed" {
+		if err := <-ended; !errors.Is(err, graft.ErrClosed) ||
+			err.Error() != "the batcher was closed before this input was computed" {
 			t.Errorf("found %v", err)
 		}
 	}
@@ -214,11 +223,13 @@ func TestEncoderOptions(t *testing.T) {
 	}{
 		{[]graft.EmbedderOption{graft.BatchTokens(0)}, graft.ErrOption, "BatchTokens is 0: at least 1 is needed"},
 		{[]graft.EmbedderOption{graft.BatchQueue(-1)}, graft.ErrOption, "BatchQueue is -1: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.BatchRuns(1 << 30)}, graft.ErrOption, "BatchRuns is 1073741824: at most 1024 is possible"},
+		{[]graft.EmbedderOption{graft.BatchRuns(1 << 30)}, graft.ErrOption,
+			"BatchRuns is 1073741824: at most 1024 is possible"},
 		{[]graft.EmbedderOption{graft.BatchDelay(-1)}, graft.ErrOption, "BatchDelay is -1ns, needed is 0 or more"},
 		{[]graft.EmbedderOption{graft.Threads(0)}, graft.ErrOption, "Threads is 0: at least 1 is needed"},
 		{[]graft.EmbedderOption{graft.MaxInputTokens(0)}, graft.ErrOption, "MaxInputTokens is 0: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.Pooling("median")}, graft.ErrOption, `pooling "median", needed one of cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several with + between`},
+		{[]graft.EmbedderOption{graft.Pooling("median")}, graft.ErrOption,
+			`pooling "median", needed one of cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several with + between`},
 		{[]graft.EmbedderOption{graft.Plugins("none-such")}, graft.ErrNoPlugin, ""},
 		{[]graft.EmbedderOption{graft.Runtime("/none/such.so")}, graft.ErrNoRuntime, ""},
 		{[]graft.EmbedderOption{graft.ModelFile("../other.onnx")}, graft.ErrBadModel, ""},
@@ -228,13 +239,15 @@ func TestEncoderOptions(t *testing.T) {
 			t.Errorf("found %v, want %v: %s", err, c.kind, c.want)
 		}
 	}
-	if _, err := graft.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil, graft.BatchQueue(0)); !errors.Is(err, graft.ErrOption) {
+	if _, err := graft.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil,
+		graft.BatchQueue(0)); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("a batcher: %v", err)
 	}
 	if _, err := graft.NewBatcher[int, int](nil, nil); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("a batcher of nothing: %v", err)
 	}
-	if _, err := graft.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"), graft.AcceptUnverified()); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := graft.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"),
+		graft.AcceptUnverified()); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -246,7 +259,8 @@ func TestEncoderOptions(t *testing.T) {
 
 func TestPad(t *testing.T) {
 	ids, mask, shape := graft.Pad([][]int64{{5, 6}, {}, {7, 8, 9}}, 1)
-	if !slices.Equal(ids, []int64{5, 6, 1, 1, 1, 1, 7, 8, 9}) || !slices.Equal(mask, []int64{1, 1, 0, 0, 0, 0, 1, 1, 1}) || shape != [2]int64{3, 3} {
+	if !slices.Equal(ids, []int64{5, 6, 1, 1, 1, 1, 7, 8, 9}) || !slices.Equal(mask, []int64{1, 1, 0, 0, 0, 0, 1, 1, 1}) ||
+		shape != [2]int64{3, 3} {
 		t.Errorf("%v, %v, %v", ids, mask, shape)
 	}
 	if ids, _, shape := graft.Pad(nil, 0); len(ids) != 0 || shape != [2]int64{} {

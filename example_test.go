@@ -49,7 +49,8 @@ func ExampleEnable() {
 
 // encode runs an encoder over the tokens of one text and returns its hidden states.
 func encode(model string, tokens []int64) ([]float32, error) {
-	session, err := onnx.NewDynamicAdvancedSession(model, []string{"input_ids", "attention_mask"}, []string{"last_hidden_state"}, nil)
+	session, err := onnx.NewDynamicAdvancedSession(model, []string{"input_ids", "attention_mask"},
+		[]string{"last_hidden_state"}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,8 @@ func ExampleQuantize() {
 	}
 	defer os.RemoveAll(folder)
 	out := filepath.Join(folder, "g2p-int4")
-	done, err := graft.Quantize(context.Background(), "models/g2p", out, graft.Weights("int4,zero-points=true"), graft.Calibrate("hello", "world"))
+	done, err := graft.Quantize(context.Background(), "models/g2p", out, graft.Weights("int4,zero-points=true"),
+		graft.Calibrate("hello", "world"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -206,7 +208,8 @@ func ExampleNewBatcher() {
 		}
 		return results, nil
 	}
-	b, err := graft.NewBatcher(run, func(row []int64) int { return len(row) }, graft.BatchTokens(2048), graft.BatchQueue(1000))
+	b, err := graft.NewBatcher(run, func(row []int64) int { return len(row) }, graft.BatchTokens(2048),
+		graft.BatchQueue(1000))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -253,7 +256,8 @@ func ExampleNewReranker() {
 		log.Fatal(err)
 	}
 	defer r.Close()
-	ranked, err := r.Rank(context.Background(), "When will the budget be published?", "Short.", "A batch holds the texts that waited while the one before was computed.")
+	ranked, err := r.Rank(context.Background(), "When will the budget be published?", "Short.",
+		"A batch holds the texts that waited while the one before was computed.")
 	if err != nil {
 		log.Fatal(err)
 	}

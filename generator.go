@@ -106,15 +106,17 @@ func MaxCache(bytes int64) GeneratorOption {
 	return positive("MaxCache", bytes, limit.Cache, func(o *generatorOptions) { o.decode.CacheBytes = bytes })
 }
 
-// MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions, or the configuration of an
-// encoder, allow.
+// MaxInputTokens cuts inputs after n tokens. Without it they are cut at what the model's positions, or the
+// configuration of an encoder, allow.
 func MaxInputTokens(n int) FolderOption {
-	return number("MaxInputTokens", n, limit.Tokens, func(o *generatorOptions) { o.maxInput = n }, func(o *encoderOptions) { o.inner.MaxInput = n })
+	return number("MaxInputTokens", n, limit.Tokens, func(o *generatorOptions) { o.maxInput = n },
+		func(o *encoderOptions) { o.inner.MaxInput = n })
 }
 
 // Threads sets the threads of an operator; one a core without it.
 func Threads(n int) ModelOption {
-	return modelOption{number("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n }, func(o *encoderOptions) { o.inner.Threads = n }),
+	return modelOption{number("Threads", n, limit.Threads, func(o *generatorOptions) { o.decode.Threads = n },
+		func(o *encoderOptions) { o.inner.Threads = n }),
 		func(o *quantizeOptions) { o.threads(n) }}
 }
 
@@ -125,18 +127,20 @@ func Attention(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.attention = name })
 }
 
-// Cache is what the KV cache stores, which changes answers: "bf16", "fp16" or "int8", with a scale for each head and token. Keys and
-// values, and what other strategies store, are rounded once, when they are stored. Without this option the cache is float32.
-// docs/generation.md says how large it is and what it costs.
+// Cache is what the KV cache stores, which changes answers: "bf16", "fp16" or "int8", with a scale for each head and
+// token. Keys and values, and what other strategies store, are rounded once, when they are stored. Without this
+// option the cache is float32. docs/generation.md says how large it is and what it costs.
 func Cache(name string) GeneratorOption {
 	return generatorOption(func(o *generatorOptions) { o.cache = name })
 }
 
-// Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and after it, with commas
-// between, logits=TYPE for the last layer (one of these or "float32"; int8 without it where the others are int4), and of integers group=N for how
-// many weights have one scale (32, 64 or 128; 32 without it), zero-points=true for integers that have them, and activations=TYPE for what is
-// multiplied: "int16", which int8 has without it, "int8", as int4, or "float32" for no rounding. [NewGenerator] quantises them when it opens the model first, and stores them in the user's cache folder; [Quantize] writes them. Without this option
-// weights of a generator are float32, as exported. docs/generation.md says what stays float32.
+// Weights stores the weights of linear layers in fewer bits, which changes answers: "int8", "int4" or "bf16", and
+// after it, with commas between, logits=TYPE for the last layer (one of these or "float32"; int8 without it where the
+// others are int4), and of integers group=N for how many weights have one scale (32, 64 or 128; 32 without it),
+// zero-points=true for integers that have them, and activations=TYPE for what is multiplied: "int16", which int8 has
+// without it, "int8", as int4, or "float32" for no rounding. [NewGenerator] quantises them when it opens the model
+// first, and stores them in the user's cache folder; [Quantize] writes them. Without this option weights of a
+// generator are float32, as exported. docs/generation.md says what stays float32.
 func Weights(name string) WeightsOption { return weightsOption(name) }
 
 // PreferMemory chooses the KV-cache strategy of the fewest bytes instead of the fastest.
@@ -146,7 +150,8 @@ func PreferMemory() GeneratorOption {
 
 // Runtime names the libonnxruntime to use, as the environment variable GRAFT_ONNXRUNTIME does.
 func Runtime(path string) ModelOption {
-	return modelOption{folderOption{func(o *generatorOptions) { o.runtime = path }, func(o *encoderOptions) { o.runtime = path }},
+	return modelOption{folderOption{func(o *generatorOptions) { o.runtime = path },
+		func(o *encoderOptions) { o.runtime = path }},
 		func(o *quantizeOptions) { o.request.Runtime = path }}
 }
 
@@ -253,14 +258,16 @@ func (g *Generator) Close() error {
 // For an input from which nothing can be generated the error is an [*InputError], and the loop
 // may go on. Any other error is the last of the loop: the context's, [ErrOption],
 // [ErrClosed], or that of the engine. Leaving the loop withdraws the inputs that are left.
-func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string], opts ...GenerateOption) iter.Seq2[Generation, error] {
+func (g *Generator) Generate(ctx context.Context, inputs iter.Seq[string], opts ...GenerateOption) iter.Seq2[Generation,
+	error] {
 	return func(yield func(Generation, error) bool) {
 		var list settings
 		for _, x := range opts {
 			x.generate(&list)
 		}
 		if from := list.draftModel(); from != "" && from != g.draft {
-			yield(Generation{}, refuse("draft is %.80q: needed is lookup, none, or the draft model that the generator was opened with (%q)", from, g.draft))
+			yield(Generation{}, refuse("draft is %.80q: needed is lookup, none, or the draft model that the generator was "+
+				"opened with (%q)", from, g.draft))
 			return
 		}
 		o := g.search

@@ -106,7 +106,8 @@ func TestOptionsOfACall(t *testing.T) {
 		t.Errorf("%+v, %v", short, err)
 	}
 	whole, err := g.GenerateText(t.Context(), "moynahan")
-	if err != nil || len(whole.Sequences) != 1 || !whole.Sequences[0].Ended || whole.Sequences[0].Text != "M OY1 N AH0 HH AE0 N" {
+	if err != nil || len(whole.Sequences) != 1 || !whole.Sequences[0].Ended ||
+		whole.Sequences[0].Text != "M OY1 N AH0 HH AE0 N" {
 		t.Errorf("%+v, %v", whole, err)
 	}
 }
@@ -126,9 +127,12 @@ func TestOptionErrors(t *testing.T) {
 		{[]graft.GenerateOption{graft.Beams(0)}, "num_beams is 0"},
 		{[]graft.GenerateOption{graft.Temperature(0.7)}, "temperature is set and would be ignored: do_sample is off"},
 		{[]graft.GenerateOption{graft.Seed(1)}, "seed is set and would be ignored: do_sample is off"},
-		{[]graft.GenerateOption{graft.Beams(1), graft.LengthPenalty(2)}, "length_penalty is set and would be ignored: num_beams is 1"},
-		{[]graft.GenerateOption{graft.MaxLength(9), graft.MaxNewTokens(8)}, "max_length is set and would be ignored: max_new_tokens is 8"},
-		{[]graft.GenerateOption{graft.MinLength(3), graft.MinNewTokens(2)}, "min_length is set and would be ignored: min_new_tokens is 2"},
+		{[]graft.GenerateOption{graft.Beams(1), graft.LengthPenalty(2)},
+			"length_penalty is set and would be ignored: num_beams is 1"},
+		{[]graft.GenerateOption{graft.MaxLength(9), graft.MaxNewTokens(8)},
+			"max_length is set and would be ignored: max_new_tokens is 8"},
+		{[]graft.GenerateOption{graft.MinLength(3), graft.MinNewTokens(2)},
+			"min_length is set and would be ignored: min_new_tokens is 2"},
 		{[]graft.GenerateOption{graft.Language("german")}, "language"},
 		{[]graft.GenerateOption{graft.Task("translate")}, "task"},
 	} {
@@ -138,13 +142,17 @@ func TestOptionErrors(t *testing.T) {
 		}
 	}
 	// null turns an option off; that is never ignored.
-	if _, err := g.GenerateText(t.Context(), "word", graft.Set("temperature", nil), graft.Set("no_repeat_ngram_size", nil)); err != nil {
+	if _, err := g.GenerateText(t.Context(), "word", graft.Set("temperature", nil),
+		graft.Set("no_repeat_ngram_size", nil)); err != nil {
 		t.Error(err)
 	}
 	// Every option that has a function, where it applies.
-	sampling := []graft.GenerateOption{graft.Beams(1), graft.DoSample(true), graft.Temperature(0.9), graft.TopK(40), graft.TopP(0.95),
-		graft.MinP(0.01), graft.TypicalP(0.99), graft.Seed(7), graft.RepetitionPenalty(1.1), graft.NoRepeatNgramSize(3), graft.ReturnSequences(2)}
-	groups := []graft.GenerateOption{graft.BeamGroups(2), graft.DiversityPenalty(0.5), graft.LengthPenalty(0.8), graft.EarlyStopping(true),
+	sampling := []graft.GenerateOption{graft.Beams(1), graft.DoSample(true), graft.Temperature(0.9), graft.TopK(40),
+		graft.TopP(0.95),
+		graft.MinP(0.01), graft.TypicalP(0.99), graft.Seed(7), graft.RepetitionPenalty(1.1), graft.NoRepeatNgramSize(3),
+		graft.ReturnSequences(2)}
+	groups := []graft.GenerateOption{graft.BeamGroups(2), graft.DiversityPenalty(0.5), graft.LengthPenalty(0.8),
+		graft.EarlyStopping(true),
 		graft.MaxLength(30), graft.MinLength(2)}
 	for _, options := range [][]graft.GenerateOption{sampling, groups} {
 		if out, err := g.GenerateText(t.Context(), "word", options...); err != nil || out.Sequences[0].Text == "" {
@@ -378,7 +386,8 @@ func TestDraftsOfModel(t *testing.T) {
 	if _, err := g.GenerateText(t.Context(), "word", graft.Drafts("models/g2p")); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("another draft model: %v", err)
 	}
-	for folder, kind := range map[string]error{"models/none": graft.ErrOption, "models/g2p,weights=int3": graft.ErrOption, "models/tiny-gpt2": graft.ErrBadModel} {
+	for folder, kind := range map[string]error{"models/none": graft.ErrOption, "models/g2p,weights=int3": graft.ErrOption,
+		"models/tiny-gpt2": graft.ErrBadModel} {
 		g, err := graft.NewGenerator(t.Context(), "models/g2p", graft.Drafts(folder), graft.AcceptUnverified())
 		if g != nil || !errors.Is(err, kind) {
 			t.Errorf("drafts of %s: %v", folder, err)

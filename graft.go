@@ -33,8 +33,8 @@
 //
 // # Batches, vectors and scores
 //
-// [NewBatcher] gathers single inputs of many goroutines into batches of a session, of whichever binding. [NewEmbedder] and
-// [NewReranker] do so for encoders of text that sentence-transformers or optimum saved:
+// [NewBatcher] gathers single inputs of many goroutines into batches of a session, of whichever binding.
+// [NewEmbedder] and [NewReranker] do so for encoders of text that sentence-transformers or optimum saved:
 //
 //	e, err := graft.NewEmbedder(ctx, "all-MiniLM-L6-v2")
 //	if err != nil { ... }
@@ -47,8 +47,9 @@
 // data folder (`graft plugin install` puts them there), where GRAFT_PLUGIN_PATH says, or in the program
 // itself: the module github.com/opgraft/graft/plugins/standard puts graft's own there.
 // [Plugins], [Except] and [Folders] choose among them. ONNX Runtime 1.29 or newer is needed:
-// Enable works with the one in the process, NewGenerator, NewEmbedder and NewReranker find one as [RuntimePath] does. `graft doctor` says what
-// is there and brings what is missing. `graft inspect` shows what would be replaced in a model, and why.
+// Enable works with the one in the process, NewGenerator, NewEmbedder and NewReranker find one as [RuntimePath] does.
+// `graft doctor` says what is there and brings what is missing. `graft inspect` shows what would be replaced in a
+// model, and why.
 //
 // # Options and errors
 //
@@ -67,17 +68,16 @@ import (
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
-// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare, ConfigIsolate and ConfigLock are entries of ONNX Runtime's
-// session config by which a program steers one session: "graft.disable" set to
-// "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas
-// between, "graft.device" says where it computes ("cpu", "cuda", "cuda:1")
-// when its execution providers cannot be seen: see [Enable]; and
+// ConfigDisable, ConfigPlugins, ConfigDevice, ConfigNoise, ConfigMemory, ConfigPadding, ConfigShare, ConfigIsolate
+// and ConfigLock are entries of ONNX Runtime's session config by which a program steers one session: "graft.disable"
+// set to "1" leaves it unpatched, "graft.plugins" names the plugins to use, with commas between, "graft.device" says
+// where it computes ("cpu", "cuda", "cuda:1") when its execution providers cannot be seen: see [Enable]; and
 // "graft.accept_quantization_noise" set to "1" is [AcceptQuantizationNoise], to "0" its opposite;
-// "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore"
-// for [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either;
-// "graft.share_weights" set to "1" is [ShareWeights], to "0" [OwnWeights]; "graft.isolate" names
-// plugins, with commas between, that are isolated in this session as with [Isolated], but that their libraries are loaded here too;
-// "graft.lock" is the path of a lock file: of the plugins that Enable loaded, the session uses those that it names, which must be as it says.
+// "graft.bound_memory" set to "1" is [BoundMemory], to "0" [OwnArenas]; "graft.padding" is "ignore" for
+// [IgnorePadding], "keep" for [KeepPadding], and "exact" for what is done without either; "graft.share_weights" set
+// to "1" is [ShareWeights], to "0" [OwnWeights]; "graft.isolate" names plugins, with commas between, that are
+// isolated in this session as with [Isolated], but that their libraries are loaded here too; "graft.lock" is the path
+// of a lock file: of the plugins that Enable loaded, the session uses those that it names, which must be as it says.
 const (
 	ConfigDisable = sessions.ConfigDisable
 	ConfigPlugins = sessions.ConfigPlugins
@@ -130,7 +130,8 @@ func Enable(opts ...EnableOption) error {
 	if o.logger != nil {
 		o.logger = diagnostic.Logger(o.logger)
 	}
-	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger, MapWeights: o.mapWeights, Share: o.wish(), BoundMemory: o.bound, OwnArenas: o.own,
+	s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: set.Plan(o.plan), Time: o.time, Logger: o.logger,
+		MapWeights: o.mapWeights, Share: o.wish(), BoundMemory: o.bound, OwnArenas: o.own,
 		Isolation: o.isolation}
 	patcher := &trial.Patcher{Sessions: s, All: o.verify}
 	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.strict, Logger: o.logger}
@@ -160,13 +161,14 @@ func Enable(opts ...EnableOption) error {
 	return nil
 }
 
-// Reverted is how many patched sessions of this process run unpatched by now, because an operator failed in one of their
-// runs. The run was repeated without graft's operators, from the program's own model and options, and its results were
-// returned; one warning was written. An error that the model's own session returns too is the program's, and reverts
-// nothing. [Strict] turns this off.
+// Reverted is how many patched sessions of this process run unpatched by now, because an operator failed in one of
+// their runs. The run was repeated without graft's operators, from the program's own model and options, and its
+// results were returned; one warning was written. An error that the model's own session returns too is the program's,
+// and reverts nothing. [Strict] turns this off.
 func Reverted() int64 { return ort.Reverted() }
 
-// Shadowed is how many runs of this process were compared with the model, for [Shadow], and how many of them differed from it.
+// Shadowed is how many runs of this process were compared with the model, for [Shadow], and how many of them differed
+// from it.
 func Shadowed() (runs, differed int64) { return ort.Shadowed() }
 
 // Disable undoes [Enable]. Sessions that exist stay as they are.

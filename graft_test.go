@@ -28,7 +28,8 @@ func TestEnableBeforeRuntime(t *testing.T) {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	out, err := cmd.CombinedOutput()
-	want := "onnxruntime is not loaded in this process; call this after the runtime's own initialisation (ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
+	want := "onnxruntime is not loaded in this process; call this after the runtime's own initialisation " +
+		"(ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
 	if err != nil || string(out) != want {
 		t.Errorf("Enable and Disable say %q, %v, want %q", out, err, want)
 	}
@@ -42,7 +43,8 @@ func TestEnable(t *testing.T) {
 	unpatched := d.answers(t, tiny, nil)
 	var log record
 	for range 2 {
-		if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
+		if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(),
+			graft.Logger(log.logger())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +53,8 @@ func TestEnable(t *testing.T) {
 
 	// The last call's options hold.
 	var other record
-	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(other.logger())); err != nil {
+	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
+		graft.Logger(other.logger())); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, nil), unpatched)
@@ -105,15 +108,18 @@ func TestOptions(t *testing.T) {
 	}{
 		{"all", []graft.EnableOption{graft.Force()}, 10, []string{"flash-decode", "fused-gelu"}},
 		{"one by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu")}, 5, []string{"fused-gelu"}},
-		{"two by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"two by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10,
+			[]string{"flash-decode", "fused-gelu"}},
 		{"except", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu")}, 5, []string{"flash-decode"}},
-		{"except what is not there", []graft.EnableOption{graft.Force(), graft.Except("other")}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"except what is not there", []graft.EnableOption{graft.Force(), graft.Except("other")}, 10,
+			[]string{"flash-decode", "fused-gelu"}},
 		{"except all", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu", "flash-decode")}, 0, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var log record
-			options := append(c.options, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Strict(), graft.Logger(log.logger()))
+			options := append(c.options, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Strict(),
+				graft.Logger(log.logger()))
 			if err := graft.Enable(options...); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +134,8 @@ func TestEnableRefuses(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(),
+		graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
 	}
 	broken := t.TempDir()
@@ -141,11 +148,18 @@ func TestEnableRefuses(t *testing.T) {
 		kind    error
 		want    []string
 	}{
-		{"no plugins", nil, graft.ErrNoPlugin, []string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)", "install one with: graft plugin install DIR"}},
-		{"an empty folder", []graft.EnableOption{graft.Folders(t.TempDir())}, graft.ErrNoPlugin, []string{"(option)", "found no plugin"}},
-		{"not verified", []graft.EnableOption{built(t, "flash-decode")}, graft.ErrBadPlugin, []string{"has not been verified here", "run: graft plugin install "}},
-		{"a broken manifest", []graft.EnableOption{graft.Folders(broken)}, graft.ErrBadPlugin, []string{broken, "schema_version"}},
-		{"a name that no plugin has", []graft.EnableOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, graft.ErrNoPlugin, []string{`no plugin "flash" is loaded, found flash-decode`}},
+		{"no plugins", nil, graft.ErrNoPlugin,
+			[]string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)",
+				"install one with: graft plugin install DIR"}},
+		{"an empty folder", []graft.EnableOption{graft.Folders(t.TempDir())}, graft.ErrNoPlugin,
+			[]string{"(option)", "found no plugin"}},
+		{"not verified", []graft.EnableOption{built(t, "flash-decode")}, graft.ErrBadPlugin,
+			[]string{"has not been verified here", "run: graft plugin install "}},
+		{"a broken manifest", []graft.EnableOption{graft.Folders(broken)}, graft.ErrBadPlugin,
+			[]string{broken, "schema_version"}},
+		{"a name that no plugin has",
+			[]graft.EnableOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, graft.ErrNoPlugin,
+			[]string{`no plugin "flash" is loaded, found flash-decode`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,7 +187,8 @@ func TestSessionConfig(t *testing.T) {
 	var log record
 	enable := func(more ...graft.EnableOption) {
 		t.Helper()
-		if err := graft.Enable(append(more, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger()))...); err != nil {
+		if err := graft.Enable(append(more, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
+			graft.Logger(log.logger()))...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +260,8 @@ func TestBytes(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(),
+		graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(tiny)
@@ -300,7 +316,8 @@ func TestHuggingFaceCache(t *testing.T) {
 	d := signature(t, whole)
 	unpatched := d.answers(t, whole, nil)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(),
+		graft.Logger(log.logger())); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, path, nil), unpatched)
@@ -315,7 +332,8 @@ func TestConcurrent(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	on := []graft.EnableOption{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
+	on := []graft.EnableOption{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
+		graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
 	if err := graft.Enable(on...); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +371,8 @@ func TestTwoSessions(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
+	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
+		graft.Strict()); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -430,12 +449,14 @@ func TestPatchRefuses(t *testing.T) {
 			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
 		{"no block that can be placed", tied, append(slices.Clip(here), graft.Force()), graft.ErrNothingReplaced,
 			[]string{"nothing to replace among 1 blocks: 1 because what it reads is made from the shape of what it makes"}},
-		{"no block", "host/generate/pipeline/pipeline.go", here, graft.ErrBadModel, []string{"host/generate/pipeline/pipeline.go"}},
+		{"no block", "host/generate/pipeline/pipeline.go", here, graft.ErrBadModel,
+			[]string{"host/generate/pipeline/pipeline.go"}},
 		{"no file", nowhere, here, graft.ErrBadModel, []string{"nowhere.onnx: cannot open the file"}},
 		{"no file, as the system tells it", nowhere, here, fs.ErrNotExist, nil},
 		{"no model", no, here, graft.ErrBadModel, []string{no}},
 		{"no plugin", tiny, nil, graft.ErrNoPlugin, []string{"found no plugin"}},
-		{"a name that no plugin has", tiny, append(slices.Clip(here), graft.Plugins("flash")), graft.ErrNoPlugin, []string{`no plugin "flash"`}},
+		{"a name that no plugin has", tiny, append(slices.Clip(here), graft.Plugins("flash")), graft.ErrNoPlugin,
+			[]string{`no plugin "flash"`}},
 		{"not verified", tiny, here[:1], graft.ErrBadPlugin, []string{"has not been verified here"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

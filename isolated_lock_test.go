@@ -30,7 +30,8 @@ func isolate(t *testing.T, o *onnx.SessionOptions, names string) *onnx.SessionOp
 	return o
 }
 
-// TestLockWithIsolation: an isolated plugin is the one of the lock, whether the program or a session says either, and one that differs is refused.
+// TestLockWithIsolation: an isolated plugin is the one of the lock, whether the program or a session says either, and
+// one that differs is refused.
 func TestLockWithIsolation(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
@@ -62,7 +63,8 @@ func TestLockWithIsolation(t *testing.T) {
 	if got := d.answers(t, tiny, locked(t, lockOf(t, other))); !slices.Equal(got, unpatched) {
 		t.Error("a session with another lock is patched")
 	}
-	if list := log.take(t); len(list) != 1 || !strings.Contains(list[0].Reason, "session config entry graft.lock: "+gelu+"/plugin.yaml: found sha256 ") {
+	if list := log.take(t); len(list) != 1 ||
+		!strings.Contains(list[0].Reason, "session config entry graft.lock: "+gelu+"/plugin.yaml: found sha256 ") {
 		t.Errorf("the log says %+v", list)
 	}
 	for _, test := range []struct {
@@ -72,7 +74,8 @@ func TestLockWithIsolation(t *testing.T) {
 		{lockOf(t, other), "fused-gelu", "another fused-gelu 0.1.0: " + gelu + "/plugin.yaml: sha256 ", graft.ErrBadPlugin},
 		{lockOf(t, gelu), "flash-decode", `no plugin "flash-decode" is loaded, found fused-gelu`, graft.ErrNoPlugin},
 	} {
-		if err := enabled(graft.Lock(test.lock), graft.Isolated(test.isolated)); !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.want) {
+		if err := enabled(graft.Lock(test.lock), graft.Isolated(test.isolated)); !errors.Is(err, test.kind) ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("isolated %s: %v, want %s", test.isolated, err, test.want)
 		}
 	}

@@ -97,13 +97,22 @@ func TestLock(t *testing.T) {
 		{name: "both", lock: lockOf(t, flash, current), replaced: 10, plugins: []string{"flash-decode", "fused-gelu"}},
 		{name: "one that is not current", lock: lockOf(t, older), replaced: 5, plugins: []string{"fused-gelu"}},
 		{name: "the environment's", lock: lockOf(t, current), variable: true, replaced: 5, plugins: []string{"fused-gelu"}},
-		{name: "one that another place hides", lock: lockOf(t, current), options: []graft.EnableOption{graft.Folders(other)}, replaced: 5, plugins: []string{"fused-gelu"}},
-		{name: "other files", lock: lockOf(t, other), refused: graft.ErrBadPlugin, complaint: []string{"another fused-gelu 0.1.0: " + current + "/plugin.yaml: sha256 ", fix}},
-		{name: "one that is not there", lock: lockOf(t, absent, current), refused: graft.ErrBadPlugin, complaint: []string{"found no plugin ngram-block, needed the plugins that it names, as it says; ", fix}},
-		{name: "two that differ", lock: lockOf(t, absent, other), refused: graft.ErrBadPlugin, complaint: []string{"another fused-gelu 0.1.0: ", ", no plugin ngram-block, needed "}},
-		{name: "a plugin that the lock does not name", lock: lockOf(t, current), options: []graft.EnableOption{graft.Plugins("flash-decode")}, refused: graft.ErrNoPlugin, complaint: []string{`no plugin "flash-decode" is loaded, found fused-gelu`}},
-		{name: "a lock that is none", lock: broken, refused: graft.ErrBadPlugin, complaint: []string{broken + ": found schema_version 9, needed 1"}},
-		{name: "no file", lock: broken + "x", refused: graft.ErrBadPlugin, complaint: []string{"graft.lockx: cannot read: no such file or directory, needed a lock file; write one with: graft plugin lock --out "}},
+		{name: "one that another place hides", lock: lockOf(t, current), options: []graft.EnableOption{graft.Folders(other)},
+			replaced: 5, plugins: []string{"fused-gelu"}},
+		{name: "other files", lock: lockOf(t, other), refused: graft.ErrBadPlugin,
+			complaint: []string{"another fused-gelu 0.1.0: " + current + "/plugin.yaml: sha256 ", fix}},
+		{name: "one that is not there", lock: lockOf(t, absent, current), refused: graft.ErrBadPlugin,
+			complaint: []string{"found no plugin ngram-block, needed the plugins that it names, as it says; ", fix}},
+		{name: "two that differ", lock: lockOf(t, absent, other), refused: graft.ErrBadPlugin,
+			complaint: []string{"another fused-gelu 0.1.0: ", ", no plugin ngram-block, needed "}},
+		{name: "a plugin that the lock does not name", lock: lockOf(t, current),
+			options: []graft.EnableOption{graft.Plugins("flash-decode")}, refused: graft.ErrNoPlugin,
+			complaint: []string{`no plugin "flash-decode" is loaded, found fused-gelu`}},
+		{name: "a lock that is none", lock: broken, refused: graft.ErrBadPlugin,
+			complaint: []string{broken + ": found schema_version 9, needed 1"}},
+		{name: "no file", lock: broken + "x", refused: graft.ErrBadPlugin,
+			complaint: []string{"graft.lockx: cannot read: no such file or directory, needed a lock file; write one with: " +
+				"graft plugin lock --out "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log record
@@ -141,9 +150,10 @@ func TestLock(t *testing.T) {
 	same(t, d.answers(t, tiny, locked(t, lockOf(t, current))), unpatched)
 	log.expect(t, 5, "fused-gelu")
 	for lock, want := range map[string]string{
-		lockOf(t, older):  "session config entry graft.lock: " + current + "/plugin.yaml: found sha256 ",
-		lockOf(t, absent): `session config entry graft.lock: no plugin "ngram-block" is loaded, found flash-decode, fused-gelu`,
-		broken:            "session config entry graft.lock: " + broken + ": found schema_version 9",
+		lockOf(t, older): "session config entry graft.lock: " + current + "/plugin.yaml: found sha256 ",
+		lockOf(t,
+			absent): `session config entry graft.lock: no plugin "ngram-block" is loaded, found flash-decode, fused-gelu`,
+		broken: "session config entry graft.lock: " + broken + ": found schema_version 9",
 	} {
 		if got := d.answers(t, tiny, locked(t, lock)); !slices.Equal(got, unpatched) {
 			t.Error("a session with another lock is patched")
@@ -168,7 +178,8 @@ func TestLockOfChangedLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = graft.Enable(graft.Folders(folder), graft.AcceptUnverified(), graft.Lock(lock))
-	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) || !strings.Contains(err.Error(), want) {
+	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

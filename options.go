@@ -130,7 +130,8 @@ func (o *pluginOptions) load() (*loaded.Set, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	set, err := loaded.LoadWith(o.folders, o.unverified, loaded.Ways{Lock: cmp.Or(o.lock, os.Getenv(loaded.LockVariable)), Isolate: o.isolate})
+	set, err := loaded.LoadWith(o.folders, o.unverified,
+		loaded.Ways{Lock: cmp.Or(o.lock, os.Getenv(loaded.LockVariable)), Isolate: o.isolate})
 	if err != nil {
 		return nil, public(err, ErrBadPlugin)
 	}
@@ -165,10 +166,11 @@ func Folders(paths ...string) LoadOption {
 	return loadOption{func(o *pluginOptions) { o.folders = append(o.folders, paths...) }}
 }
 
-// Lock uses the plugins that a lock file names (`graft plugin lock` writes one), and no other. Each must be there as the lock says, to the
-// hash of every file: of several installed versions the one that the lock names is used, whichever is current. Where one is not
-// there or differs it is an error, [ErrBadPlugin], that says which. Hashed and compared are the bytes that are loaded. Without this option
-// the environment variable GRAFT_PLUGIN_LOCK names a lock; the session config entry [ConfigLock] does for one session.
+// Lock uses the plugins that a lock file names (`graft plugin lock` writes one), and no other. Each must be there as
+// the lock says, to the hash of every file: of several installed versions the one that the lock names is used,
+// whichever is current. Where one is not there or differs it is an error, [ErrBadPlugin], that says which. Hashed and
+// compared are the bytes that are loaded. Without this option the environment variable GRAFT_PLUGIN_LOCK names a
+// lock; the session config entry [ConfigLock] does for one session.
 func Lock(path string) LoadOption {
 	return loadOption{func(o *pluginOptions) { o.lock = path }}
 }
@@ -190,18 +192,19 @@ func AnalysisTime(d time.Duration) AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.time = d })
 }
 
-// AcceptQuantizationNoise also uses operators before what a quantised model rounds to integers as it runs. Rounding turns
-// other last bits into other integers, so that answers move by as much as the quantisation is coarse: as far as ONNX
-// Runtime's own optimisations, or another batch, move them. Without this option such blocks are left as they are, and vectors that
-// were stored before stay comparable to the bit.
+// AcceptQuantizationNoise also uses operators before what a quantised model rounds to integers as it runs. Rounding
+// turns other last bits into other integers, so that answers move by as much as the quantisation is coarse: as far as
+// ONNX Runtime's own optimisations, or another batch, move them. Without this option such blocks are left as they
+// are, and vectors that were stored before stay comparable to the bit.
 func AcceptQuantizationNoise() AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.plan.QuantizationNoise = true })
 }
 
-// IgnorePadding leaves tokens out that a model's attention mask hides, also where a row for each of them is an output of the
-// model: such an output (batch, positions, ..) is zeros there. Rows of visible tokens are those of the model, within
-// the tolerance of docs/same-answers.md. Without this option hidden tokens are left out where the graph shows that no
-// output depends on them. A quantised model that takes one scale over all rows of a batch takes it over the visible ones then.
+// IgnorePadding leaves tokens out that a model's attention mask hides, also where a row for each of them is an output
+// of the model: such an output (batch, positions, ..) is zeros there. Rows of visible tokens are those of the model,
+// within the tolerance of docs/same-answers.md. Without this option hidden tokens are left out where the graph shows
+// that no output depends on them. A quantised model that takes one scale over all rows of a batch takes it over the
+// visible ones then.
 func IgnorePadding() AnalysisOption {
 	return pluginOption(func(o *pluginOptions) { o.plan.Padding = plan.IgnorePadding })
 }
@@ -236,17 +239,17 @@ func (l loggerOption) reranker(o *encoderOptions) { o.logger = l.logger }
 
 // MapWeights lets sessions map the weights of models that are opened by path, instead of reading them into memory of
 // their own. Processes then share one copy, and opening takes less time. It is for files that never change once they
-// are in place, as where new versions are renamed into it: whoever writes to such a file changes the answers of sessions
-// that are there, and whoever cuts it short ends their processes.
+// are in place, as where new versions are renamed into it: whoever writes to such a file changes the answers of
+// sessions that are there, and whoever cuts it short ends their processes.
 func MapWeights() SessionOption {
 	return sessionOption(func(o *pluginOptions) { o.mapWeights = true })
 }
 
-// ShareWeights has sessions share weights with those of other processes of the user also where that may make them slower:
-// in small pages, which is all that memory files get before Linux 6.1, and on machines whose memory is nearer to some processors
-// than to others. Without it they share weights where it costs no speed; docs/embedding.md says what, and where they cannot.
-// [OwnWeights] contradicts it. With [MapWeights] it has no effect on models
-// that are opened by path. The session config entry [ConfigShare] asks for it for one session.
+// ShareWeights has sessions share weights with those of other processes of the user also where that may make them
+// slower: in small pages, which is all that memory files get before Linux 6.1, and on machines whose memory is nearer
+// to some processors than to others. Without it they share weights where it costs no speed; docs/embedding.md says
+// what, and where they cannot. [OwnWeights] contradicts it. With [MapWeights] it has no effect on models that are
+// opened by path. The session config entry [ConfigShare] asks for it for one session.
 func ShareWeights() SessionOption {
 	return sessionOption(func(o *pluginOptions) { o.shareWeights = true })
 }
@@ -290,34 +293,37 @@ func Strict() EnableOption {
 	return enableOption(func(o *enableOptions) { o.strict = true })
 }
 
-// BoundMemory has patched sessions plan no block of memory for each combination of input shapes (DisableMemPattern of ONNX
-// Runtime), also of models with fixed lengths: of others none does. Answers are the same. The session config entry [ConfigMemory]
-// asks for it for one session.
+// BoundMemory has patched sessions plan no block of memory for each combination of input shapes (DisableMemPattern of
+// ONNX Runtime), also of models with fixed lengths: of others none does. Answers are the same. The session config
+// entry [ConfigMemory] asks for it for one session.
 func BoundMemory() EnableOption {
 	return enableOption(func(o *enableOptions) { o.bound = true })
 }
 
-// OwnArenas has each patched session hold what it computes with as ONNX Runtime would: in an arena of its own, with blocks that
-// are planned for each combination of input shapes. Without it, sessions on the CPU share arenas; docs/embedding.md says what that saves
-// and where it is not done. The session config entry [ConfigMemory] set to "0" asks for it for one session.
+// OwnArenas has each patched session hold what it computes with as ONNX Runtime would: in an arena of its own, with
+// blocks that are planned for each combination of input shapes. Without it, sessions on the CPU share arenas;
+// docs/embedding.md says what that saves and where it is not done. The session config entry [ConfigMemory] set to "0"
+// asks for it for one session.
 func OwnArenas() EnableOption {
 	return enableOption(func(o *enableOptions) { o.own = true })
 }
 
-// Verify compares every session with its model before the program gets it: both run synthetic inputs of two small shapes,
-// and blocks with which an output is outside the tolerance of `graft ab` are left unchanged, with one warning. A session
-// that cannot be compared is one that cannot be patched. It takes longer than making the session without it: the model is
-// opened and analysed three times. The session config entry [ConfigVerify] asks for it, or against it, for one session.
+// Verify compares every session with its model before the program gets it: both run synthetic inputs of two small
+// shapes, and blocks with which an output is outside the tolerance of `graft ab` are left unchanged, with one
+// warning. A session that cannot be compared is one that cannot be patched. It takes longer than making the session
+// without it: the model is opened and analysed three times. The session config entry [ConfigVerify] asks for it, or
+// against it, for one session.
 func Verify() EnableOption {
 	return enableOption(func(o *enableOptions) { o.verify = true })
 }
 
-// Shadow compares real runs with the model: the first Run of each class of input shapes (which axes have a length of 0, 1 or
-// more) runs the model itself beside it. Where an output is outside the tolerance of `graft ab`, the model's results are
-// returned and the session runs unpatched from then on, with one warning. With a share, 0.01 say, that share of all other
-// runs is compared too, by chance; one outside of 0 to 1 is an [ErrOption]. [Differences] says how many a session may give,
-// and [Shadowed] what was found. A run that is compared takes the time of both. The model's own session stays in memory beside
-// the patched one. [Strict] contradicts it. RunWithBinding and RunAsync are not compared.
+// Shadow compares real runs with the model: the first Run of each class of input shapes (which axes have a length of
+// 0, 1 or more) runs the model itself beside it. Where an output is outside the tolerance of `graft ab`, the model's
+// results are returned and the session runs unpatched from then on, with one warning. With a share, 0.01 say, that
+// share of all other runs is compared too, by chance; one outside of 0 to 1 is an [ErrOption]. [Differences] says how
+// many a session may give, and [Shadowed] what was found. A run that is compared takes the time of both. The model's
+// own session stays in memory beside the patched one. [Strict] contradicts it. RunWithBinding and RunAsync are not
+// compared.
 func Shadow(share ...float64) EnableOption {
 	return enableOption(func(o *enableOptions) { o.shadow, o.shares = true, append(o.shares, share...) })
 }
@@ -343,8 +349,9 @@ func (o *enableOptions) checkShadow() error {
 	return nil
 }
 
-// Differences says at which of the differences that [Shadow] finds in a session's runs it runs unpatched from then on: 1, the first,
-// without it. Of the runs before, too, the program gets the model's results. Below 1, or without Shadow, it is an [ErrOption].
+// Differences says at which of the differences that [Shadow] finds in a session's runs it runs unpatched from then
+// on: 1, the first, without it. Of the runs before, too, the program gets the model's results. Below 1, or without
+// Shadow, it is an [ErrOption].
 func Differences(n int) EnableOption {
 	return enableOption(func(o *enableOptions) { o.differences, o.bears = n, true })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestIgnorePadding: hidden rows are those of the model without a word, and zeros with one, be it said for all sessions or for
-// one; visible rows stay.
+// TestIgnorePadding: hidden rows are those of the model without a word, and zeros with one, be it said for all
+// sessions or for one; visible rows stay.
 func TestIgnorePadding(t *testing.T) {
 	environment(t)
 	f, err := models.Lookup("optimum", "bert")
@@ -36,7 +36,8 @@ func TestIgnorePadding(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := onnx.NewDynamicAdvancedSession(path, []string{"input_ids", "attention_mask", "token_type_ids"}, []string{"last_hidden_state"}, options)
+		s, err := onnx.NewDynamicAdvancedSession(path, []string{"input_ids", "attention_mask", "token_type_ids"},
+			[]string{"last_hidden_state"}, options)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,5 +52,6 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 	if err := a.Write(ctx, out, model.WriteOptions{}); err != nil {
 		return nil, err
 	}
-	return &Patched{Blocks: len(a.Plan.Choices), Replaced: a.Plan.Replaced(), Libraries: set.Libraries(a.Plugins(), nil)}, nil
+	return &Patched{Blocks: len(a.Plan.Choices), Replaced: a.Plan.Replaced(), Libraries: set.Libraries(a.Plugins(), nil)},
+		nil
 }

@@ -117,7 +117,8 @@ func (r *record) take(t *testing.T) []line {
 func (r *record) expect(t *testing.T, replaced int, plugins ...string) {
 	t.Helper()
 	list := r.take(t)
-	if len(list) != 1 || list[0].Level != "INFO" || list[0].Replaced != replaced || !slices.Equal(list[0].Plugins, plugins) {
+	if len(list) != 1 || list[0].Level != "INFO" || list[0].Replaced != replaced ||
+		!slices.Equal(list[0].Plugins, plugins) {
 		t.Errorf("the log says %+v, want one session with %d replaced by %v", list, replaced, plugins)
 	}
 }

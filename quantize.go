@@ -14,8 +14,9 @@ type Quantized struct {
 	Weights                 string // the types that were asked for, with all that was not said
 	BytesBefore, BytesAfter int64  // of all graphs, data beside them included
 	Layers                  []QuantizedLayer
-	// Divergence is the mean Kullback-Leibler divergence of a token from the model as exported, in nats, with [MaxDivergence]; Perplexity
-	// and ExportedPerplexity are those of what was written and of the model, over the same tokens. 0 without it.
+	// Divergence is the mean Kullback-Leibler divergence of a token from the model as exported, in nats, with
+	// [MaxDivergence]; Perplexity and ExportedPerplexity are those of what was written and of the model, over the same
+	// tokens. 0 without it.
 	Divergence, Perplexity, ExportedPerplexity float64
 }
 
@@ -49,16 +50,17 @@ type weightsOption string
 func (w weightsOption) generator(o *generatorOptions) { o.weights = string(w) }
 func (w weightsOption) quantize(o *quantizeOptions)   { o.weights = string(w) }
 
-// Calibrate has [Quantize] choose scales of four bits, and zero points where there are any, for the smallest error in what layers give over
-// texts. Without it they are those of the smallest error in the weights, which are what [Weights] makes of the same model. Texts are read with the
-// model as exported, up to 4,096 tokens, and of an encoder-decoder also what it makes of them. The tokenizer is in the folder, or beside a single file.
+// Calibrate has [Quantize] choose scales of four bits, and zero points where there are any, for the smallest error in
+// what layers give over texts. Without it they are those of the smallest error in the weights, which are what
+// [Weights] makes of the same model. Texts are read with the model as exported, up to 4,096 tokens, and of an
+// encoder-decoder also what it makes of them. The tokenizer is in the folder, or beside a single file.
 func Calibrate(texts ...string) QuantizeOption {
 	return quantizeOption(func(o *quantizeOptions) { o.request.Calibrate = append([]string{}, texts...) })
 }
 
-// MaxDivergence has [Quantize] give weights eight bits in place of four, or float32, as few as needed, so that the mean divergence of a token
-// from the model as exported is at most so many nats over texts, of which up to 2,048 tokens are compared. It is for folders that generate; a bound that no
-// quantised weights hold is [ErrBadModel].
+// MaxDivergence has [Quantize] give weights eight bits in place of four, or float32, as few as needed, so that the
+// mean divergence of a token from the model as exported is at most so many nats over texts, of which up to 2,048
+// tokens are compared. It is for folders that generate; a bound that no quantised weights hold is [ErrBadModel].
 func MaxDivergence(nats float64, texts ...string) QuantizeOption {
 	return quantizeOption(func(o *quantizeOptions) {
 		if !(nats > 0) && o.err == nil {
@@ -68,10 +70,11 @@ func MaxDivergence(nats float64, texts ...string) QuantizeOption {
 	})
 }
 
-// Quantize writes the model at path, a folder or a single .onnx, with weights of eight or four bits to out, for any program that runs
-// ONNX Runtime: linear layers become MatMulNBits. [Weights] says of which types; they are "int8" without it, and "bf16" is an [ErrOption], since
-// ONNX Runtime has no kernel for it. What is written is whole or not there: a folder that is new or was empty, or a file in the place of an older one.
-// Nothing of the model is changed. It costs accuracy: docs/generation.md says how much, and how to measure it.
+// Quantize writes the model at path, a folder or a single .onnx, with weights of eight or four bits to out, for any
+// program that runs ONNX Runtime: linear layers become MatMulNBits. [Weights] says of which types; they are "int8"
+// without it, and "bf16" is an [ErrOption], since ONNX Runtime has no kernel for it. What is written is whole or not
+// there: a folder that is new or was empty, or a file in the place of an older one. Nothing of the model is changed.
+// It costs accuracy: docs/generation.md says how much, and how to measure it.
 func Quantize(ctx context.Context, path, out string, opts ...QuantizeOption) (*Quantized, error) {
 	o := quantizeOptions{weights: string(prepare.Int8Weights)}
 	for _, x := range opts {
@@ -108,7 +111,8 @@ func quantized(r *quantization.Report) *Quantized {
 	q := &Quantized{Weights: r.Requested, BytesBefore: r.BytesBefore, BytesAfter: r.BytesAfter}
 	for _, g := range r.Graphs {
 		for _, l := range g.Layers {
-			q.Layers = append(q.Layers, QuantizedLayer{File: g.File, Weight: l.Weight, Type: l.Type, Bytes: l.Bytes, Error: l.Error})
+			q.Layers = append(q.Layers,
+				QuantizedLayer{File: g.File, Weight: l.Weight, Type: l.Type, Bytes: l.Bytes, Error: l.Error})
 		}
 	}
 	if c := r.Chosen; c != nil {

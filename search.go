@@ -42,11 +42,13 @@ func (list settings) apply(o *search.Options) error {
 	return nil
 }
 
-// draftModel takes the folder of a draft model out of a list, which then asks for drafts of that model. It is the last that the list names, "" where it names none.
+// draftModel takes the folder of a draft model out of a list, which then asks for drafts of that model. It is the
+// last that the list names, "" where it names none.
 func (list settings) draftModel() (name string) {
 	for i, s := range list {
 		from, ok := s.value.(string)
-		if s.name != draftOption || !ok || slices.Contains([]string{search.DraftNone.String(), search.DraftLookup.String()}, from) {
+		if s.name != draftOption || !ok ||
+			slices.Contains([]string{search.DraftNone.String(), search.DraftLookup.String()}, from) {
 			continue
 		}
 		name = from
@@ -149,10 +151,11 @@ func TypicalP(p float64) SearchOption { return setting{"typical_p", p} }
 // tokens, whatever else runs. It is 0 where it is not set.
 func Seed(seed uint64) SearchOption { return setting{"seed", seed} }
 
-// Drafts guesses next tokens, of which a step verifies several at once. The tokens are the same, sampled ones for a seed too. "lookup"
-// guesses those that followed where the last ones stood before: in the prompt, in what was generated and in the encoder's input. The folder of a
-// smaller model with the same tokenizer, "FOLDER" or "FOLDER,weights=int8" with weights as in [Weights], guesses what that model would choose; the folder is
-// named to [NewGenerator], and a call of Generate may turn it off and on by its name. "none", the default, guesses nothing.
+// Drafts guesses next tokens, of which a step verifies several at once. The tokens are the same, sampled ones for a
+// seed too. "lookup" guesses those that followed where the last ones stood before: in the prompt, in what was
+// generated and in the encoder's input. The folder of a smaller model with the same tokenizer, "FOLDER" or
+// "FOLDER,weights=int8" with weights as in [Weights], guesses what that model would choose; the folder is named to
+// [NewGenerator], and a call of Generate may turn it off and on by its name. "none", the default, guesses nothing.
 // Groups of beams and several samples of an input run without drafts.
 func Drafts(from string) SearchOption { return setting{draftOption, from} }
 

@@ -20,7 +20,8 @@ func TestWeightsContradict(t *testing.T) {
 			return err
 		},
 	} {
-		if err := open(); !errors.Is(err, graft.ErrOption) || err.Error() != "ShareWeights and OwnWeights contradict each other" {
+		if err := open(); !errors.Is(err, graft.ErrOption) ||
+			err.Error() != "ShareWeights and OwnWeights contradict each other" {
 			t.Errorf("%s: got %v, want ErrOption", name, err)
 		}
 	}

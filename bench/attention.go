@@ -39,7 +39,8 @@ func openAttention(l *ort.Library, set *loaded.Set, folder, strategy string, bat
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 32 << 30, Batch: batch, Attention: attention})
+	g, err := decode.Open(folder,
+		decode.Options{Library: l, Plugins: set, CacheBytes: 32 << 30, Batch: batch, Attention: attention})
 	if err != nil {
 		return nil, err
 	}

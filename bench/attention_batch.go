@@ -55,7 +55,8 @@ type batchDetail struct {
 // from two small ones, and then run.
 func attentionBatch() figure {
 	const what = "largest batch under 8 GiB of process memory, BART-large shape, 1,024 in, beam 4, 64 new tokens"
-	need := fmt.Sprintf("cross=prompt_hidden_states at least %.1fx keys_values, self=keys as well %.0fx; run at most 8 GiB and %.0f %% off", batchWays[1].least, batchWays[2].least, 100*batchAgrees)
+	need := fmt.Sprintf("cross=prompt_hidden_states at least %.1fx keys_values, self=keys as well %.0fx; run at most 8 "+
+		"GiB and %.0f %% off", batchWays[1].least, batchWays[2].least, 100*batchAgrees)
 	return figure{"attention-batch", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := models.Cached(batchSubject, say)
 		if err != nil {
@@ -72,9 +73,13 @@ func attentionBatch() figure {
 			}
 			details[w.name] = d
 			ratio := float64(d.Batch) / float64(details[batchWays[0].name].Batch)
-			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakRSSBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees && math.Abs(d.WholeOff) <= batchAgrees
-			got = append(got, fmt.Sprintf("%s %d (%.2fx), %.2f MB a request, %.2f GiB at the peak, %+.1f %% of what was predicted; a whole generation of %d %+.1f %%",
-				w.strategy, d.Batch, ratio, float64(d.RequestBytes)/1e6, float64(d.Confirmed.PeakRSSBytes)/(1<<30), 100*d.Off, d.Whole.Batch, 100*d.WholeOff))
+			out.Met = out.Met && ratio >= w.least && d.Confirmed.PeakRSSBytes <= batchLimit && math.Abs(d.Off) <= batchAgrees &&
+				math.Abs(d.WholeOff) <= batchAgrees
+			got = append(got, fmt.Sprintf(
+				"%s %d (%.2fx), %.2f MB a request, %.2f GiB at the peak, %+.1f %% of what was predicted; a whole generation of "+
+					"%d %+.1f %%",
+				w.strategy, d.Batch, ratio, float64(d.RequestBytes)/1e6, float64(d.Confirmed.PeakRSSBytes)/(1<<30), 100*d.Off,
+				d.Whole.Batch, 100*d.WholeOff))
 		}
 		out.Got = strings.Join(got, "; ")
 		return out, nil
@@ -87,7 +92,8 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	if err != nil {
 		return nil, err
 	}
-	j := generateJob{Folder: folder, Strategy: w.strategy, Prompt: batchPrompt, Tokens: batchTokens, Search: search, Seed: 3, Progress: true, Last: true}
+	j := generateJob{Folder: folder, Strategy: w.strategy, Prompt: batchPrompt, Tokens: batchTokens, Search: search,
+		Seed: 3, Progress: true, Last: true}
 	d := &batchDetail{Strategy: w.strategy}
 	for _, j.Batch = range w.small {
 		took, err := generateWhole(ctx, j)
@@ -106,7 +112,8 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 	d.RequestBytes = (many.PeakRSSBytes - few.PeakRSSBytes) / int64(many.Batch-few.Batch)
 	d.FixedBytes = few.PeakRSSBytes - int64(few.Batch)*d.RequestBytes
 	if d.RequestBytes <= 0 {
-		return nil, fmt.Errorf("%s: %d requests take %d bytes and %d take %d: nothing can be extrapolated", w.strategy, few.Batch, few.PeakRSSBytes, many.Batch, many.PeakRSSBytes)
+		return nil, fmt.Errorf("%s: %d requests take %d bytes and %d take %d: nothing can be extrapolated", w.strategy,
+			few.Batch, few.PeakRSSBytes, many.Batch, many.PeakRSSBytes)
 	}
 	d.Batch = int((batchLimit - batchLimit*batchSpare/100 - d.FixedBytes) / d.RequestBytes)
 	d.PredictedBytes = d.FixedBytes + int64(d.Batch)*d.RequestBytes
@@ -116,7 +123,8 @@ func (w batchWay) measure(ctx context.Context, folder string) (*batchDetail, err
 		return nil, err
 	}
 	if got, want := d.Confirmed.CrossBytes, few.CrossBytes/int64(few.Batch)*int64(d.Batch); got != want {
-		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d requests", w.strategy, got, want, d.Batch)
+		return nil, fmt.Errorf("%s: %d bytes of inputs at once, needed are %d of all %d requests", w.strategy, got, want,
+			d.Batch)
 	}
 	d.Off = float64(d.Confirmed.PeakRSSBytes)/float64(d.PredictedBytes) - 1
 	return d, nil

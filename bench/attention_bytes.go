@@ -39,41 +39,44 @@ type contextBytes struct {
 // grows by it, against what the papers say.
 func attentionBytes() figure {
 	const need = "BART-large 24x and 96x; Whisper 2x, 8.7x, 4.7x to 7.9x; T5-11B 32x; processes within 5 %"
-	return figure{"attention-bytes", "bytes stored for the input, BART-large, batch 32, 1,024 tokens, beam 4; contexts of Whisper and T5-11B", need, func(ctx context.Context, b *bench) (*outcome, error) {
-		d := &bytesDetail{Whisper: map[string]contextBytes{}}
-		out := &outcome{Met: true, Detail: d, Answers: "not compared: attention-speed and the tests do"}
-		var got []string
-		claim := func(what string, ratio, least, greatest float64) {
-			mark := ""
-			if !(ratio >= least && ratio <= greatest) {
-				out.Met, mark = false, fmt.Sprintf(" (needed %.2fx to %.2fx)", least, greatest)
+	return figure{"attention-bytes",
+		"bytes stored for the input, BART-large, batch 32, 1,024 tokens, beam 4; contexts of Whisper and T5-11B", need,
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			d := &bytesDetail{Whisper: map[string]contextBytes{}}
+			out := &outcome{Met: true, Detail: d, Answers: "not compared: attention-speed and the tests do"}
+			var got []string
+			claim := func(what string, ratio, least, greatest float64) {
+				mark := ""
+				if !(ratio >= least && ratio <= greatest) {
+					out.Met, mark = false, fmt.Sprintf(" (needed %.2fx to %.2fx)", least, greatest)
+				}
+				got = append(got, fmt.Sprintf("%s %.2fx%s", what, ratio, mark))
 			}
-			got = append(got, fmt.Sprintf("%s %.2fx%s", what, ratio, mark))
-		}
-		if err := d.bart(ctx, b); err != nil {
-			return nil, err
-		}
-		stored := float64(d.Output.CrossBytes)
-		claim("BART-large, against keys and values a layer", float64(d.Shared.CrossBytes)/stored, 24, 24)
-		claim("a layer and a beam", float64(d.PerBeamBytes)/stored, 96, 96)
-		if err := d.whisper(ctx, b); err != nil {
-			return nil, err
-		}
-		usual, keys, least := d.Whisper[strategyShared], d.Whisper["keys"], d.Whisper[strategyLeast]
-		claim("Whisper-tiny run, keys alone", float64(usual.Self+usual.Cross)/float64(keys.Self+keys.Cross), 2, 2)
-		claim("with the encoder's output for cross attention", float64(usual.Self+usual.Cross)/float64(least.Self+least.Cross), 4.65, 7.95)
-		if err := d.pools(claim); err != nil {
-			return nil, err
-		}
-		off := 0.0
-		for _, p := range d.Pools {
-			off = max(off, p.Off, -p.Off)
-		}
-		out.Met = out.Met && off <= 0.05
-		got = append(got, fmt.Sprintf("processes grow by what %d pools count within %.1f %%", len(d.Pools), 100*off))
-		out.Got = strings.Join(got, ", ")
-		return out, nil
-	}}
+			if err := d.bart(ctx, b); err != nil {
+				return nil, err
+			}
+			stored := float64(d.Output.CrossBytes)
+			claim("BART-large, against keys and values a layer", float64(d.Shared.CrossBytes)/stored, 24, 24)
+			claim("a layer and a beam", float64(d.PerBeamBytes)/stored, 96, 96)
+			if err := d.whisper(ctx, b); err != nil {
+				return nil, err
+			}
+			usual, keys, least := d.Whisper[strategyShared], d.Whisper["keys"], d.Whisper[strategyLeast]
+			claim("Whisper-tiny run, keys alone", float64(usual.Self+usual.Cross)/float64(keys.Self+keys.Cross), 2, 2)
+			claim("with the encoder's output for cross attention",
+				float64(usual.Self+usual.Cross)/float64(least.Self+least.Cross), 4.65, 7.95)
+			if err := d.pools(claim); err != nil {
+				return nil, err
+			}
+			off := 0.0
+			for _, p := range d.Pools {
+				off = max(off, p.Off, -p.Off)
+			}
+			out.Met = out.Met && off <= 0.05
+			got = append(got, fmt.Sprintf("processes grow by what %d pools count within %.1f %%", len(d.Pools), 100*off))
+			out.Got = strings.Join(got, ", ")
+			return out, nil
+		}}
 }
 
 // bart counts what is stored of the inputs.
@@ -87,7 +90,8 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	j := generateJob{Folder: folder, Batch: bytesBatch, Prompt: batchPrompt, Tokens: tokens, Search: search, Seed: 3, Progress: true}
+	j := generateJob{Folder: folder, Batch: bytesBatch, Prompt: batchPrompt, Tokens: tokens, Search: search, Seed: 3,
+		Progress: true}
 	for strategy, to := range map[string]*generateTook{strategyShared: &d.Shared, strategyOutput: &d.Output} {
 		j.Strategy = strategy
 		took, err := generateWhole(ctx, j)
@@ -138,7 +142,9 @@ func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		options, err := json.Marshal(map[string]any{"num_beams": 1, "max_length": whisperContext, "eos_token_id": []int{}, "forced_eos_token_id": nil, "no_repeat_ngram_size": 3})
+		options, err := json.Marshal(
+			map[string]any{"num_beams": 1, "max_length": whisperContext, "eos_token_id": []int{}, "forced_eos_token_id": nil,
+				"no_repeat_ngram_size": 3})
 		if err != nil {
 			g.Close()
 			return err
@@ -160,12 +166,14 @@ type whisperShape struct {
 	layers, width int64
 }
 
-var whisperShapes = []whisperShape{{"tiny", 4, 384}, {"base", 6, 512}, {"small", 12, 768}, {"medium", 24, 1024}, {"large", 32, 1280}}
+var whisperShapes = []whisperShape{{"tiny", 4, 384}, {"base", 6, 512}, {"small", 12, 768}, {"medium", 24, 1024},
+	{"large", 32, 1280}}
 
 // kinds are the decoder's layers.
 func (w whisperShape) kinds() (self, cross plan.Layers) {
 	const headSize = 64
-	self = plan.Layers{Type: "self", Layers: w.layers, Heads: w.width / headSize, KVHeads: w.width / headSize, HeadSize: headSize, ValueSize: headSize, Width: w.width}
+	self = plan.Layers{Type: "self", Layers: w.layers, Heads: w.width / headSize, KVHeads: w.width / headSize,
+		HeadSize: headSize, ValueSize: headSize, Width: w.width}
 	cross = self
 	cross.Type = "cross"
 	return self, cross
@@ -176,15 +184,18 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, greatest float
 	const encoded = 1500
 	for i, w := range whisperShapes {
 		self, cross := w.kinds()
-		usual, err := d.pool("Whisper "+w.name+", keys and values", part{self, plan.KeysValues, whisperContext}, part{cross, plan.KeysValues, encoded})
+		usual, err := d.pool("Whisper "+w.name+", keys and values", part{self, plan.KeysValues, whisperContext},
+			part{cross, plan.KeysValues, encoded})
 		if err != nil {
 			return err
 		}
-		keys, err := d.pool("Whisper "+w.name+", keys", part{self, plan.Keys, whisperContext}, part{cross, plan.Keys, encoded})
+		keys, err := d.pool("Whisper "+w.name+", keys", part{self, plan.Keys, whisperContext},
+			part{cross, plan.Keys, encoded})
 		if err != nil {
 			return err
 		}
-		least, err := d.pool("Whisper "+w.name+", keys and the encoder's output", part{self, plan.Keys, whisperContext}, part{cross, plan.PromptHiddenStates, encoded})
+		least, err := d.pool("Whisper "+w.name+", keys and the encoder's output", part{self, plan.Keys, whisperContext},
+			part{cross, plan.PromptHiddenStates, encoded})
 		if err != nil {
 			return err
 		}
@@ -199,7 +210,8 @@ func (d *bytesDetail) pools(claim func(what string, ratio, least, greatest float
 		}
 		claim("with the output", ratio(usual.Request(), least.Request()), low, high)
 	}
-	t5 := plan.Layers{Type: "self", Layers: 1, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024, Positions: "relative"}
+	t5 := plan.Layers{Type: "self", Layers: 1, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024,
+		Positions: "relative"}
 	usual, err := d.pool("T5-11B layer, keys and values", part{t5, plan.KeysValues, 512})
 	if err != nil {
 		return err

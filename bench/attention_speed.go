@@ -46,24 +46,27 @@ type speedDetail struct {
 // encoder's output.
 func attentionSpeed() figure {
 	need := fmt.Sprintf("operators at least %.1fx, no cross phase, equal tokens", speedLeast)
-	return figure{"attention-speed", "cross attention of Whisper-tiny's shape, batch 16, greedy: flash-decode against el-attention", need, func(ctx context.Context, b *bench) (*outcome, error) {
-		d := &speedDetail{}
-		if err := d.operators(ctx, b); err != nil {
-			return nil, err
-		}
-		if err := d.whole(ctx, b); err != nil {
-			return nil, err
-		}
-		s, g := d.Operators.Speedup, d.Generation
-		out := &outcome{Detail: d, Answers: fmt.Sprintf("%d of %d sequences equal", g.Equal, g.Sequences)}
-		out.Met = s.Median >= speedLeast && s.Significant && d.Filled == [2]bool{true, false} && g.Equal == g.Sequences
-		out.Got = fmt.Sprintf("operators %.2fx (95%% %.2f to %.2f, p %.1g): %.2f -> %.2f ms a step; first token %.2fx, %.0f -> %.0f ms; %.2fx after it, %.0f -> %.0f tokens/s; %.2fx in all, %.0f -> %.0f tokens/s",
-			s.Median, s.CI95[0], s.CI95[1], s.P, statistics.Median(d.Operators.A), statistics.Median(d.Operators.B),
-			d.FirstToken.Median, 1e3*g.A.TTFTMedianSeconds, 1e3*g.B.TTFTMedianSeconds,
-			g.DecodeSpeedup.Median, g.A.DecodeTokensPerSecond, g.B.DecodeTokensPerSecond,
-			g.Speedup.Median, g.A.TokensPerSecond, g.B.TokensPerSecond)
-		return out, nil
-	}}
+	return figure{"attention-speed",
+		"cross attention of Whisper-tiny's shape, batch 16, greedy: flash-decode against el-attention", need,
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			d := &speedDetail{}
+			if err := d.operators(ctx, b); err != nil {
+				return nil, err
+			}
+			if err := d.whole(ctx, b); err != nil {
+				return nil, err
+			}
+			s, g := d.Operators.Speedup, d.Generation
+			out := &outcome{Detail: d, Answers: fmt.Sprintf("%d of %d sequences equal", g.Equal, g.Sequences)}
+			out.Met = s.Median >= speedLeast && s.Significant && d.Filled == [2]bool{true, false} && g.Equal == g.Sequences
+			out.Got = fmt.Sprintf("operators %.2fx (95%% %.2f to %.2f, p %.1g): %.2f -> %.2f ms a step; first token %.2fx, "+
+				"%.0f -> %.0f ms; %.2fx after it, %.0f -> %.0f tokens/s; %.2fx in all, %.0f -> %.0f tokens/s",
+				s.Median, s.CI95[0], s.CI95[1], s.P, statistics.Median(d.Operators.A), statistics.Median(d.Operators.B),
+				d.FirstToken.Median, 1e3*g.A.TTFTMedianSeconds, 1e3*g.B.TTFTMedianSeconds,
+				g.DecodeSpeedup.Median, g.A.DecodeTokensPerSecond, g.B.DecodeTokensPerSecond,
+				g.Speedup.Median, g.A.TokensPerSecond, g.B.TokensPerSecond)
+			return out, nil
+		}}
 }
 
 // operators times the operators of a step outside a session. What a decoder reads
@@ -158,12 +161,14 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 		g.Close()
 	}
 	search, err := json.Marshal(map[string]any{
-		"num_beams": 1, "max_new_tokens": speedTokens, "eos_token_id": []int{}, "forced_eos_token_id": nil, "no_repeat_ngram_size": 3, "repetition_penalty": 1.3})
+		"num_beams": 1, "max_new_tokens": speedTokens, "eos_token_id": []int{}, "forced_eos_token_id": nil,
+		"no_repeat_ngram_size": 3, "repetition_penalty": 1.3})
 	if err != nil {
 		return err
 	}
 	g, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
-		A: strategyShared, B: strategyOutput, Search: search, Batch: speedBatch, Seed: 1, Rounds: max(1, b.rounds/8), CacheBytes: 8 << 30})
+		A: strategyShared, B: strategyOutput, Search: search, Batch: speedBatch, Seed: 1, Rounds: max(1, b.rounds/8),
+		CacheBytes: 8 << 30})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,8 @@ type batched struct {
 	Batched batcherSide        `json:"batched"`
 	Speedup statistics.Speedup `json:"speedup"` // of the batcher over the plain session
 	Own     statistics.Speedup `json:"speedup_over_alone"`
-	CPU     statistics.Speedup `json:"cpu"` // processor time against the plain session's, which other processes disturb less
+	// processor time against the plain session's, which other processes disturb less
+	CPU     statistics.Speedup `json:"cpu"`
 	Metrics batching.Metrics   `json:"metrics"`
 	Padding float64            `json:"padding"`
 	Cosine  float64            `json:"least_cosine"`
@@ -68,10 +69,12 @@ func delaysOf(list []time.Duration) delays {
 	return delays{at(0.5), at(0.99), at(1)}
 }
 
-// batcher compares goroutines that embed single texts in three ways: each by a run of its own in a plain session that they
-// share, by a run of its own in a patched one, and through the batcher.
+// batcher compares goroutines that embed single texts in three ways: each by a run of its own in a plain session that
+// they share, by a run of its own in a patched one, and through the batcher.
 func batcher(options *batcherFlags, name, kind string) figure {
-	return figure{name, fmt.Sprintf("%d goroutines embed single texts, %s: through the batcher against runs of one text in the plain session that they share", callers, kind),
+	return figure{name, fmt.Sprintf(
+		"%d goroutines embed single texts, %s: through the batcher against runs of one text in the plain session that "+
+			"they share", callers, kind),
 		"at least 3.00x the throughput, equal vectors", func(ctx context.Context, b *bench) (*outcome, error) {
 			return options.measure(ctx, b, kind)
 		}}
@@ -119,12 +122,14 @@ func (f *batcherFlags) measure(ctx context.Context, b *bench, kind string) (*out
 				side.vectors = got
 			}
 			if round > 0 {
-				side.waits, side.Seconds, side.CPU = append(side.waits, list...), append(side.Seconds, seconds), append(side.CPU, cpu)
+				side.waits, side.Seconds, side.CPU = append(side.waits, list...), append(side.Seconds, seconds),
+					append(side.CPU, cpu)
 			}
 		}
 	}
 	for i := range d.Plain.vectors {
-		d.Cosine = min(d.Cosine, cosine(d.Plain.vectors[i], d.Batched.vectors[i]), cosine(d.Plain.vectors[i], d.Alone.vectors[i]))
+		d.Cosine = min(d.Cosine, cosine(d.Plain.vectors[i], d.Batched.vectors[i]),
+			cosine(d.Plain.vectors[i], d.Alone.vectors[i]))
 	}
 	for _, side := range []*batcherSide{&d.Plain, &d.Alone, &d.Batched} {
 		side.Delay = delaysOf(side.waits)
@@ -145,7 +150,9 @@ func (d *batched) outcome() *outcome {
 	}
 	rate := func(s *batcherSide) float64 { return textsARun / statistics.Median(s.Seconds) }
 	out.Met = equal && d.Speedup.Median >= 3
-	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.0f -> %.0f texts/s; p50 %.0f -> %.0f ms, p99 %.0f -> %.0f ms; processor time %.2fx; %.2fx of single runs of a patched session (%.0f texts/s); %d tokens a text, %.0f texts a batch, %.0f%% padding",
+	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.0f -> %.0f texts/s; p50 %.0f -> %.0f ms, p99 %.0f -> %.0f ms; "+
+		"processor time %.2fx; %.2fx of single runs of a patched session (%.0f texts/s); %d tokens a text, %.0f texts a "+
+		"batch, %.0f%% padding",
 		d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], rate(&d.Plain), rate(&d.Batched),
 		d.Plain.Delay.P50, d.Batched.Delay.P50, d.Plain.Delay.P99, d.Batched.Delay.P99, d.CPU.Median,
 		d.Own.Median, rate(&d.Alone), d.Tokens[1], float64(d.Metrics.Rows)/float64(d.Metrics.Batches), 100*d.Padding)
@@ -158,13 +165,15 @@ func shortened(texts []string) []string {
 	list := make([]string, len(texts))
 	for i, text := range texts {
 		words := strings.Fields(text)
-		list[i] = strings.Join(words[:min(len(words), max(1, int(math.Round(wordsOf(random, queryWords, querySpread)))))], " ")
+		list[i] = strings.Join(words[:min(len(words), max(1, int(math.Round(wordsOf(random, queryWords, querySpread)))))],
+			" ")
 	}
 	return list
 }
 
 // run64 embeds the texts of a round from many goroutines and returns how long each took.
-func run64(ctx context.Context, e *embedding.Embedder, texts []string, round int, together bool) ([]time.Duration, [][]float32, error) {
+func run64(ctx context.Context, e *embedding.Embedder, texts []string, round int, together bool) ([]time.Duration,
+	[][]float32, error) {
 	took, vectors := make([]time.Duration, textsARun), make([][]float32, textsARun)
 	var next atomic.Int64
 	errs := make([]error, callers)
@@ -278,7 +287,8 @@ func (f *batcherFlags) sentences() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, paragraph := range strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' && f.texts != "" || r == '|' }) {
+		for _, paragraph := range strings.FieldsFunc(string(data),
+			func(r rune) bool { return r == '\n' && f.texts != "" || r == '|' }) {
 			for _, s := range strings.SplitAfter(strings.ReplaceAll(paragraph, "\n", " "), ". ") {
 				if s = strings.TrimSpace(s); len(s) > 10 {
 					list = append(list, s)

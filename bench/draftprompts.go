@@ -11,7 +11,8 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// draftPrompts are prompts over passages of the texts in a folder, the same each time: some whose answers copy, or passages to go on with.
+// draftPrompts are prompts over passages of the texts in a folder, the same each time: some whose answers copy, or
+// passages to go on with.
 func draftPrompts(folder string, copies bool, n int) ([]string, error) {
 	var list [][]string
 	for _, name := range []string{"held-out.txt", "calibration.txt"} {
@@ -25,7 +26,8 @@ func draftPrompts(folder string, copies bool, n int) ([]string, error) {
 		}
 	}
 	if len(list) < n {
-		return nil, &diagnostic.Error{Path: folder, Found: fmt.Sprintf("%d passages", len(list)), Needed: fmt.Sprintf("%d, one for each output", n), Fix: "lower -outputs"}
+		return nil, &diagnostic.Error{Path: folder, Found: fmt.Sprintf("%d passages", len(list)),
+			Needed: fmt.Sprintf("%d, one for each output", n), Fix: "lower -outputs"}
 	}
 	r := rand.New(rand.NewPCG(17, 0x64726166))
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
@@ -65,7 +67,8 @@ func copying(r *rand.Rand, i int, passage []string) string {
 	default:
 		task = "Repeat this text word for word:\n\n" + whole
 	}
-	return "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n" + task + "<|im_end|>\n<|im_start|>assistant\n"
+	return "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging " +
+		"Face<|im_end|>\n<|im_start|>user\n" + task + "<|im_end|>\n<|im_start|>assistant\n"
 }
 
 // misspelt is a text with two letters of some words changed about.

@@ -31,11 +31,14 @@ type drafting struct {
 // draftFigures are those of drafts, each over that many outputs, of which some are generated at once.
 func draftFigures(outputs, together int) (list []figure) {
 	for _, d := range []drafting{
-		{"drafts-copy", "SmolLM2-135M, prompts that ask for parts of a text again, greedy: drafts by lookup against none", 1.8, true, 1, ""},
+		{"drafts-copy", "SmolLM2-135M, prompts that ask for parts of a text again, greedy: drafts by lookup against none",
+			1.8, true, 1, ""},
 		{"drafts-copy-beam4", "the same with four beams", 1.3, true, 4, ""},
-		{"drafts-none", "SmolLM2-135M goes on with texts and may repeat no three tokens, greedy: drafts by lookup against none", 0.97, false, 1, ""},
+		{"drafts-none", "SmolLM2-135M goes on with texts and may repeat no three tokens, greedy: drafts by lookup against " +
+			"none", 0.97, false, 1, ""},
 		{"drafts-none-beam4", "the same with four beams", 0.97, false, 4, ""},
-		{"drafts-model", "SmolLM2-135M goes on with texts, greedy: drafts of the same model with int4 weights against none", 1, false, 1, "int4"},
+		{"drafts-model", "SmolLM2-135M goes on with texts, greedy: drafts of the same model with int4 weights against none",
+			1, false, 1, "int4"},
 	} {
 		list = append(list, figure{d.name, d.what, fmt.Sprintf("at least %.2fx in all, all outputs equal", d.least),
 			func(ctx context.Context, b *bench) (*outcome, error) { return d.run(ctx, b, outputs, together) }})
@@ -86,7 +89,8 @@ func draftFolder(name string) (string, error) {
 	}
 	path := filepath.Join(cache, "graft", "trained", name)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", &diagnostic.Error{Path: path, Found: "not found", Needed: "a trained model and texts", Fix: "make trained-models makes them"}
+		return "", &diagnostic.Error{Path: path, Found: "not found", Needed: "a trained model and texts",
+			Fix: "make trained-models makes them"}
 	}
 	return path, nil
 }
@@ -167,7 +171,8 @@ func (d drafting) run(ctx context.Context, b *bench, outputs, together int) (*ou
 			}
 		}
 		for k := range found[0] {
-			if i >= 0 && slices.EqualFunc(found[0][k].Hypotheses, found[1][k].Hypotheses, func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
+			if i >= 0 && slices.EqualFunc(found[0][k].Hypotheses, found[1][k].Hypotheses,
+				func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
 				r.Equal++
 			}
 		}
@@ -177,14 +182,18 @@ func (d drafting) run(ctx context.Context, b *bench, outputs, together int) (*ou
 	if engine, ok := g.Device.(*decode.Generator); ok {
 		r.DraftModel = engine.DraftModel()
 	}
-	out := &outcome{Detail: r, Met: r.Total >= d.least && r.Equal == r.Outputs, Answers: fmt.Sprintf("%d of %d outputs equal", r.Equal, r.Outputs)}
-	out.Got = fmt.Sprintf("%.2fx in all (blocks of outputs: 95%% %.2f to %.2f), %.1f -> %.1f tokens/s; %d of %d drafted positions accepted, %d steps for %d",
-		r.Total, r.Speedup.CI95[0], r.Speedup.CI95[1], float64(r.A.Tokens)/r.A.total(), float64(r.B.Tokens)/r.B.total(), r.B.Accepted, r.B.Drafted, r.B.Steps, r.A.Steps)
+	out := &outcome{Detail: r, Met: r.Total >= d.least && r.Equal == r.Outputs,
+		Answers: fmt.Sprintf("%d of %d outputs equal", r.Equal, r.Outputs)}
+	out.Got = fmt.Sprintf("%.2fx in all (blocks of outputs: 95%% %.2f to %.2f), %.1f -> %.1f tokens/s; %d of %d "+
+		"drafted positions accepted, %d steps for %d",
+		r.Total, r.Speedup.CI95[0], r.Speedup.CI95[1], float64(r.A.Tokens)/r.A.total(), float64(r.B.Tokens)/r.B.total(),
+		r.B.Accepted, r.B.Drafted, r.B.Steps, r.A.Steps)
 	return out, nil
 }
 
 // timed generates for some inputs, and gives what they became in their order.
-func timed(ctx context.Context, g *generate.Generator, o search.Options, inputs []*decode.Input) (list []decode.Output, seconds float64, err error) {
+func timed(ctx context.Context, g *generate.Generator, o search.Options, inputs []*decode.Input) (list []decode.Output,
+	seconds float64, err error) {
 	next := 0
 	start := time.Now()
 	err = g.Device.Run(ctx, o, func() (*decode.Input, error) {

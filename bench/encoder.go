@@ -30,7 +30,8 @@ type paddedFigure struct {
 // ignored leaves padding out where rows are outputs.
 var ignored = map[string]string{"graft.padding": "ignore"}
 
-// mostlyPaddingSeed makes a batch of 32 sentences of the repository's figures of which 35 % are real: the seed was looked for.
+// mostlyPaddingSeed makes a batch of 32 sentences of the repository's figures of which 35 % are real: the seed was
+// looked for.
 const mostlyPaddingSeed = 21
 
 // mostlyPadding is such a batch.
@@ -49,18 +50,27 @@ func cellOf(subject string, batch int, l lengths) encoderCell {
 func encoderFigures() []figure {
 	var list []figure
 	for _, f := range []paddedFigure{
-		{name: "encoder-padded-minilm", what: "MiniLM, batch 32, 20 to 40 tokens padded to 256, padding ignored", least: 5, config: ignored,
-			cells: []encoderCell{cellOf("minilm", 32, lengths{kind: uniform, least: 20, most: 40, padTo: 256})}},
-		{name: "encoder-padded-bge-small", what: "BGE-small, batch 32, sentences padded to the longest (about 35 % real), padding ignored", least: 2.2, config: ignored,
-			cells: []encoderCell{mostlyPadding("bge-small", 32)}},
-		{name: "encoder-padded-bge-base", what: "BGE-base shape, batch 8, lengths 16 to 256 alike (about half is real), padded to the longest, padding ignored", least: 1.7, config: ignored,
+		{name: "encoder-padded-minilm", what: "MiniLM, batch 32, 20 to 40 tokens padded to 256, padding ignored", least: 5,
+			config: ignored,
+			cells:  []encoderCell{cellOf("minilm", 32, lengths{kind: uniform, least: 20, most: 40, padTo: 256})}},
+		{name: "encoder-padded-bge-small",
+			what: "BGE-small, batch 32, sentences padded to the longest (about 35 % real), padding ignored", least: 2.2,
+			config: ignored,
+			cells:  []encoderCell{mostlyPadding("bge-small", 32)}},
+		{name: "encoder-padded-bge-base",
+			what: "BGE-base shape, batch 8, lengths 16 to 256 alike (about half is real), padded to the longest, padding ignored", least: 1.7, config: ignored,
 			cells: []encoderCell{cellOf("bert-base", 8, lengths{kind: uniform, least: 16, most: 256})}},
-		{name: "encoder-padded-reranker", what: "reranker of MiniLM-L12's shape, batch 32, pairs of a query and a passage, by default", least: 1.8,
+		{name: "encoder-padded-reranker",
+			what: "reranker of MiniLM-L12's shape, batch 32, pairs of a query and a passage, by default", least: 1.8,
 			cells: []encoderCell{cellOf("minilm-l12-reranker", 32, lengths{kind: pairs})}},
-		{name: "encoder-padded-pooled", what: "MiniLM-L6's shape with pooling in the graph beside its rows, batch 32, sentences, padding ignored", least: 1.5, config: ignored,
+		{name: "encoder-padded-pooled",
+			what:  "MiniLM-L6's shape with pooling in the graph beside its rows, batch 32, sentences, padding ignored",
+			least: 1.5, config: ignored,
 			cells: []encoderCell{cellOf("minilm-l6-pooled", 32, lengths{kind: sentences})}},
-		{name: "encoder-modernbert", what: "ModernBERT-base's shape, one text of 2,048 and of 8,192 tokens, padding ignored", least: 1.73, config: ignored,
-			cells: []encoderCell{cellOf("modernbert-base", 1, lengths{kind: unpadded, most: 2048}), cellOf("modernbert-base", 1, lengths{kind: unpadded, most: 8192})}},
+		{name: "encoder-modernbert", what: "ModernBERT-base's shape, one text of 2,048 and of 8,192 tokens, padding ignored",
+			least: 1.73, config: ignored,
+			cells: []encoderCell{cellOf("modernbert-base", 1, lengths{kind: unpadded, most: 2048}),
+				cellOf("modernbert-base", 1, lengths{kind: unpadded, most: 8192})}},
 	} {
 		list = append(list, f.figure())
 	}
@@ -71,14 +81,17 @@ func encoderFigures() []figure {
 		}
 	}
 	list = append(list, integers.figure())
-	for _, name := range []string{"minilm", "bge-small", "e5-small", "bert-base", "minilm-l6-pooled", "minilm-l12-reranker", "xlm-roberta-base"} {
+	for _, name := range []string{"minilm", "bge-small", "e5-small", "bert-base", "minilm-l6-pooled",
+		"minilm-l12-reranker", "xlm-roberta-base"} {
 		var cells []encoderCell
 		for _, kind := range []string{sentences, articles, queries, passages, uniform} {
 			for _, batch := range []int{8, 32} {
 				cells = append(cells, cellOf(name, batch, lengths{kind: kind, least: 8, most: 128}))
 			}
 		}
-		f := paddedFigure{name: "encoder-lengths-" + name, what: name + ": sentences, articles, queries, passages and uniform lengths, batch 8 and 32, padded to the longest" + ", padding ignored", least: 1, cells: cells, config: ignored}
+		f := paddedFigure{name: "encoder-lengths-" + name,
+			what: name + ": sentences, articles, queries, passages and uniform lengths, batch 8 and 32, padded to the longest" +
+				", padding ignored", least: 1, cells: cells, config: ignored}
 		list = append(list, f.figure())
 	}
 	for _, e := range encoders {

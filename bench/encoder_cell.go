@@ -24,23 +24,24 @@ type encoderCell struct {
 
 // cellResult is what came of it. A is plain, B patched; each is a process of its own.
 type cellResult struct {
-	Subject        string             `json:"subject"`
-	Batch          int                `json:"batch"`
-	Lengths        string             `json:"lengths,omitempty"`
-	Length         int                `json:"length,omitempty"` // of a padded row
-	Visible        []int              `json:"visible_tokens,omitempty"`
-	Real           float64            `json:"real_share,omitempty"` // of all tokens
-	Blocks         int                `json:"blocks"`
-	Replaced       int                `json:"replaced"`
-	Parity         cellParity         `json:"parity"`
-	A              cellSide           `json:"a"`
-	B              cellSide           `json:"b"`
-	Speedup        statistics.Speedup `json:"speedup"`                    // wall time
-	Processor      float64            `json:"processor_speedup"`          // of the medians of processor time
-	PeakRatio      float64            `json:"peak_rss_ratio"`             // B over A
-	GrowthRatio    float64            `json:"rss_growth_ratio"`           // B over A
-	Expected       float64            `json:"expected,omitempty"`         // inspect's, of the whole model at these lengths; it knows nothing of padding
-	ExpectedToReal float64            `json:"expected_of_real,omitempty"` // expected over measured
+	Subject     string             `json:"subject"`
+	Batch       int                `json:"batch"`
+	Lengths     string             `json:"lengths,omitempty"`
+	Length      int                `json:"length,omitempty"` // of a padded row
+	Visible     []int              `json:"visible_tokens,omitempty"`
+	Real        float64            `json:"real_share,omitempty"` // of all tokens
+	Blocks      int                `json:"blocks"`
+	Replaced    int                `json:"replaced"`
+	Parity      cellParity         `json:"parity"`
+	A           cellSide           `json:"a"`
+	B           cellSide           `json:"b"`
+	Speedup     statistics.Speedup `json:"speedup"`           // wall time
+	Processor   float64            `json:"processor_speedup"` // of the medians of processor time
+	PeakRatio   float64            `json:"peak_rss_ratio"`    // B over A
+	GrowthRatio float64            `json:"rss_growth_ratio"`  // B over A
+	// inspect's, of the whole model at these lengths; it knows nothing of padding
+	Expected       float64 `json:"expected,omitempty"`
+	ExpectedToReal float64 `json:"expected_of_real,omitempty"` // expected over measured
 }
 
 // cellSide is one of the two.
@@ -70,8 +71,8 @@ const (
 	cellRelative = 1e-4
 )
 
-// roundingShare is how many times the runtime's own rounding answers may be apart where that misses the tolerance too, as
-// docs/same-answers.md says.
+// roundingShare is how many times the runtime's own rounding answers may be apart where that misses the tolerance
+// too, as docs/same-answers.md says.
 const roundingShare = 2
 
 // Runs of one side in its turn take turnMS at least: what the other left in the caches matters less then.
@@ -127,7 +128,8 @@ func (b *bench) cell(ctx context.Context, s *sides, c encoderCell) (*cellResult,
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.subject.name, err)
 	}
-	r := &cellResult{Subject: c.subject.name, Batch: fed.rows, Length: fed.length, Visible: fed.visible, Blocks: s.b.hello.Blocks, Replaced: s.b.hello.Replaced}
+	r := &cellResult{Subject: c.subject.name, Batch: fed.rows, Length: fed.length, Visible: fed.visible,
+		Blocks: s.b.hello.Blocks, Replaced: s.b.hello.Replaced}
 	share := 1.
 	if fed.length > 0 {
 		share = float64(fed.visibleTokens) / float64(fed.computedTokens)
@@ -152,7 +154,8 @@ func (b *bench) cell(ctx context.Context, s *sides, c encoderCell) (*cellResult,
 	}
 	r.Expected = patched.Expected
 	block := encodeRequest{Inputs: fed.inputs, Warmup: 1, Runs: min(50, max(1, int(turnMS/plain.WallMS[0])))}
-	for round, end := 0, time.Now().Add(b.encoders.each); round < min(3, b.rounds) || round < b.rounds && time.Now().Before(end); round++ {
+	for round, end := 0, time.Now().Add(b.encoders.each); round < min(3, b.rounds) ||
+		round < b.rounds && time.Now().Before(end); round++ {
 		for _, isA := range []bool{true, false, false, true} {
 			side, to := s.a, &r.A
 			if !isA {
@@ -179,8 +182,8 @@ func (b *bench) cell(ctx context.Context, s *sides, c encoderCell) (*cellResult,
 	return r, nil
 }
 
-// arbitrate looks again at answers that missed the tolerance: they pass when plain sessions miss it among themselves, with
-// and without optimisations, and the patched one is at most twice as far away.
+// arbitrate looks again at answers that missed the tolerance: they pass when plain sessions miss it among themselves,
+// with and without optimisations, and the patched one is at most twice as far away.
 func (b *bench) arbitrate(ctx context.Context, p *cellParity, plain []array, fed *batch, e *encoder) error {
 	path, err := e.path()
 	if err != nil {
@@ -215,8 +218,10 @@ func (r *cellResult) String() string {
 	if r.Length > 0 {
 		s += fmt.Sprintf(" x %4d, %3.0f%% real (%s)", r.Length, 100*r.Real, r.Lengths)
 	}
-	s += fmt.Sprintf(": %.2f -> %.2f ms, %.2fx [%.2f, %.2f]; processor %.1f -> %.1f ms, %.2fx; peak RSS %.0f -> %.0f MB (grown by %.0f -> %.0f)", r.A.MedianMS, r.B.MedianMS,
-		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.ProcessorMS, r.B.ProcessorMS, r.Processor, r.A.PeakMB, r.B.PeakMB, r.A.GrowthMB, r.B.GrowthMB)
+	s += fmt.Sprintf(": %.2f -> %.2f ms, %.2fx [%.2f, %.2f]; processor %.1f -> %.1f ms, %.2fx; peak RSS %.0f -> %.0f "+
+		"MB (grown by %.0f -> %.0f)", r.A.MedianMS, r.B.MedianMS,
+		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.ProcessorMS, r.B.ProcessorMS, r.Processor, r.A.PeakMB,
+		r.B.PeakMB, r.A.GrowthMB, r.B.GrowthMB)
 	if r.Expected > 0 {
 		s += fmt.Sprintf(", expected %.2fx", r.Expected)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// expect is what graft expects of a run of the whole model with these inputs, of which the mask shows a share of tokens, over
-// the same run unpatched. It is 0 where there is no estimate.
+// expect is what graft expects of a run of the whole model with these inputs, of which the mask shows a share of
+// tokens, over the same run unpatched. It is 0 where there is no estimate.
 func (p *sideProcess) expect(ctx context.Context, inputs []array, visible float64) (float64, error) {
 	m, err := model.Open(p.job.Model)
 	if err != nil {

@@ -17,13 +17,15 @@ type encoderArguments struct {
 
 func encoderFlags() encoderArguments {
 	return encoderArguments{
-		on:      flag.Bool("encoders", false, "the figures of encoders (with -peers: against other engines)"),
-		texts:   flag.String("texts", "", "file of texts, one a line, whose lengths and tokens figures of encoders use"),
-		config:  flag.String("session", "", "session config entries of the patched sessions of encoders, NAME=VALUE with commas between"),
+		on:    flag.Bool("encoders", false, "the figures of encoders (with -peers: against other engines)"),
+		texts: flag.String("texts", "", "file of texts, one a line, whose lengths and tokens figures of encoders use"),
+		config: flag.String("session", "",
+			"session config entries of the patched sessions of encoders, NAME=VALUE with commas between"),
 		threads: flag.Int("threads", 0, "threads of a session of an encoder; 0 for one a core"),
-		each:    flag.Duration("cell", 20*time.Second, "how long the timed runs of a cell of an encoder's figure may take, beyond three rounds"),
-		runs:    flag.Int("runs", 10000, "runs of encoder-random, at least 1,000"),
-		cycles:  flag.Int("cycles", 1000, "cycles of encoder-cycles, at least 500"),
+		each: flag.Duration("cell", 20*time.Second,
+			"how long the timed runs of a cell of an encoder's figure may take, beyond three rounds"),
+		runs:   flag.Int("runs", 10000, "runs of encoder-random, at least 1,000"),
+		cycles: flag.Int("cycles", 1000, "cycles of encoder-cycles, at least 500"),
 	}
 }
 

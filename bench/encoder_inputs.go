@@ -121,5 +121,6 @@ func (e *encoder) signals(rows int, inputs []ort.ValueInfo) (*batch, error) {
 
 func (e *encoder) unknown(in ort.ValueInfo) error {
 	return &diagnostic.Error{Path: e.name, Found: fmt.Sprintf("an input %s", in),
-		Needed: "one that the benchmark has values for: " + strings.Join([]string{"input_ids", "attention_mask", "token_type_ids", "pixel_values", "input_values"}, ", ")}
+		Needed: "one that the benchmark has values for: " +
+			strings.Join([]string{"input_ids", "attention_mask", "token_type_ids", "pixel_values", "input_values"}, ", ")}
 }

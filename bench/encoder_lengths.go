@@ -53,8 +53,8 @@ func (l lengths) String() string {
 }
 
 // MS MARCO (Bajaj et al., 2016, arXiv 1611.09268) has queries of about 6 words and passages of about 56. Only means are
-// published: lengths are sampled from the log-normal distribution of that mean whose logarithm has the deviation spread,
-// and a word is made of 1.3 tokens, as English is in BERT's vocabulary.
+// published: lengths are sampled from the log-normal distribution of that mean whose logarithm has the deviation
+// spread, and a word is made of 1.3 tokens, as English is in BERT's vocabulary.
 const (
 	queryWords, passageWords = 6, 56
 	querySpread              = 0.40

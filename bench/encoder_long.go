@@ -41,7 +41,9 @@ const (
 // encoderRandom runs batches of random size and length, and watches memory and speed.
 func encoderRandom() figure {
 	const settled, most, longest = 500, 8, 128
-	return figure{"encoder-random", "MiniLM, runs of random batch (1 to 8) and length (4 to 128), half of them padded: memory against its level after 500 runs, speed",
+	return figure{"encoder-random",
+		"MiniLM, runs of random batch (1 to 8) and length (4 to 128), half of them padded: memory against its level after " +
+			"500 runs, speed",
 		fmt.Sprintf("answers equal, RSS at most %.2fx, at least %.2fx as fast", randomGrowth, worst),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			e := encoderNamed("minilm")
@@ -106,8 +108,10 @@ func encoderRandom() figure {
 			for _, side := range sides {
 				side.Growth = side.EndMB / side.SettledMB
 			}
-			return &outcome{Detail: r, Met: r.Parity.OK && r.B.Growth <= randomGrowth && r.A.Seconds/r.B.Seconds >= worst, Answers: r.Parity.String(),
-				Got: fmt.Sprintf("%d runs: RSS %.0f -> %.0f MB, %.3fx (plain %.0f -> %.0f MB, %.3fx); speed %.2fx [%.2f, %.2f]", r.Runs, r.B.SettledMB, r.B.EndMB, r.B.Growth,
+			return &outcome{Detail: r, Met: r.Parity.OK && r.B.Growth <= randomGrowth && r.A.Seconds/r.B.Seconds >= worst,
+				Answers: r.Parity.String(),
+				Got: fmt.Sprintf("%d runs: RSS %.0f -> %.0f MB, %.3fx (plain %.0f -> %.0f MB, %.3fx); speed %.2fx [%.2f, %.2f]",
+					r.Runs, r.B.SettledMB, r.B.EndMB, r.B.Growth,
 					r.A.SettledMB, r.A.EndMB, r.A.Growth, r.A.Seconds/r.B.Seconds, r.Speedup.CI95[0], r.Speedup.CI95[1])}, nil
 		}}
 }
@@ -133,7 +137,8 @@ type heldAfter struct {
 // encoderSessions opens eight sessions of one model.
 func encoderSessions() figure {
 	const many = 8
-	return figure{"encoder-sessions", "eight sessions of MiniLM in a process: RSS over that of one", fmt.Sprintf("at most %.2fx", manySessions),
+	return figure{"encoder-sessions", "eight sessions of MiniLM in a process: RSS over that of one",
+		fmt.Sprintf("at most %.2fx", manySessions),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			e := encoderNamed("minilm")
 			r := &manyResult{SchemaVersion: 1, Subject: e.name, Sessions: many}
@@ -169,7 +174,8 @@ func encoderSessions() figure {
 				r.Ratio[k] = r.Many[k].RSSMB / r.One[k].RSSMB
 			}
 			return &outcome{Detail: r, Met: r.Ratio[1] <= manySessions,
-				Got: fmt.Sprintf("RSS of %d sessions %.0f MB, %.2fx that of one (plain %.0f MB, %.2fx); opened in %.2f s (plain %.2f s)", many,
+				Got: fmt.Sprintf("RSS of %d sessions %.0f MB, %.2fx that of one (plain %.0f MB, %.2fx); opened in %.2f s (plain "+
+					"%.2f s)", many,
 					r.Many[1].RSSMB, r.Ratio[1], r.Many[0].RSSMB, r.Ratio[0], r.Many[1].OpenSeconds, r.Many[0].OpenSeconds)}, nil
 		}}
 }
@@ -183,8 +189,9 @@ type cyclesResult struct {
 	Sides         [2]cyclesSide `json:"sides"` // plain and patched
 }
 
-// cyclesSide is what a process held, look by look. What the allocator holds for later comes and goes by tens of MB, so that
-// floors are compared: the least of the looks of the first fifth once the process has settled, and of the last.
+// cyclesSide is what a process held, look by look. What the allocator holds for later comes and goes by tens of MB,
+// so that floors are compared: the least of the looks of the first fifth once the process has settled, and of the
+// last.
 type cyclesSide struct {
 	Looks       []held  `json:"looks"`
 	FirstMB     float64 `json:"rss_floor_first_mb"`
@@ -204,7 +211,8 @@ func (c *cyclesSide) compare() {
 		return least
 	}
 	first, last := settled[:fifth], settled[len(settled)-fifth:]
-	c.FirstMB, c.LastMB = floor(first, func(h held) float64 { return h.RSSMB }), floor(last, func(h held) float64 { return h.RSSMB })
+	c.FirstMB, c.LastMB = floor(first, func(h held) float64 { return h.RSSMB }),
+		floor(last, func(h held) float64 { return h.RSSMB })
 	more := func(of func(held) float64) int { return int(floor(last, of) - floor(first, of)) }
 	c.Descriptors = more(func(h held) float64 { return float64(h.Descriptors) })
 	c.Threads = more(func(h held) float64 { return float64(h.Threads) })
@@ -239,8 +247,10 @@ func encoderCycles() figure {
 			}
 			grown := func(k int) float64 { return r.Sides[k].LastMB - r.Sides[k].FirstMB }
 			patched := r.Sides[1]
-			return &outcome{Detail: r, Met: grown(1) <= max(grown(0), cycleGrowthMB) && patched.Descriptors <= 0 && patched.Threads <= 0,
-				Got: fmt.Sprintf("%d cycles: floor of RSS %.0f -> %.0f MB, %+.1f MB (plain %+.1f MB), descriptors %+d, threads %+d", r.Cycles, patched.FirstMB, patched.LastMB,
+			return &outcome{Detail: r,
+				Met: grown(1) <= max(grown(0), cycleGrowthMB) && patched.Descriptors <= 0 && patched.Threads <= 0,
+				Got: fmt.Sprintf("%d cycles: floor of RSS %.0f -> %.0f MB, %+.1f MB (plain %+.1f MB), descriptors %+d, threads %+d",
+					r.Cycles, patched.FirstMB, patched.LastMB,
 					grown(1), grown(0), patched.Descriptors, patched.Threads)}, nil
 		}}
 }
@@ -268,7 +278,9 @@ type growthSide struct {
 // encoderGrowth runs batches of real texts, no two alike, and watches by how much a process grows.
 func encoderGrowth() figure {
 	const batches, rows, runs = 40, 32, 2
-	return figure{"encoder-growth", fmt.Sprintf("BGE-small, %d batches of %d sentences padded to the longest, padding ignored: growth of peak RSS over the RSS when the session was made", batches, rows),
+	return figure{"encoder-growth",
+		fmt.Sprintf("BGE-small, %d batches of %d sentences padded to the longest, padding ignored: growth of peak RSS "+
+			"over the RSS when the session was made", batches, rows),
 		fmt.Sprintf("answers equal, at most %.2fx", growthOfRunning),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			if len(b.encoders.config) == 0 {
@@ -315,7 +327,8 @@ func encoderGrowth() figure {
 			r.A.GrowthMB, r.B.GrowthMB = r.A.PeakMB-r.A.MadeMB, r.B.PeakMB-r.B.MadeMB
 			r.Real, r.Ratio = float64(visible)/float64(computed), r.B.GrowthMB/r.A.GrowthMB
 			return &outcome{Detail: r, Met: r.Parity.OK && r.Ratio <= growthOfRunning, Answers: r.Parity.String(),
-				Got: fmt.Sprintf("%.2fx the growth of plain sessions, %.0f%% of tokens real: RSS %.0f MB when made, %.0f at the peak, +%.0f MB (plain %.0f, %.0f, +%.0f MB)", r.Ratio, 100*r.Real,
+				Got: fmt.Sprintf("%.2fx the growth of plain sessions, %.0f%% of tokens real: RSS %.0f MB when made, %.0f at the "+
+					"peak, +%.0f MB (plain %.0f, %.0f, +%.0f MB)", r.Ratio, 100*r.Real,
 					r.B.MadeMB, r.B.PeakMB, r.B.GrowthMB, r.A.MadeMB, r.A.PeakMB, r.A.GrowthMB)}, nil
 		}}
 }

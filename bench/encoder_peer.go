@@ -42,7 +42,8 @@ var encodePeers = []encodePeer{
 const optionalPeer = "sentence_transformers"
 
 // divisions are those of bench/peers/encode.py.
-var divisions = []string{"whole", "sorted-16", "sorted-8", "sorted-4", "sorted-1", "parallel-8", "parallel-4", "parallel-1"}
+var divisions = []string{"whole", "sorted-16", "sorted-8", "sorted-4", "sorted-1", "parallel-8", "parallel-4",
+	"parallel-1"}
 
 // absent says that an environment lacks the optional package.
 func (p encodePeer) absent(venv string) bool {
@@ -58,14 +59,21 @@ func (p encodePeer) takes(division string) bool {
 func encoderPeerFigures(venv string) []figure {
 	var list []figure
 	for _, c := range []streamCase{
-		{"encoder-peers-minilm-sentences", "MiniLM-L6's shape, float32, sentences, 32 at most at once", "minilm-l6", lengths{kind: sentences}, 32, 8},
-		{"encoder-peers-minilm-articles", "the same, articles cut at 512 tokens", "minilm-l6", lengths{kind: articles}, 32, 2},
-		{"encoder-peers-minilm-passages", "the same, passages as long as MS MARCO's", "minilm-l6", lengths{kind: passages}, 32, 6},
-		{"encoder-peers-bert-base-sentences", "BERT-base's shape, float32, sentences, 32 at most at once", "bert-base", lengths{kind: sentences}, 32, 3},
-		{"encoder-peers-bert-base-passages", "the same, passages as long as MS MARCO's", "bert-base", lengths{kind: passages}, 8, 4},
+		{"encoder-peers-minilm-sentences", "MiniLM-L6's shape, float32, sentences, 32 at most at once", "minilm-l6",
+			lengths{kind: sentences}, 32, 8},
+		{"encoder-peers-minilm-articles", "the same, articles cut at 512 tokens", "minilm-l6", lengths{kind: articles}, 32,
+			2},
+		{"encoder-peers-minilm-passages", "the same, passages as long as MS MARCO's", "minilm-l6", lengths{kind: passages},
+			32, 6},
+		{"encoder-peers-bert-base-sentences", "BERT-base's shape, float32, sentences, 32 at most at once", "bert-base",
+			lengths{kind: sentences}, 32, 3},
+		{"encoder-peers-bert-base-passages", "the same, passages as long as MS MARCO's", "bert-base", lengths{kind: passages},
+			8, 4},
 	} {
-		list = append(list, figure{c.name, c.what + ", against ONNX Runtime (as exported and optimised), OpenVINO and CTranslate2, each as it is fastest",
-			fmt.Sprintf("the same vectors, at least %.1fx the fastest", streamLeast), func(ctx context.Context, b *bench) (*outcome, error) { return c.run(ctx, b, venv) }})
+		list = append(list, figure{c.name,
+			c.what + ", against ONNX Runtime (as exported and optimised), OpenVINO and CTranslate2, each as it is fastest",
+			fmt.Sprintf("the same vectors, at least %.1fx the fastest", streamLeast),
+			func(ctx context.Context, b *bench) (*outcome, error) { return c.run(ctx, b, venv) }})
 	}
 	return list
 }
@@ -143,7 +151,8 @@ func (c streamCase) run(ctx context.Context, b *bench, venv string) (*outcome, e
 		return nil, err
 	}
 	defer s.close()
-	r := &streamResult{SchemaVersion: 1, Subject: e.name, Lengths: c.lengths.String(), Batch: c.batch, Batches: c.batches, Config: b.encoders.config}
+	r := &streamResult{SchemaVersion: 1, Subject: e.name, Lengths: c.lengths.String(), Batch: c.batch, Batches: c.batches,
+		Config: b.encoders.config}
 	request, batches, err := c.stream(e, s, b.encoders.corpus)
 	if err != nil {
 		return nil, err
@@ -154,7 +163,9 @@ func (c streamCase) run(ctx context.Context, b *bench, venv string) (*outcome, e
 	}
 	r.Real = float64(visible) / float64(computed)
 	for k, side := range []*encodeSide{s.a, s.b} {
-		r.Sides = append(r.Sides, &streamSide{Name: []string{"plain", "patched"}[k], Way: "whole", run: func() (*streamAnswer, error) { return encodeStream(side, batches) }})
+		r.Sides = append(r.Sides,
+			&streamSide{Name: []string{"plain", "patched"}[k], Way: "whole",
+				run: func() (*streamAnswer, error) { return encodeStream(side, batches) }})
 	}
 	for _, peer := range encodePeers {
 		if peer.absent(venv) {
@@ -233,7 +244,8 @@ func encodeStream(side *encodeSide, batches []*batch) (*streamAnswer, error) {
 }
 
 // best tries every way to divide a batch and gives the peer that uses the fastest.
-func (p encodePeer) best(ctx context.Context, venv, subject string, request streamRequest) (*streamSide, func(), error) {
+func (p encodePeer) best(ctx context.Context, venv, subject string, request streamRequest) (*streamSide, func(),
+	error) {
 	side := &streamSide{Name: strings.TrimPrefix(p.module, "encode_") + " " + p.kind}
 	least := math.Inf(1)
 	for _, division := range divisions {
@@ -268,7 +280,8 @@ func (p encodePeer) best(ctx context.Context, venv, subject string, request stre
 }
 
 // try is the fastest of three streams, of one where that took longer than limit.
-func (p encodePeer) try(ctx context.Context, venv, subject, division string, request streamRequest, limit float64) (float64, error) {
+func (p encodePeer) try(ctx context.Context, venv, subject, division string, request streamRequest,
+	limit float64) (float64, error) {
 	process, err := startPeer(ctx, venv, p.module, subject, p.kind+"/"+division)
 	if err != nil {
 		return 0, err
@@ -319,7 +332,8 @@ func (r *streamResult) same() error {
 			return fmt.Errorf("%s: %w", side.Name, err)
 		}
 		if !(side.Difference <= vectorDifference) {
-			return fmt.Errorf("%s: a vector differs by %.2g from that of the plain session, needed %.2g: the two do not run the same model", side.Name, side.Difference, vectorDifference)
+			return fmt.Errorf("%s: a vector differs by %.2g from that of the plain session, needed %.2g: the two do not run "+
+				"the same model", side.Name, side.Difference, vectorDifference)
 		}
 	}
 	return nil
@@ -358,7 +372,8 @@ func (r *streamResult) outcome() *outcome {
 	for _, side := range r.Sides {
 		side.MedianMS, side.UsedMS = 1e3*statistics.Median(side.Seconds), 1e3*statistics.Median(side.Processor)
 		side.Speedup = statistics.SpeedupOf(side.Seconds, patched.Seconds)
-		lines = append(lines, fmt.Sprintf("%s (%s) %.1f ms, processor %.1f ms", side.Name, side.Way, side.MedianMS, side.UsedMS))
+		lines = append(lines, fmt.Sprintf("%s (%s) %.1f ms, processor %.1f ms", side.Name, side.Way, side.MedianMS,
+			side.UsedMS))
 	}
 	for _, side := range slices.Concat(r.Sides[:1], r.Sides[2:]) {
 		if side.MedianMS < fastest {
@@ -366,5 +381,6 @@ func (r *streamResult) outcome() *outcome {
 		}
 	}
 	return &outcome{Detail: r, Met: least >= streamLeast, Answers: "vectors equal",
-		Got: fmt.Sprintf("%.2fx the fastest, %s; %.0f%% of tokens real; a batch: %s", least, r.Fastest, 100*r.Real, strings.Join(lines, "; "))}
+		Got: fmt.Sprintf("%.2fx the fastest, %s; %.0f%% of tokens real; a batch: %s", least, r.Fastest, 100*r.Real,
+			strings.Join(lines, "; "))}
 }

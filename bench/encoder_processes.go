@@ -38,7 +38,8 @@ type processesModel struct {
 	Plain   processesMemory  `json:"plain"`
 	Own     *processesMemory `json:"own"` // patched, with weights of each process's own
 	Shared  *processesMemory `json:"shared"`
-	Ratio   float64          `json:"sum_over_one_and_private"` // of shared weights: the sum over what one process holds and what each other would but for weights
+	// of shared weights: the sum over what one process holds and what each other would but for weights
+	Ratio float64 `json:"sum_over_one_and_private"`
 }
 
 // processesMemory are processes of one side, after each has run.
@@ -66,7 +67,9 @@ var ownWeights = map[string]string{sessions.ConfigShare: "0"}
 
 // encoderProcesses opens a model in eight processes at once.
 func encoderProcesses() figure {
-	return figure{"encoder-processes", "eight processes of MiniLM and of BERT-base's shape: sum of PSS over that of one and what the others have but weights; processor time on one thread with shared weights",
+	return figure{"encoder-processes",
+		"eight processes of MiniLM and of BERT-base's shape: sum of PSS over that of one and what the others have but " +
+			"weights; processor time on one thread with shared weights",
 		fmt.Sprintf("at most %.2fx; speed at least %.2fx", processesMemoryMost, processesSpeedLeast),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			r := &processesResult{SchemaVersion: 1, Processes: manyProcesses}
@@ -85,11 +88,15 @@ func encoderProcesses() figure {
 					r.Speeds, logs = append(r.Speeds, s), logs+math.Log(s.Speed)
 				}
 				met = met && m.Ratio <= processesMemoryMost
-				text += fmt.Sprintf("%s: PSS of %d processes %.0f MB, %.2fx that of one, %.2fx that and what each other has but weights (own weights %.0f MB, %.2fx; plain %.0f MB, %.2fx), the next opened in %.2f s (own %.2f s); ", name, manyProcesses,
-					m.Shared.ManyMB, m.Shared.ManyMB/m.Shared.OneMB, m.Ratio, m.Own.ManyMB, m.Own.ManyMB/m.Own.OneMB, m.Plain.ManyMB, m.Plain.ManyMB/m.Plain.OneMB, m.Shared.NextS, m.Own.NextS)
+				text += fmt.Sprintf("%s: PSS of %d processes %.0f MB, %.2fx that of one, %.2fx that and what each other has but "+
+					"weights (own weights %.0f MB, %.2fx; plain %.0f MB, %.2fx), the next opened in %.2f s (own %.2f s); ", name,
+					manyProcesses,
+					m.Shared.ManyMB, m.Shared.ManyMB/m.Shared.OneMB, m.Ratio, m.Own.ManyMB, m.Own.ManyMB/m.Own.OneMB, m.Plain.ManyMB,
+					m.Plain.ManyMB/m.Plain.OneMB, m.Shared.NextS, m.Own.NextS)
 			}
 			r.Speed = math.Exp(logs / float64(len(r.Speeds)))
-			return &outcome{Detail: r, Met: met && r.Speed >= processesSpeedLeast, Got: fmt.Sprintf("%sspeed %.3fx", text, r.Speed)}, nil
+			return &outcome{Detail: r, Met: met && r.Speed >= processesSpeedLeast,
+				Got: fmt.Sprintf("%sspeed %.3fx", text, r.Speed)}, nil
 		}}
 }
 
@@ -172,10 +179,12 @@ func (b *bench) processesSpeed(ctx context.Context, e *encoder, batch, length in
 	}
 	s := &sides{subject: e}
 	defer s.close()
-	if s.a, err = startSide(ctx, encodeJob{Model: path, Threads: 1, Sessions: 1, Patched: true, Config: ownWeights}); err != nil {
+	if s.a, err = startSide(ctx,
+		encodeJob{Model: path, Threads: 1, Sessions: 1, Patched: true, Config: ownWeights}); err != nil {
 		return nil, err
 	}
-	if s.b, err = startSide(ctx, encodeJob{Model: path, Threads: 1, Sessions: 1, Patched: true, Config: b.encoders.config}); err != nil {
+	if s.b, err = startSide(ctx,
+		encodeJob{Model: path, Threads: 1, Sessions: 1, Patched: true, Config: b.encoders.config}); err != nil {
 		return nil, err
 	}
 	fed, err := s.batch(cellOf(e.name, batch, lengths{kind: unpadded, most: length}), nil)
@@ -188,7 +197,8 @@ func (b *bench) processesSpeed(ctx context.Context, e *encoder, batch, length in
 	}
 	block := encodeRequest{Inputs: fed.inputs, Warmup: 1, Runs: min(50, max(2, int(turnMS/first.WallMS[2])))}
 	r := &processesSpeeds{Subject: e.name, Batch: batch, Length: length}
-	for round, end := 0, time.Now().Add(b.encoders.each); round < min(3, b.rounds) || round < b.rounds && time.Now().Before(end); round++ {
+	for round, end := 0, time.Now().Add(b.encoders.each); round < min(3, b.rounds) ||
+		round < b.rounds && time.Now().Before(end); round++ {
 		for _, isA := range []bool{true, false, false, true} {
 			side, to := s.a, &r.OwnMS
 			if !isA {
@@ -202,7 +212,8 @@ func (b *bench) processesSpeed(ctx context.Context, e *encoder, batch, length in
 		}
 	}
 	r.Speed = statistics.Median(r.OwnMS) / statistics.Median(r.SharedMS)
-	fmt.Fprintf(os.Stderr, "%s, %d x %d tokens: processor time %.2f ms with weights of its own, %.2f ms with shared ones, %.3fx\n", e.name, batch, length,
+	fmt.Fprintf(os.Stderr, "%s, %d x %d tokens: processor time %.2f ms with weights of its own, %.2f ms with shared "+
+		"ones, %.3fx\n", e.name, batch, length,
 		statistics.Median(r.OwnMS), statistics.Median(r.SharedMS), r.Speed)
 	return r, nil
 }

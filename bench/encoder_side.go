@@ -218,9 +218,10 @@ func (p *sideProcess) open() (*ort.Session, error) {
 	if p.job.Patched {
 		o.Unpatched = false
 		maps.Copy(o.Config, p.job.Config)
-		o.Patcher = (&sessions.Patcher{Plugins: p.set.Plugins, Options: p.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) {
-			p.hello.Blocks, p.hello.Replaced, p.hello.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
-		}}).Patch
+		o.Patcher = (&sessions.Patcher{Plugins: p.set.Plugins, Options: p.set.Plan(plan.Options{}),
+			Done: func(a *patch.Analysis) {
+				p.hello.Blocks, p.hello.Replaced, p.hello.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
+			}}).Patch
 	}
 	return p.library.NewSession(p.job.Model, o)
 }
@@ -296,7 +297,8 @@ func run(ctx context.Context, s *ort.Session, fed map[string]*ort.Value, reply *
 			if err != nil {
 				return err
 			}
-			reply.Answers = append(reply.Answers, array{s.Outputs()[i].Name, v.Element(), v.Shape(), append([]byte(nil), data...)})
+			reply.Answers = append(reply.Answers,
+				array{s.Outputs()[i].Name, v.Element(), v.Shape(), append([]byte(nil), data...)})
 		}
 		v.Close()
 	}

@@ -105,9 +105,11 @@ func tokenizer() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(cache, filepath.Dir(trained("all-minilm-l6-v2", "all-minilm-l6-v2")), "all-minilm-l6-v2-tokenizer.json")
+	path := filepath.Join(cache, filepath.Dir(trained("all-minilm-l6-v2", "all-minilm-l6-v2")),
+		"all-minilm-l6-v2-tokenizer.json")
 	if _, err := os.Stat(path); err != nil {
-		return "", &diagnostic.Error{Path: path, Found: "no file", Needed: "the tokenizer of BERT's vocabulary", Fix: "run tests/zoo/fetch.sh"}
+		return "", &diagnostic.Error{Path: path, Found: "no file", Needed: "the tokenizer of BERT's vocabulary",
+			Fix: "run tests/zoo/fetch.sh"}
 	}
 	return path, nil
 }

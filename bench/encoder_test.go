@@ -84,7 +84,8 @@ func TestSentences(t *testing.T) {
 
 func TestInputsOfTexts(t *testing.T) {
 	rows := []row{{ids: []int64{2, 6, 3}}, {ids: []int64{2, 7, 3, 8, 3}, second: 3}}
-	tensors := []ort.ValueInfo{{Name: "input_ids", Element: ort.Int64}, {Name: "attention_mask", Element: ort.Int32}, {Name: "token_type_ids", Element: ort.Int64}}
+	tensors := []ort.ValueInfo{{Name: "input_ids", Element: ort.Int64}, {Name: "attention_mask", Element: ort.Int32},
+		{Name: "token_type_ids", Element: ort.Int64}}
 	b, err := small.batchOf(rows, 6, tensors)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,8 @@ func TestInputsOfTexts(t *testing.T) {
 	if b.visibleTokens != 8 || b.computedTokens != 12 {
 		t.Errorf("%d of %d tokens are visible, need 8 of 12", b.visibleTokens, b.computedTokens)
 	}
-	if _, err := small.batchOf(rows, 0, []ort.ValueInfo{{Name: "bbox"}}); err == nil || !strings.Contains(err.Error(), "bbox") {
+	if _, err := small.batchOf(rows, 0, []ort.ValueInfo{{Name: "bbox"}}); err == nil ||
+		!strings.Contains(err.Error(), "bbox") {
 		t.Errorf("an input that is not known: %v", err)
 	}
 }
@@ -133,7 +135,8 @@ func TestComparedAnswers(t *testing.T) {
 		{"not a number", []int64{2, 2, 2}, 0, float32(math.NaN()), false, 6},
 		{"a row of a text", []int64{2, 4}, 7, 1, false, 8},
 	} {
-		plain, patched := array{Name: "y", Element: ort.Float32, Shape: c.shape}, array{Name: "y", Element: ort.Float32, Shape: c.shape}
+		plain, patched := array{Name: "y", Element: ort.Float32, Shape: c.shape},
+			array{Name: "y", Element: ort.Float32, Shape: c.shape}
 		for i := range 8 {
 			v := float32(1)
 			plain.Data = binary.LittleEndian.AppendUint32(plain.Data, math.Float32bits(v))
@@ -147,7 +150,8 @@ func TestComparedAnswers(t *testing.T) {
 			t.Errorf("%s: %+v, %v, need %v of %d values", c.name, p, err, c.ok, c.compared)
 		}
 	}
-	if _, err := compareAnswers([]array{{Name: "y", Shape: []int64{1}}}, []array{{Name: "y", Shape: []int64{2}}}, fed); err == nil {
+	if _, err := compareAnswers([]array{{Name: "y", Shape: []int64{1}}}, []array{{Name: "y", Shape: []int64{2}}},
+		fed); err == nil {
 		t.Error("outputs of different shapes are compared")
 	}
 }

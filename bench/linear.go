@@ -71,7 +71,8 @@ type resides struct {
 // session that is patched, whose weights stay as they lie in the model's file, and
 // in one such as the generation engine opens, whose weights lie in panels.
 func linear(panels bool) figure {
-	name, side, what := "linear", "packed-linear", "GPT-2-124M's linear layers at four rows, packed-linear against ONNX Runtime's"
+	name, side, what := "linear", "packed-linear",
+		"GPT-2-124M's linear layers at four rows, packed-linear against ONNX Runtime's"
 	if panels {
 		name, side, what = "linear-panels", panelsSide, what+", weights in panels"
 	}
@@ -133,8 +134,10 @@ func linear(panels bool) figure {
 					// One copy, in the process or in the file that it maps.
 					held := d.Memory[side].AnonMB + d.Memory[side].FileMB
 					out.Met = out.Met && d.Speedup.Median >= 1.3 && held < 1.5*float64(bytes)/1e6
-					out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms; memory of its own for %d MB of weights %.0f MB -> %.0f MB, mapped %.0f MB -> %.0f MB",
-						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], statistics.Median(d.UnpatchedMS), statistics.Median(d.GraftMS), bytes/1e6,
+					out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f ms -> %.2f ms; memory of its own for %d MB of weights "+
+						"%.0f MB -> %.0f MB, mapped %.0f MB -> %.0f MB",
+						d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1], statistics.Median(d.UnpatchedMS),
+						statistics.Median(d.GraftMS), bytes/1e6,
 						d.Memory["none"].AnonMB, d.Memory[side].AnonMB, d.Memory["none"].FileMB, d.Memory[side].FileMB)
 				} else {
 					out.Got += fmt.Sprintf("; %s %.2fx", name, d.Speedup.Median)
@@ -148,7 +151,9 @@ func linear(panels bool) figure {
 
 // comparePatched times the model as it is against a patched session.
 func comparePatched(ctx context.Context, b *bench, path string, count int) (*linearDetail, bool, error) {
-	r, err := comparison.Run(ctx, b.library, b.set, path, comparison.Options{A: "none", B: "packed-linear", Force: true, Inputs: inputs.Options{Seed: 1}, Rounds: b.rounds, Warmup: 3})
+	r, err := comparison.Run(ctx, b.library, b.set, path,
+		comparison.Options{A: "none", B: "packed-linear", Force: true, Inputs: inputs.Options{Seed: 1}, Rounds: b.rounds,
+			Warmup: 3})
 	if err != nil {
 		return nil, false, err
 	}
@@ -236,7 +241,9 @@ func openPanels(path string, l *ort.Library, set *loaded.Set) (*engine.Session, 
 		return nil, err
 	}
 	defer g.Close()
-	return engine.OpenSession(g, engine.Options{Library: l, Plugins: set, PanelBytes: memory.Half(), Config: map[string]string{"session.force_spinning_stop": "1"}})
+	return engine.OpenSession(g,
+		engine.Options{Library: l, Plugins: set, PanelBytes: memory.Half(),
+			Config: map[string]string{"session.force_spinning_stop": "1"}})
 }
 
 func closeAll(list []*ort.Value) {
@@ -315,8 +322,10 @@ func writeLayers(path string, list []linearLayer, rows int64) error {
 		entry := func(key string, value any) *onnx.Entry {
 			return &onnx.Entry{Key: proto.String(key), Value: proto.String(fmt.Sprint(value))}
 		}
-		g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
-			DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{entry("location", weightsFile), entry("offset", offset), entry("length", bytes)}})
+		g.Initializer = append(g.Initializer,
+			&onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+				DataLocation: onnx.Tensor_EXTERNAL.Enum(),
+				ExternalData: []*onnx.Entry{entry("location", weightsFile), entry("offset", offset), entry("length", bytes)}})
 		offset += bytes
 	}
 	info := func(name string, dims ...int64) *onnx.ValueInfo {

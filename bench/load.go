@@ -33,7 +33,8 @@ type loading struct {
 // load compares the load of a patched model of 650 MB from a file with the unpatched
 // load: processes of their own, A B B A.
 func load() figure {
-	return figure{"load", "load of GPT-2-124M (650 MB) patched against unpatched, processes apart", "at most 1.00x time, 1.05x peak RSS",
+	return figure{"load", "load of GPT-2-124M (650 MB) patched against unpatched, processes apart",
+		"at most 1.00x time, 1.05x peak RSS",
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			path, err := subject("gpt2-124m", "model.onnx")
 			if err != nil {

@@ -45,14 +45,18 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "", "measure only the figure of this name or, where there is none, figures whose name contains this")
+	only := flag.String("only", "",
+		"measure only the figure of this name or, where there is none, figures whose name contains this")
 	list := flag.Bool("list", false, "list the figures and end")
 	out := flag.String("out", "", "folder for the raw figures (default: bench/results/DATE; with -quick a temporary one)")
-	peers := flag.String("peers", "", "compare with other engines, whose Python environment is this folder (make bench-peers)")
+	peers := flag.String("peers", "",
+		"compare with other engines, whose Python environment is this folder (make bench-peers)")
 	rounds := flag.Int("rounds", 25, "rounds of A B B A for a figure of speed")
-	quick := flag.Bool("quick", false, "one round, few tokens: shows that figures of generation and of weights in fewer bits work, and measures nothing")
+	quick := flag.Bool("quick", false,
+		"one round, few tokens: shows that figures of generation and of weights in fewer bits work, and measures nothing")
 	var sides []string
-	flag.Func("side", "generate-*-int8: a side of the comparison with float32, as graft ab names it (again for others; the first is judged)", func(name string) error {
+	flag.Func("side", "generate-*-int8: a side of the comparison with float32, as graft ab names it (again for others; "+
+		"the first is judged)", func(name string) error {
 		sides = append(sides, name)
 		return nil
 	})
@@ -61,12 +65,14 @@ func main() {
 	together := flag.Int("together", 1, "drafts: outputs that are generated at once")
 	tokens := flag.Int("tokens", perplexityTokens, "smollm2-perplexity: tokens that are predicted")
 	var encoders batcherFlags
-	flag.StringVar(&encoders.model, "encoder", "", "batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
+	flag.StringVar(&encoders.model, "encoder", "",
+		"batcher: the folder of an encoder (default: all-minilm-l6-v2 of make encoders)")
 	flag.IntVar(&encoders.tokens, "batch-tokens", 0, "batcher: the most tokens of a batch (default: the batcher's)")
 	flag.IntVar(&encoders.runs, "batch-runs", 0, "batcher: batches at once (default: 1)")
 	flag.Parse()
 	encoders.texts, encoders.threads = *e.texts, *e.threads
-	all, command := append(slices.Concat(figures(), quantizedFigures()), batcher(&encoders, "batcher", sentences), batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
+	all, command := append(slices.Concat(figures(), quantizedFigures()), batcher(&encoders, "batcher", sentences),
+		batcher(&encoders, "batcher-queries", queries)), "go run ./bench"
 	all = append(all, draftFigures(max(1, *outputs), max(1, *together))...)
 	if *outputs != draftOutputs {
 		command += fmt.Sprintf(" -outputs %d", *outputs)
@@ -138,7 +144,8 @@ type bench struct {
 func (b *bench) run(ctx context.Context, all []figure, command, only, out string) (err error) {
 	wanted := chosen(all, only)
 	if len(wanted) == 0 {
-		return fmt.Errorf("-only %s: found no figure of that name, needed one that -list prints with the same -encoders and -peers", only)
+		return fmt.Errorf("-only %s: found no figure of that name, needed one that -list prints with the same -encoders "+
+			"and -peers", only)
 	}
 	if b.library, err = ort.FindAndOpen(""); err != nil {
 		return err
@@ -166,7 +173,8 @@ func (b *bench) run(ctx context.Context, all []figure, command, only, out string
 			missed++
 		}
 		r := result{resultVersion, f.name, f.what, f.need, command + " -only " + f.name, o, comparison.Measure(b.library)}
-		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s; %s\n", mark, f.name, o.Got, f.need, o.Answers, r.Environment.MemoryBandwidthGB,
+		fmt.Printf("%-6s %-24s %s\n       need %s; %s; memory bandwidth %.0f GB/s; %s\n", mark, f.name, o.Got, f.need,
+			o.Answers, r.Environment.MemoryBandwidthGB,
 			strings.Join(r.Environment.ISA, " "))
 		if err := write(out, r); err != nil {
 			return err

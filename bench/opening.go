@@ -26,7 +26,8 @@ const openings = 5
 // opening measures how long an engine takes to open and its peak RSS, each time in a
 // process of its own. maxPeak bounds the peak RSS, as a multiple of the model's files.
 func opening(name, model string, maxPeak float64) figure {
-	return figure{name, "opening the folder of " + model + " for generation, processes apart", fmt.Sprintf("peak RSS of at most %.2fx the model's files", maxPeak),
+	return figure{name, "opening the folder of " + model + " for generation, processes apart",
+		fmt.Sprintf("peak RSS of at most %.2fx the model's files", maxPeak),
 		func(ctx context.Context, _ *bench) (*outcome, error) {
 			folder, err := models.Cached(model, say)
 			if err != nil {
@@ -54,10 +55,12 @@ func opening(name, model string, maxPeak float64) figure {
 				slices.Sort(list)
 				return list[len(list)/2]
 			}
-			seconds, peak := median(func(m loading) float64 { return m.Seconds }), median(func(m loading) float64 { return m.PeakMB })
+			seconds, peak := median(func(m loading) float64 { return m.Seconds }),
+				median(func(m loading) float64 { return m.PeakMB })
 			files := float64(size) / (1 << 20)
 			return &outcome{Met: peak <= maxPeak*files, Detail: taken,
-				Got: fmt.Sprintf("%.2f s, peak RSS %.0f MB, %.2fx the %.0f MB of the model's files", seconds, peak, peak/files, files)}, nil
+				Got: fmt.Sprintf("%.2f s, peak RSS %.0f MB, %.2fx the %.0f MB of the model's files", seconds, peak, peak/files,
+					files)}, nil
 		}}
 }
 

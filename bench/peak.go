@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// peak is the most arithmetic that a processor does on all cores, in operations a second: a multiplication and an addition are
-// two. It is measured by loops over registers alone. 0 is not known.
+// peak is the most arithmetic that a processor does on all cores, in operations a second: a multiplication and an
+// addition are two. It is measured by loops over registers alone. 0 is not known.
 type peak struct {
 	Float32   float64 `json:"float32"`
 	Float32By string  `json:"float32_by,omitempty"` // the instructions
@@ -31,8 +31,8 @@ type arithmetic struct {
 	run        func(n int64)
 }
 
-// The loops run so often that they take a few milliseconds, and the fastest of some runs counts: other programs only make
-// them slower.
+// The loops run so often that they take a few milliseconds, and the fastest of some runs counts: other programs only
+// make them slower.
 const (
 	peakTimes = 1 << 20
 	peakRuns  = 9

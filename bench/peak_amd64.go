@@ -2,7 +2,8 @@ package main
 
 import "golang.org/x/sys/cpu"
 
-// Twelve independent sums hide the latency of a multiply-add on processors of today; six where each takes two registers.
+// Twelve independent sums hide the latency of a multiply-add on processors of today; six where each takes two
+// registers.
 const peakSums, peakPairs = 12, 6
 
 //go:noescape

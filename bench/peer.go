@@ -50,12 +50,16 @@ func peerFigures(venv string) []figure {
 	float32Only := []string{"float32"}
 	var list []figure
 	for _, c := range slices.Concat([]peerCase{
-		{"peer-ct2-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against CTranslate2", 1.3, "ct2", float32Only, peerGPT2, peerBeams, peerTokens, nil},
+		{"peer-ct2-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against CTranslate2", 1.3, "ct2",
+			float32Only, peerGPT2, peerBeams, peerTokens, nil},
 		{"peer-ct2-gpt2-batch4", "the same, batch 4", 1.3, "ct2", float32Only, peerGPT2Batch4, peerBeams, peerTokens, nil},
-		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2", float32Only, peerBART, peerBeams, peerTokens, nil},
+		{"peer-ct2-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, fp32, against CTranslate2", 1, "ct2",
+			float32Only, peerBART, peerBeams, peerTokens, nil},
 		{"peer-ct2-t5", "T5-base shape, likewise", 1, "ct2", float32Only, peerT5, peerBeams, peerTokens, nil},
-		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", float32Only, peerWhisper, peerBeams, peerTokens, nil},
-		{"peer-ort-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against ONNX Runtime at its best", 1.5, "ort",
+		{"peer-ct2-whisper", "Whisper-small shape, 1,500 encoder positions, likewise", 1, "ct2", float32Only, peerWhisper,
+			peerBeams, peerTokens, nil},
+		{"peer-ort-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, fp32, against ONNX Runtime at its best", 1.5,
+			"ort",
 			[]string{"group-query", "masked-attention", "beam-search", "genai"}, peerGPT2, peerBeams, peerTokens, nil},
 	}, quantizedPeers()) {
 		list = append(list, figure{c.name, c.what, c.need(), func(ctx context.Context, b *bench) (*outcome, error) {
@@ -75,14 +79,15 @@ func (c peerCase) need() string {
 
 // peerSide is what one engine took.
 type peerSide struct {
-	Name            string            `json:"name"`
-	Versions        map[string]string `json:"versions,omitempty"`
-	Settings        map[string]any    `json:"settings,omitempty"`
-	Plugins         []string          `json:"plugins,omitempty"`
-	Seconds         []float64         `json:"seconds"`                 // of whole generations
-	FirstSeconds    []float64         `json:"first_seconds,omitempty"` // of these, until every input had its first token, where that is known
-	TokensPerSecond float64           `json:"tokens_per_second"`
-	Distinct        int               `json:"min_distinct_tokens"`
+	Name     string            `json:"name"`
+	Versions map[string]string `json:"versions,omitempty"`
+	Settings map[string]any    `json:"settings,omitempty"`
+	Plugins  []string          `json:"plugins,omitempty"`
+	Seconds  []float64         `json:"seconds"` // of whole generations
+	// of these, until every input had its first token, where that is known
+	FirstSeconds    []float64 `json:"first_seconds,omitempty"`
+	TokensPerSecond float64   `json:"tokens_per_second"`
+	Distinct        int       `json:"min_distinct_tokens"`
 }
 
 // peerResult compares graft with a peer: A is the peer, B the engine.
@@ -145,7 +150,8 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 	}
 	defer p.close()
 	s := c.subject
-	r := &peerResult{SchemaVersion: 1, Model: s.model, Batch: s.batch, InputTokens: s.input, Beams: c.beams, NewTokens: c.tokens * s.batch, Ways: trials, quantizedResult: fewer,
+	r := &peerResult{SchemaVersion: 1, Model: s.model, Batch: s.batch, InputTokens: s.input, Beams: c.beams,
+		NewTokens: c.tokens * s.batch, Ways: trials, quantizedResult: fewer,
 		A: peerSide{Name: c.peer + " " + way, Versions: p.hello.Versions, Settings: p.hello.Settings},
 		B: peerSide{Name: "graft", Plugins: own.generator.Engine().Plugins()}}
 	if own.features != nil {
@@ -199,7 +205,8 @@ func (c peerCase) fastest(ctx context.Context, b *bench, venv string, own *peerW
 }
 
 // try times one way, a third and a fourth time only where that took less than limit.
-func (c peerCase) try(ctx context.Context, b *bench, venv, way string, r peerRequest, mine [][]int32, limit float64) peerTrial {
+func (c peerCase) try(ctx context.Context, b *bench, venv, way string, r peerRequest, mine [][]int32,
+	limit float64) peerTrial {
 	t := peerTrial{Way: way}
 	p, err := c.start(ctx, venv, way)
 	if err != nil {
@@ -318,9 +325,12 @@ func (s *peerSide) add(seconds, first float64) {
 func (r *peerResult) outcome(c peerCase) *outcome {
 	out := &outcome{Detail: r}
 	out.Met = r.Speedup.Median >= c.least && min(r.A.Distinct, r.B.Distinct) >= distinct && r.ReorderShare >= 0.5
-	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; at least %d distinct tokens, %.0f%% of steps reorder",
-		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond, r.B.Distinct, 100*r.ReorderShare)
-	out.Answers = fmt.Sprintf("%d of %d greedy tokens and %d of %d best sequences are the peer's", r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch)
+	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s; at least %d distinct tokens, %.0f%% of "+
+		"steps reorder",
+		r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond, r.B.Distinct,
+		100*r.ReorderShare)
+	out.Answers = fmt.Sprintf("%d of %d greedy tokens and %d of %d best sequences are the peer's", r.GreedyEqual,
+		r.GreedyTokens, r.BeamsEqual, r.Batch)
 	out.Answers += r.tried()
 	return out
 }

@@ -28,7 +28,8 @@ type peerWork struct {
 	steps, reorders int
 }
 
-// generated is a generation of the engine: the best sequence of each input, and the seconds of all, and until each had its first token.
+// generated is a generation of the engine: the best sequence of each input, and the seconds of all, and until each
+// had its first token.
 type generated struct {
 	tokens         [][]int32
 	seconds, first float64
@@ -76,7 +77,8 @@ func (c peerCase) open(b *bench, weights string) (*peerWork, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: c.subject.batch, Weights: types})
+	g, err := decode.Open(folder,
+		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: c.subject.batch, Weights: types})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,8 @@ const endOfText = 50257
 func newPeerWork(g *decode.Generator, c peerSubject) (*peerWork, error) {
 	o := g.Search()
 	if len(o.EOSTokenID) != 1 {
-		return nil, fmt.Errorf("%s: its configuration names %d end tokens: the comparison bans one", c.model, len(o.EOSTokenID))
+		return nil, fmt.Errorf("%s: its configuration names %d end tokens: the comparison bans one", c.model,
+			len(o.EOSTokenID))
 	}
 	w := &peerWork{generator: g, banned: o.EOSTokenID, noRepeat: 1}
 	if shape := g.Config().FeatureShape(); shape != nil {
@@ -143,7 +146,8 @@ func newPeerWork(g *decode.Generator, c peerSubject) (*peerWork, error) {
 // of the decoder's prompt: they would repeat themselves, and this is a rule
 // that all engines have in common.
 func (w *peerWork) request(beams, tokens int) peerRequest {
-	r := peerRequest{Features: w.features, Prompt: w.start, Banned: w.banned, Beams: beams, NewTokens: tokens, NoRepeatNgramSize: w.noRepeat}
+	r := peerRequest{Features: w.features, Prompt: w.start, Banned: w.banned, Beams: beams, NewTokens: tokens,
+		NoRepeatNgramSize: w.noRepeat}
 	if w.features == nil {
 		for _, in := range w.inputs {
 			r.Inputs = append(r.Inputs, in.Tokens)

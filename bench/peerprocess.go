@@ -63,7 +63,8 @@ func startPeer(ctx context.Context, venv, peer, subject, way string) (*peerProce
 	if _, err := os.Stat(python); err != nil {
 		return nil, fmt.Errorf("%w: make bench-peers makes the environment, from bench/peers/requirements.txt", err)
 	}
-	p := &peerProcess{command: exec.CommandContext(ctx, python, filepath.Join("bench", "peers", "serve.py"), peer, subject, way, strconv.Itoa(runtime.NumCPU()))}
+	p := &peerProcess{command: exec.CommandContext(ctx, python, filepath.Join("bench", "peers", "serve.py"), peer, subject,
+		way, strconv.Itoa(runtime.NumCPU()))}
 	p.command.Stderr = os.Stderr
 	p.command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	if isa := peerISA(); isa != "" {
@@ -138,7 +139,8 @@ func (p *peerProcess) generate(r peerRequest) (peerAnswer, error) {
 	}
 	for i, tokens := range a.Tokens {
 		if len(tokens) != r.NewTokens {
-			return a, fmt.Errorf("the peer gave %d tokens for input %d, asked were %d: its work is not ours", len(tokens), i, r.NewTokens)
+			return a, fmt.Errorf("the peer gave %d tokens for input %d, asked were %d: its work is not ours", len(tokens), i,
+				r.NewTokens)
 		}
 	}
 	return a, nil

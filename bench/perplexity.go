@@ -13,7 +13,8 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 )
 
-// Texts are read in windows of so many tokens, so far apart: a token is predicted from at least 256 before it, where its text has them.
+// Texts are read in windows of so many tokens, so far apart: a token is predicted from at least 256 before it, where
+// its text has them.
 const (
 	perplexityWindow = 1024
 	perplexityStride = 768
@@ -62,12 +63,15 @@ type perplexityPair struct {
 	sums *divergence.Sides
 }
 
-// perplexity compares how well SmolLM2-135M predicts held-out English with weights in fewer bits. Of llama.cpp's files the weights are
-// what matters: they are rounded as its tools do it, and run as float32 in the same engine as all others. llama.cpp itself rounds rows to
-// eight bits as well, in the same groups: Q8_0 is run so too, where our integers of its numbers are its own, and so are ours.
+// perplexity compares how well SmolLM2-135M predicts held-out English with weights in fewer bits. Of llama.cpp's
+// files the weights are what matters: they are rounded as its tools do it, and run as float32 in the same engine as
+// all others. llama.cpp itself rounds rows to eight bits as well, in the same groups: Q8_0 is run so too, where our
+// integers of its numbers are its own, and so are ours.
 func perplexity(venv string) figure {
-	const what = "SmolLM2-135M (trained), perplexity of held-out English: float32, int8, int4, and the numbers of Q8_0 and Q4_0 in float32"
-	need := fmt.Sprintf("int8 at most %.1f %% above float32 and no worse than Q8_0, int4 no worse than Q4_0", 100*(perplexityRise-1))
+	const what = "SmolLM2-135M (trained), perplexity of held-out English: float32, int8, int4, and the numbers of Q8_0 " +
+		"and Q4_0 in float32"
+	need := fmt.Sprintf("int8 at most %.1f %% above float32 and no worse than Q8_0, int4 no worse than Q4_0",
+		100*(perplexityRise-1))
 	return figure{"smollm2-perplexity", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := trainedFolder(smollm2)
 		if err != nil {
@@ -79,7 +83,8 @@ func perplexity(venv string) figure {
 		}
 		r := &perplexityReport{SchemaVersion: 1, Model: smollm2, Window: perplexityWindow, Stride: perplexityStride}
 		defer r.close()
-		for _, s := range []struct{ weights, file string }{{"float32", ""}, {"int8", ""}, {"int4", ""}, {"float32", "Q8_0"}, {"float32", "Q4_0"},
+		for _, s := range []struct{ weights, file string }{{"float32", ""}, {"int8", ""}, {"int4", ""}, {"float32", "Q8_0"},
+			{"float32", "Q4_0"},
 			{"int8,activations=int8", "Q8_0"}, {"int8,activations=int8", ""}} {
 			from := folder
 			if s.file != "" {
@@ -125,7 +130,9 @@ func (r *perplexityReport) open(b *bench, folder, weights, file string) error {
 	if file != "" {
 		s.Name = file + ", rows of " + weights
 	}
-	if s.generator, err = decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 1 << 30, Batch: 1, MaxPositions: perplexityWindow, Weights: w}); err != nil {
+	if s.generator, err = decode.Open(folder,
+		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 1 << 30, Batch: 1, MaxPositions: perplexityWindow,
+			Weights: w}); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	s.Weights = s.generator.Weights()
@@ -181,7 +188,8 @@ func (r *perplexityReport) read(ctx context.Context, texts [][]int32, tokens int
 	for _, w := range r.Sides[0].Weights.Linear {
 		operations += 2 * float64(w.Float32Bytes/4) * float64(r.Read)
 	}
-	fmt.Fprintf(os.Stderr, "smollm2-perplexity: %d tokens are predicted, %d read in %d windows, at most %.1f TFLOP for each of %d sides\n",
+	fmt.Fprintf(os.Stderr, "smollm2-perplexity: %d tokens are predicted, %d read in %d windows, at most %.1f TFLOP for "+
+		"each of %d sides\n",
 		r.Predicted, r.Read, len(parts), operations/1e12, len(r.Sides))
 	all := divergence.New(len(r.Sides), vocab)
 	r.Pairs = []perplexityPair{{a: 3, b: 1}, {a: 4, b: 2}, {a: 5, b: 1}, {a: 5, b: 6}}
@@ -195,7 +203,8 @@ func (r *perplexityReport) read(ctx context.Context, texts [][]int32, tokens int
 		}
 		if tenth := 10 * (i + 1) / len(parts); tenth > told || i == 0 {
 			told = tenth
-			fmt.Fprintf(os.Stderr, "smollm2-perplexity: %d of %d windows in %s\n", i+1, len(parts), time.Since(start).Round(time.Second))
+			fmt.Fprintf(os.Stderr, "smollm2-perplexity: %d of %d windows in %s\n", i+1, len(parts),
+				time.Since(start).Round(time.Second))
 		}
 	}
 	for i, s := range r.Sides {
@@ -256,18 +265,21 @@ func (r *perplexityReport) window(ctx context.Context, tokens []int32, p perplex
 
 // outcome: a side is no worse than another where it is not significantly worse.
 func (r *perplexityReport) outcome() *outcome {
-	out := &outcome{Detail: r, Answers: fmt.Sprintf("%d tokens of %d texts, windows of %d, %d apart", r.Predicted, r.Texts, r.Window, r.Stride)}
+	out := &outcome{Detail: r,
+		Answers: fmt.Sprintf("%d tokens of %d texts, windows of %d, %d apart", r.Predicted, r.Texts, r.Window, r.Stride)}
 	var got []string
 	for i, s := range r.Sides {
 		text := fmt.Sprintf("%s %.4f", s.Name, s.Likelihood.Perplexity)
 		if i > 0 {
-			text += fmt.Sprintf(" (%+.3f %%, KL %.5f, %.1f %% of greedy tokens equal)", 100*(s.Divergence.PerplexityRatio-1), s.Divergence.KLMean, 100*s.Divergence.EqualShare())
+			text += fmt.Sprintf(" (%+.3f %%, KL %.5f, %.1f %% of greedy tokens equal)", 100*(s.Divergence.PerplexityRatio-1),
+				s.Divergence.KLMean, 100*s.Divergence.EqualShare())
 		}
 		got = append(got, text)
 	}
 	out.Met = r.Sides[1].Divergence.PerplexityRatio <= perplexityRise
 	for _, p := range r.Pairs {
-		got = append(got, fmt.Sprintf("%s over %s %+.3f %% (95%% %+.3f to %+.3f)", p.Ours, p.Peer, 100*(p.Ratio-1), 100*(p.CI95[0]-1), 100*(p.CI95[1]-1)))
+		got = append(got, fmt.Sprintf("%s over %s %+.3f %% (95%% %+.3f to %+.3f)", p.Ours, p.Peer, 100*(p.Ratio-1),
+			100*(p.CI95[0]-1), 100*(p.CI95[1]-1)))
 		out.Met = out.Met && p.CI95[0] <= 1
 	}
 	out.Got = strings.Join(got, "; ")

@@ -29,7 +29,8 @@ type pipelined struct {
 // writing beside the engine, and without. Everything shares the cores, so the least
 // that may come of it is nothing lost.
 func pipelineFigure() figure {
-	return figure{"pipeline", "held-out words to pronunciations, beam 4, batch 32: everything at once against --sync", "not slower than 0.98x, equal texts",
+	return figure{"pipeline", "held-out words to pronunciations, beam 4, batch 32: everything at once against --sync",
+		"not slower than 0.98x, equal texts",
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			folder := filepath.Join("models", "g2p")
 			words, err := heldOut(filepath.Join(folder, "held_out.txt"), 512)
@@ -87,7 +88,8 @@ func pipelineFigure() figure {
 				out.Answers = "texts DIFFER"
 			}
 			out.Met = equal && d.Speedup.Median >= 0.98
-			out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f s -> %.2f s for %d words", d.Speedup.Median, d.Speedup.CI95[0], d.Speedup.CI95[1],
+			out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f): %.2f s -> %.2f s for %d words", d.Speedup.Median,
+				d.Speedup.CI95[0], d.Speedup.CI95[1],
 				statistics.Median(d.SyncSeconds), statistics.Median(d.PipelineSeconds), len(words))
 			return out, nil
 		}}

@@ -31,7 +31,8 @@ type plannerModel struct {
 // plannerModels are the figure's. An encoder of sound has one length, which leaves time
 // for more beams and batches. Rows of the largest models end at 64.
 var plannerModels = []plannerModel{
-	{"whisper-tiny", []int64{1500}, []int64{1, 2, 4, 8}, []int64{1, 2, 4, 8, 16}, 128, [][3]int64{{1500, 1, 1}, {1500, 4, 4}}},
+	{"whisper-tiny", []int64{1500}, []int64{1, 2, 4, 8}, []int64{1, 2, 4, 8, 16}, 128,
+		[][3]int64{{1500, 1, 1}, {1500, 4, 4}}},
 	{"gpt2-124m", []int64{32, 256, 704}, []int64{1, 4, 8}, []int64{1, 4, 16}, 128, [][3]int64{{32, 1, 1}, {256, 4, 4}}},
 	{"llama-135m", []int64{32, 256, 1024}, []int64{1, 4, 8}, []int64{1, 4, 16}, 64, [][3]int64{{32, 1, 1}}},
 	{"t5-base", []int64{64, 256, 1024}, []int64{1, 4, 8}, []int64{1, 4, 16}, 64, [][3]int64{{64, 1, 1}}},
@@ -160,8 +161,10 @@ func judge(choice, base string, contest map[string][]float64) (v verdict) {
 
 // planner is the figure of the planner's choices.
 func planner() figure {
-	return figure{"planner", "the planner's choice for 5 models, lengths, beams 1 to 8, batches 1 to 16, against every KV-cache strategy",
-		"best or not distinguishable in 95 % of cells, nowhere slower than keys_values", func(ctx context.Context, b *bench) (*outcome, error) {
+	return figure{"planner", "the planner's choice for 5 models, lengths, beams 1 to 8, batches 1 to 16, against every " +
+		"KV-cache strategy",
+		"best or not distinguishable in 95 % of cells, nowhere slower than keys_values",
+		func(ctx context.Context, b *bench) (*outcome, error) {
 			detail := &plannerOutcome{Steps: plannerSteps, Own: plannerOwn}
 			for _, m := range plannerModels {
 				folder, err := models.Cached(m.name, say)
@@ -221,7 +224,8 @@ func (d *plannerOutcome) outcome() *outcome {
 		share = float64(right) / float64(open)
 	}
 	o.Met = open > 0 && share >= plannerShare && slower == 0 && lost == 0
-	o.Got = fmt.Sprintf("right in %d of %d cells (%.1f%%), at worst %.2fx the time of the fastest; %d slower than keys_values, %d of %d than as exported; %d more cells have nothing to choose",
+	o.Got = fmt.Sprintf("right in %d of %d cells (%.1f%%), at worst %.2fx the time of the fastest; %d slower than "+
+		"keys_values, %d of %d than as exported; %d more cells have nothing to choose",
 		right, open, 100*share, worst, slower, lost, exported, alone)
 	o.Answers = "wrong: " + strings.Join(wrong, ", ")
 	if len(wrong) == 0 {
@@ -276,10 +280,12 @@ const exportedTokens = 16
 // exported compares whole generations of the planner's choice with those of the model as
 // exported.
 func (b *bench) exported(ctx context.Context, folder string, c plannerCell) (*generations.Result, error) {
-	search := fmt.Sprintf(`{"num_beams": %d, "max_new_tokens": %d, "eos_token_id": [], "no_repeat_ngram_size": 3, "forced_eos_token_id": null, "repetition_penalty": 1.3}`,
+	search := fmt.Sprintf(
+		`{"num_beams": %d, "max_new_tokens": %d, "eos_token_id": [], "no_repeat_ngram_size": 3, "forced_eos_token_id": null, "repetition_penalty": 1.3}`,
 		c.Beams, exportedTokens)
 	g, err := generations.Compare(ctx, b.library, b.set, folder, generations.Options{
-		A: "none", B: c.Choice, Search: []byte(search), Batch: int(c.Batch), PromptLength: int(c.Length), Seed: 1, Rounds: 2, CacheBytes: plannerCache,
+		A: "none", B: c.Choice, Search: []byte(search), Batch: int(c.Batch), PromptLength: int(c.Length), Seed: 1, Rounds: 2,
+		CacheBytes: plannerCache,
 	})
 	if err != nil {
 		return nil, err

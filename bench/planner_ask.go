@@ -31,7 +31,8 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		return nil, err
 	}
 	// With 8 beams and a batch of 16, what graft tune measures by default.
-	expected := prepare.Expected{Beams: [2]int64{1, slices.Max(m.beams)}, Batch: slices.Max(m.batches), NewTokens: plannerSteps, MaxPositions: 2048, MaxInput: 2048}
+	expected := prepare.Expected{Beams: [2]int64{1, slices.Max(m.beams)}, Batch: slices.Max(m.batches),
+		NewTokens: plannerSteps, MaxPositions: 2048, MaxInput: 2048}
 	roofline, err := tune.Machine(b.set.Plugins, plan.Implementations{}, machine.Options{Again: true})
 	if err != nil {
 		return nil, err
@@ -45,7 +46,8 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
 		for _, strategy := range plan.StandardStrategies() {
-			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(strategy).Plugin); missing == nil && strategy.Within(l.Type) == strategy {
+			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(strategy).Plugin); missing == nil &&
+				strategy.Within(l.Type) == strategy {
 				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: strategy})
 			}
 		}

@@ -49,8 +49,9 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	generation, err := opened.Make(context.Background(), prepare.Options{Library: b.library, Plugins: b.set, Attention: attention, CacheBytes: plannerCache,
-		MaxPositions: modeldir.DefaultPositions, Batch: 1})
+	generation, err := opened.Make(context.Background(),
+		prepare.Options{Library: b.library, Plugins: b.set, Attention: attention, CacheBytes: plannerCache,
+			MaxPositions: modeldir.DefaultPositions, Batch: 1})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -71,8 +72,9 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 		}
 	}
 	s := &plannerSide{Name: name, Strategies: map[string]int{}, Fill: map[int64]fillOf{}}
-	s.engine, err = engine.Open(generation, engine.Options{Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
-		Config: map[string]string{"session.force_spinning_stop": "1"}})
+	s.engine, err = engine.Open(generation,
+		engine.Options{Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
+			Config: map[string]string{"session.force_spinning_stop": "1"}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

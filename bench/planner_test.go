@@ -29,11 +29,14 @@ func TestJudge(t *testing.T) {
 		right, slower bool
 	}{
 		{"nothing comes near", "base", map[string][]float64{"base": around(1)}, "base", true, false},
-		{"the choice is the fastest", "x", map[string][]float64{"x": around(1), "y": around(1.1), "base": around(1.2)}, "x", true, false},
+		{"the choice is the fastest", "x", map[string][]float64{"x": around(1), "y": around(1.1), "base": around(1.2)}, "x",
+			true, false},
 		{"another is", "x", map[string][]float64{"x": around(1), "y": around(0.9), "base": around(1.2)}, "y", false, false},
-		{"another is by less than can be told", "x", map[string][]float64{"x": around(1), "y": around(0.9999), "base": around(1.2)}, "y", true, false},
+		{"another is by less than can be told", "x",
+			map[string][]float64{"x": around(1), "y": around(0.9999), "base": around(1.2)}, "y", true, false},
 		{"the default is", "x", map[string][]float64{"x": around(1), "base": around(0.9)}, "base", false, true},
-		{"the default is chosen and is not", "base", map[string][]float64{"base": around(1), "y": around(0.9)}, "y", false, false},
+		{"the default is chosen and is not", "base", map[string][]float64{"base": around(1), "y": around(0.9)}, "y", false,
+			false},
 	} {
 		v := judge(c.choice, "base", c.contest)
 		if v.Fastest != c.fastest || v.Right != c.right || v.Slower != c.slower || v.Loss < 1 {
@@ -44,7 +47,8 @@ func TestJudge(t *testing.T) {
 
 func TestContenders(t *testing.T) {
 	times := map[string][]float64{"base": {1, 1.2}, "x": {0.9, 0.8}, "y": {0.7, 2}, "far": {3}}
-	for choice, want := range map[string][]string{"base": {"base", "y"}, "x": {"x", "y", "base"}, "y": {"y", "x", "base"}} {
+	for choice, want := range map[string][]string{"base": {"base", "y"}, "x": {"x", "y", "base"},
+		"y": {"y", "x", "base"}} {
 		if got := contenders(&plannerCell{Timed: choice, Screened: times}, "base"); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", choice, got, want)
 		}
@@ -97,7 +101,8 @@ func TestPlannerOfSmallModels(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache) // after the runtime was found in the user's
 	b := &bench{library: l, set: set, rounds: 1}
 	for name, sides := range map[string][]string{
-		"bart": {"self=keys_values,cross=keys_values", "self=prompt_hidden_states,cross=prompt_hidden_states", "self=keys_values,cross=prompt_hidden_states"},
+		"bart": {"self=keys_values,cross=keys_values", "self=prompt_hidden_states,cross=prompt_hidden_states",
+			"self=keys_values,cross=prompt_hidden_states"},
 		"gpt2": {"self=keys_values", "self=prompt_hidden_states", "self=keys", "self=hidden_states"},
 	} {
 		if testing.Short() && name != "gpt2" { // one model; make test-long times both
@@ -107,7 +112,8 @@ func TestPlannerOfSmallModels(t *testing.T) {
 		if err := models.Small(name, folder); err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.plannerModel(context.Background(), plannerModel{name, []int64{20, 40}, []int64{1, 3}, []int64{1, 2}, 4, [][3]int64{{20, 3, 1}}}, folder)
+		r, err := b.plannerModel(context.Background(),
+			plannerModel{name, []int64{20, 40}, []int64{1, 3}, []int64{1, 2}, 4, [][3]int64{{20, 3, 1}}}, folder)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ func (o *openSides) add(name string) error {
 	}
 	o.all = append(o.all, s)
 	for _, x := range o.all[:len(o.all)-1] {
-		if x.SameAs == "" && slices.EqualFunc(x.engine.Strategies(), s.engine.Strategies(), func(a, b rewrite.LayerStrategy) bool { return a.Strategy == b.Strategy }) {
+		if x.SameAs == "" && slices.EqualFunc(x.engine.Strategies(), s.engine.Strategies(),
+			func(a, b rewrite.LayerStrategy) bool { return a.Strategy == b.Strategy }) {
 			s.SameAs = x.Name
 			s.close()
 			break
@@ -223,7 +224,8 @@ func contenders(c *plannerCell, base string) []string {
 		if name == c.Timed || slices.Min(times) > farOff*slices.Min(c.Screened[c.Timed]) {
 			continue
 		}
-		if rival == "" || slices.Min(times) < slices.Min(c.Screened[rival]) || slices.Min(times) == slices.Min(c.Screened[rival]) && name < rival {
+		if rival == "" || slices.Min(times) < slices.Min(c.Screened[rival]) ||
+			slices.Min(times) == slices.Min(c.Screened[rival]) && name < rival {
 			rival = name
 		}
 	}

@@ -37,34 +37,36 @@ type profiled struct {
 // profile shows what the time of a generation figure goes into: the decoder's
 // nodes, as ONNX Runtime times them, of the prompt and of a step.
 func profile(name, what, subject string, prompt, tokens int, v varied) figure {
-	return figure{name, what, "nothing: it stands beside the figure", func(ctx context.Context, b *bench) (*outcome, error) {
-		folder, err := models.Cached(subject, say)
-		if err != nil {
-			return nil, err
-		}
-		temp, err := storage.Temporary("")
-		if err != nil {
-			return nil, err
-		}
-		defer temp.Remove()
-		dir := temp.Path
-		if err := generateOnce(ctx, b, folder, filepath.Join(dir, "decoder"), prompt, tokens, v); err != nil {
-			return nil, err
-		}
-		files, err := filepath.Glob(filepath.Join(dir, "decoder*"))
-		if err != nil || len(files) != 1 {
-			return nil, fmt.Errorf("found %d profiles, needed is one: %w", len(files), err)
-		}
-		read, err := hostprofile.ReadFile(files[0])
-		if err != nil {
-			return nil, err
-		}
-		p, err := summed(read)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", files[0], err)
-		}
-		return &outcome{Met: true, Detail: p, Answers: "not compared", Got: fmt.Sprintf("prompt %s; step %s", p.Prompt, p.Step)}, nil
-	}}
+	return figure{name, what, "nothing: it stands beside the figure",
+		func(ctx context.Context, b *bench) (*outcome, error) {
+			folder, err := models.Cached(subject, say)
+			if err != nil {
+				return nil, err
+			}
+			temp, err := storage.Temporary("")
+			if err != nil {
+				return nil, err
+			}
+			defer temp.Remove()
+			dir := temp.Path
+			if err := generateOnce(ctx, b, folder, filepath.Join(dir, "decoder"), prompt, tokens, v); err != nil {
+				return nil, err
+			}
+			files, err := filepath.Glob(filepath.Join(dir, "decoder*"))
+			if err != nil || len(files) != 1 {
+				return nil, fmt.Errorf("found %d profiles, needed is one: %w", len(files), err)
+			}
+			read, err := hostprofile.ReadFile(files[0])
+			if err != nil {
+				return nil, err
+			}
+			p, err := summed(read)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", files[0], err)
+			}
+			return &outcome{Met: true, Detail: p, Answers: "not compared",
+				Got: fmt.Sprintf("prompt %s; step %s", p.Prompt, p.Step)}, nil
+		}}
 }
 
 // String is the run and what takes most of it.
@@ -82,7 +84,8 @@ func (r runTime) String() string {
 // generateOnce generates twice with a profile: what is first read and made in the
 // first run is there in the second.
 func generateOnce(ctx context.Context, b *bench, folder, prefix string, prompt, tokens int, v varied) error {
-	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: 1, Profile: prefix})
+	g, err := decode.Open(folder,
+		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: 1, Profile: prefix})
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 // quantizedCase is what a case has beside where weights are in fewer bits on both sides.
 type quantizedCase struct {
 	weights string // of the engine
-	// check is the peer's way in float32, or the nearest to it that it has, whose greedy tokens must be those of the engine in
-	// float32: two roundings to fewer bits need not agree.
+	// check is the peer's way in float32, or the nearest to it that it has, whose greedy tokens must be those of the
+	// engine in float32: two roundings to fewer bits need not agree.
 	check   string
 	trained bool // a model of make trained-models, and texts
 	whole   bool // the peer does not say when it has the first token
@@ -43,11 +43,13 @@ func quantizedPeers() []peerCase {
 		name, what string
 		subject    peerSubject
 	}{
-		{"gpt2", "GPT-2-124M shape, prompt 704, batch 1", peerGPT2}, {"gpt2-batch4", "GPT-2-124M shape, prompt 704, batch 4", peerGPT2Batch4},
+		{"gpt2", "GPT-2-124M shape, prompt 704, batch 1", peerGPT2},
+		{"gpt2-batch4", "GPT-2-124M shape, prompt 704, batch 4", peerGPT2Batch4},
 		{"bart", "BART-large shape, 1,024 in, batch 4", peerBART}, {"t5", "T5-base shape, 1,024 in, batch 4", peerT5},
 		{"whisper", "Whisper-small shape, 1,500 encoder positions, batch 4", peerWhisper},
 	} {
-		list = append(list, peerCase{"peer-ct2-" + c.name + "-int8", fmt.Sprintf(ct2What, c.what), 1.5, "ct2", []string{"int8", "int8_float32", "int8_float32+mkl"},
+		list = append(list, peerCase{"peer-ct2-" + c.name + "-int8", fmt.Sprintf(ct2What, c.what), 1.5, "ct2",
+			[]string{"int8", "int8_float32", "int8_float32+mkl"},
 			c.subject, peerBeams, peerTokens, &quantizedCase{weights: "int8", check: "float32", whole: true}})
 	}
 	for _, c := range []struct {
@@ -58,9 +60,12 @@ func quantizedPeers() []peerCase {
 		rows := fmt.Sprintf("rows%d", c.rows)
 		what := fmt.Sprintf("GPT-2-124M shape, prompt 704, %d requests of %d beams, 64 new tokens", c.subject.batch, c.beams)
 		list = append(list,
-			peerCase{"peer-ort-gpt2-int8-" + rows, what + ", int8, against ONNX Runtime's dynamic int8 and MatMulNBits of 8 bits", c.least, "ort", ortWays("dynamic-int8", "dynamic-int8-columns", "nbits-8"),
+			peerCase{"peer-ort-gpt2-int8-" + rows,
+				what + ", int8, against ONNX Runtime's dynamic int8 and MatMulNBits of 8 bits", c.least, "ort",
+				ortWays("dynamic-int8", "dynamic-int8-columns", "nbits-8"),
 				c.subject, c.beams, peerTokens, &quantizedCase{weights: "int8", check: "group-query"}},
-			peerCase{"peer-ort-gpt2-int4-" + rows, what + ", int4, against ONNX Runtime's MatMulNBits of 4 bits", 1, "ort", ortWays("nbits-4"),
+			peerCase{"peer-ort-gpt2-int4-" + rows, what + ", int4, against ONNX Runtime's MatMulNBits of 4 bits", 1, "ort",
+				ortWays("nbits-4"),
 				c.subject, c.beams, peerTokens, &quantizedCase{weights: "int4", check: "group-query"}})
 	}
 	for _, c := range []struct {
@@ -68,14 +73,19 @@ func quantizedPeers() []peerCase {
 		least float64
 	}{{1, 1}, {4, 2}} {
 		rows := fmt.Sprintf("rows%d", c.batch)
-		what := fmt.Sprintf("SmolLM2-135M (trained), %d requests, prompt %d, %d greedy tokens", c.batch, smollm2Prompt, smollm2Tokens)
+		what := fmt.Sprintf("SmolLM2-135M (trained), %d requests, prompt %d, %d greedy tokens", c.batch, smollm2Prompt,
+			smollm2Tokens)
 		subject := peerSubject{smollm2, c.batch, smollm2Prompt, 0}
 		for _, t := range []struct{ weights, file string }{{"int8", "Q8_0"}, {"int4", "Q4_0"}} {
 			list = append(list,
-				peerCase{"peer-llamacpp-smollm2-" + t.weights + "-" + rows, what + ", " + t.weights + ", against llama.cpp's " + t.file, c.least, "llamacpp",
-					[]string{t.file, t.file + "+no-flash-attention"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, check: "F32", trained: true}},
-				peerCase{"peer-openvino-smollm2-" + t.weights + "-" + rows, what + ", " + t.weights + ", against OpenVINO GenAI over the same " + t.file, 1, "openvino_llm",
-					[]string{t.file, t.file + "+sdpa"}, subject, 1, smollm2Tokens, &quantizedCase{weights: t.weights, check: "Q8_0", trained: true}})
+				peerCase{"peer-llamacpp-smollm2-" + t.weights + "-" + rows,
+					what + ", " + t.weights + ", against llama.cpp's " + t.file, c.least, "llamacpp",
+					[]string{t.file, t.file + "+no-flash-attention"}, subject, 1, smollm2Tokens,
+					&quantizedCase{weights: t.weights, check: "F32", trained: true}},
+				peerCase{"peer-openvino-smollm2-" + t.weights + "-" + rows,
+					what + ", " + t.weights + ", against OpenVINO GenAI over the same " + t.file, 1, "openvino_llm",
+					[]string{t.file, t.file + "+sdpa"}, subject, 1, smollm2Tokens,
+					&quantizedCase{weights: t.weights, check: "Q8_0", trained: true}})
 		}
 	}
 	return list
@@ -126,7 +136,8 @@ func (r *peerResult) quantizedOutcome(c peerCase) (*outcome, error) {
 	if r.Beams > 1 {
 		out.Met = out.Met && min(r.A.Distinct, r.B.Distinct) >= distinct && r.ReorderShare >= 0.5
 	}
-	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s", r.Speedup.Median, r.Speedup.CI95[0], r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond)
+	out.Got = fmt.Sprintf("%.2fx (95%% %.2f to %.2f), %.1f -> %.1f tokens/s", r.Speedup.Median, r.Speedup.CI95[0],
+		r.Speedup.CI95[1], r.A.TokensPerSecond, r.B.TokensPerSecond)
 	if !c.fewer.whole {
 		if len(r.A.FirstSeconds) != len(r.A.Seconds) || len(r.B.FirstSeconds) != len(r.B.Seconds) {
 			return nil, fmt.Errorf("%s says of %d of %d runs when they had the first token, graft of %d of %d", r.A.Name,
@@ -137,8 +148,11 @@ func (r *peerResult) quantizedOutcome(c peerCase) (*outcome, error) {
 		steps := float64(r.newTokens() - 1)
 		r.After, r.StepA, r.StepB = &after, 1e3*statistics.Median(a)/steps, 1e3*statistics.Median(b)/steps
 		out.Met = out.Met && after.Median >= c.least
-		out.Got += fmt.Sprintf("; after the prompt %.2fx (95%% %.2f to %.2f), a step %.2f -> %.2f ms", after.Median, after.CI95[0], after.CI95[1], r.StepA, r.StepB)
+		out.Got += fmt.Sprintf("; after the prompt %.2fx (95%% %.2f to %.2f), a step %.2f -> %.2f ms", after.Median,
+			after.CI95[0], after.CI95[1], r.StepA, r.StepB)
 	}
-	out.Answers = fmt.Sprintf("%d of %d greedy tokens of the peer's %s are those of float32; quantised %d of %d greedy tokens and %d of %d best sequences%s", r.Float32Equal, r.Float32Tokens, r.Checked, r.GreedyEqual, r.GreedyTokens, r.BeamsEqual, r.Batch, r.tried())
+	out.Answers = fmt.Sprintf("%d of %d greedy tokens of the peer's %s are those of float32; quantised %d of %d greedy "+
+		"tokens and %d of %d best sequences%s", r.Float32Equal, r.Float32Tokens, r.Checked, r.GreedyEqual, r.GreedyTokens,
+		r.BeamsEqual, r.Batch, r.tried())
 	return out, nil
 }

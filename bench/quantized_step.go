@@ -68,10 +68,13 @@ type stepSide struct {
 	feeds     []engine.Feed
 }
 
-// quantizedStep times decode steps with weights as float32, int8 and int4 in turns, beside what memory and arithmetic allow.
+// quantizedStep times decode steps with weights as float32, int8 and int4 in turns, beside what memory and arithmetic
+// allow.
 func quantizedStep() figure {
 	const what = "GPT-2-124M shape, a step of 1, 4 and 16 rows at past 704, weights as float32, int8 and int4"
-	return figure{"step-int8", what, fmt.Sprintf("int8 at most %.2fx the longer of its bytes at the measured bandwidth and its operations at the measured peak", stepTarget),
+	return figure{"step-int8", what,
+		fmt.Sprintf("int8 at most %.2fx the longer of its bytes at the measured bandwidth and its operations at the "+
+			"measured peak", stepTarget),
 		func(ctx context.Context, b *bench) (*outcome, error) {
 			folder, err := models.Cached("gpt2-124m", say)
 			if err != nil {
@@ -90,7 +93,9 @@ func quantizedStep() figure {
 				if s.weights, err = prepare.ParseWeights(name); err != nil {
 					return nil, err
 				}
-				if s.generator, err = decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 2 << 30, Batch: 4, Weights: s.weights}); err != nil {
+				if s.generator, err = decode.Open(folder,
+					decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 2 << 30, Batch: 4,
+						Weights: s.weights}); err != nil {
 					return nil, err
 				}
 				sides = append(sides, s)
@@ -198,7 +203,8 @@ func (r *stepReport) outcome() *outcome {
 				of = fmt.Sprintf("%.0f MOP", t.Operations/1e6)
 			}
 			kind, _, _ := strings.Cut(t.Weights, ",")
-			got = append(got, fmt.Sprintf("%d rows %s %.2f ms, %.2fx the floor of %s, %.2fx float32", c.Rows, kind, t.Median, t.Ratio, of, t.Speedup.Median))
+			got = append(got, fmt.Sprintf("%d rows %s %.2f ms, %.2fx the floor of %s, %.2fx float32", c.Rows, kind, t.Median,
+				t.Ratio, of, t.Speedup.Median))
 			out.Met = out.Met && (kind != string(prepare.Int8Weights) || t.Ratio <= stepTarget)
 		}
 	}

@@ -78,11 +78,16 @@ func TestQuantizedOutcome(t *testing.T) {
 		after   float64
 		problem string
 	}{
-		{"both twice", peerSide{Seconds: list(4, 4), FirstSeconds: list(2, 2)}, peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, true, 2, ""},
-		{"steps alone are slow", peerSide{Seconds: list(9, 9), FirstSeconds: list(8, 8)}, peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, false, 1, ""},
-		{"the prompt alone is slow", peerSide{Seconds: list(4, 4), FirstSeconds: list(1, 1)}, peerSide{Seconds: list(4, 4), FirstSeconds: list(3, 3)}, false, false, 3, ""},
-		{"no first token is known", peerSide{Seconds: list(4, 4)}, peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, true, true, 0, ""},
-		{"one is missing", peerSide{Name: "peer", Seconds: list(4, 4), FirstSeconds: list(2)}, peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, false, 0,
+		{"both twice", peerSide{Seconds: list(4, 4), FirstSeconds: list(2, 2)},
+			peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, true, 2, ""},
+		{"steps alone are slow", peerSide{Seconds: list(9, 9), FirstSeconds: list(8, 8)},
+			peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, false, 1, ""},
+		{"the prompt alone is slow", peerSide{Seconds: list(4, 4), FirstSeconds: list(1, 1)},
+			peerSide{Seconds: list(4, 4), FirstSeconds: list(3, 3)}, false, false, 3, ""},
+		{"no first token is known", peerSide{Seconds: list(4, 4)}, peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)},
+			true, true, 0, ""},
+		{"one is missing", peerSide{Name: "peer", Seconds: list(4, 4), FirstSeconds: list(2)},
+			peerSide{Seconds: list(2, 2), FirstSeconds: list(1, 1)}, false, false, 0,
 			"peer says of 1 of 2 runs when they had the first token, graft of 2 of 2"},
 	} {
 		r := &peerResult{Batch: 1, NewTokens: 11, Beams: 1, A: c.a, B: c.b, quantizedResult: &quantizedResult{}}
@@ -154,7 +159,8 @@ func TestStepFloor(t *testing.T) {
 	} {
 		c.judge([]*stepSide{{generator: g}}, p.peak)
 		if got := c.Sides[0].Ratio * p.floor; math.Abs(got/6-1) > 1e-12 {
-			t.Errorf("%s: a ratio of %g to %g ms, whose product is %g and not the median", p.name, c.Sides[0].Ratio, p.floor, got)
+			t.Errorf("%s: a ratio of %g to %g ms, whose product is %g and not the median", p.name, c.Sides[0].Ratio, p.floor,
+				got)
 		}
 	}
 }
@@ -203,16 +209,20 @@ func TestPerplexityParts(t *testing.T) {
 // The bounds of the perplexity's figure: int8 near float32, and no side significantly worse than its peer.
 func TestPerplexityOutcome(t *testing.T) {
 	side := func(name string, ratio float64) *perplexitySide {
-		return &perplexitySide{Name: name, Likelihood: &divergence.Likelihood{Perplexity: 20 * ratio}, Divergence: &divergence.Divergence{Tokens: 1, PerplexityRatio: ratio}}
+		return &perplexitySide{Name: name, Likelihood: &divergence.Likelihood{Perplexity: 20 * ratio},
+			Divergence: &divergence.Divergence{Tokens: 1, PerplexityRatio: ratio}}
 	}
 	for _, c := range []struct {
 		name string
 		int8 float64
 		low  float64 // of the interval of int4 over Q4_0
 		met  bool
-	}{{"near and no worse", 1.004, 0.99, true}, {"int8 is far", 1.006, 0.99, false}, {"int4 is worse", 1.001, 1.001, false}} {
-		r := &perplexityReport{Sides: []*perplexitySide{side("float32", 1), side("int8", c.int8), side("int4", 1.05), side("Q8_0", 1), side("Q4_0", 1.05)},
-			Pairs: []perplexityPair{{Ours: "int8", Peer: "Q8_0", Ratio: 1, CI95: [2]float64{0.99, 1.01}}, {Ours: "int4", Peer: "Q4_0", Ratio: 1, CI95: [2]float64{c.low, 1.02}}}}
+	}{{"near and no worse", 1.004, 0.99, true}, {"int8 is far", 1.006, 0.99, false},
+		{"int4 is worse", 1.001, 1.001, false}} {
+		r := &perplexityReport{Sides: []*perplexitySide{side("float32", 1), side("int8", c.int8), side("int4", 1.05),
+			side("Q8_0", 1), side("Q4_0", 1.05)},
+			Pairs: []perplexityPair{{Ours: "int8", Peer: "Q8_0", Ratio: 1, CI95: [2]float64{0.99, 1.01}},
+				{Ours: "int4", Peer: "Q4_0", Ratio: 1, CI95: [2]float64{c.low, 1.02}}}}
 		if o := r.outcome(); o.Met != c.met || !strings.Contains(o.Got, "int4 over Q4_0") {
 			t.Errorf("%s: %+v", c.name, o)
 		}
@@ -224,7 +234,8 @@ func TestTrainedMissing(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	_, err := trainedFolder(smollm2)
-	if d := (*diagnostic.Error)(nil); !errors.As(err, &d) || d.Fix != "run make trained-models" || !strings.HasSuffix(d.Path, filepath.Join("trained", smollm2)) {
+	if d := (*diagnostic.Error)(nil); !errors.As(err, &d) || d.Fix != "run make trained-models" ||
+		!strings.HasSuffix(d.Path, filepath.Join("trained", smollm2)) {
 		t.Errorf("%v", err)
 	}
 }
@@ -254,7 +265,8 @@ func TestPeak(t *testing.T) {
 // lastFirst is a device whose requests end in the reverse of their order.
 type lastFirst struct{ generate.Device }
 
-func (lastFirst) Run(_ context.Context, _ search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error {
+func (lastFirst) Run(_ context.Context, _ search.Options, next func() (*decode.Input, error),
+	done func(decode.Output) error) error {
 	var list []decode.Output
 	for {
 		in, err := next()

@@ -15,7 +15,8 @@ func step(name, what string, least float64, modelA, modelB [2]string, dims map[s
 		if err != nil {
 			return nil, err
 		}
-		o := comparison.Options{A: "none", B: "auto", Inputs: inputs.Options{Seed: 1, Dims: dims}, Rounds: b.rounds, Warmup: 3}
+		o := comparison.Options{A: "none", B: "auto", Inputs: inputs.Options{Seed: 1, Dims: dims}, Rounds: b.rounds,
+			Warmup: 3}
 		if modelB != modelA {
 			if o.ModelB, err = subject(modelB[0], modelB[1]); err != nil {
 				return nil, err
@@ -42,7 +43,8 @@ func step(name, what string, least float64, modelA, modelB [2]string, dims map[s
 }
 
 func figures() []figure {
-	gpt2, scaled, fused := [2]string{"gpt2-124m", "model.onnx"}, [2]string{"gpt2-124m-runtime-scale", "model.onnx"}, [2]string{"gpt2-124m-mha", "model.onnx"}
+	gpt2, scaled, fused := [2]string{"gpt2-124m", "model.onnx"}, [2]string{"gpt2-124m-runtime-scale", "model.onnx"},
+		[2]string{"gpt2-124m-mha", "model.onnx"}
 	bart := [2]string{"bart-large", "decoder_with_past_model.onnx"}
 	long := map[string]int64{"batch_size": 4, "past_sequence_length": 960}
 	short := map[string]int64{"batch_size": 1, "past_sequence_length": 16}
@@ -60,14 +62,20 @@ func figures() []figure {
 		linear(false),
 		linear(true),
 		tokens(),
-		generation("generate-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, against the model as exported", 2.5, "gpt2-124m", 1, 704, 64, varied{1, 1.3}),
+		generation("generate-gpt2", "GPT-2-124M shape, prompt 704, beam 4, 64 new tokens, against the model as exported", 2.5,
+			"gpt2-124m", 1, 704, 64, varied{1, 1.3}),
 		generation("generate-gpt2-batch4", "the same, batch 4", 3.5, "gpt2-124m", 4, 704, 64, varied{1, 1.3}),
-		generation("generate-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.6, "bart-large", 4, 1024, 64, varied{3, 1.2}),
-		generation("generate-t5", "T5-base shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.4, "t5-base", 4, 1024, 64, varied{1, 1.3}),
-		generation("generate-whisper", "Whisper-small shape, 1,500 encoder positions, beam 4, batch 4, 64 new tokens, likewise", 1.4, "whisper-small", 4, 0, 64, varied{1, 1.3}),
+		generation("generate-bart", "BART-large shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.6, "bart-large",
+			4, 1024, 64, varied{3, 1.2}),
+		generation("generate-t5", "T5-base shape, 1,024 in, beam 4, batch 4, 64 new tokens, likewise", 1.4, "t5-base", 4,
+			1024, 64, varied{1, 1.3}),
+		generation("generate-whisper",
+			"Whisper-small shape, 1,500 encoder positions, beam 4, batch 4, 64 new tokens, likewise", 1.4, "whisper-small", 4, 0,
+			64, varied{1, 1.3}),
 		pipelineFigure(),
 		planner(),
 		profile("profile-gpt2", "what generate-gpt2's time goes into", "gpt2-124m", 704, 64, varied{1, 1.3}),
-		profile("profile-bart", "what the decoder of generate-bart's time goes into, one request", "bart-large", 1024, 64, varied{3, 1.2}),
+		profile("profile-bart", "what the decoder of generate-bart's time goes into, one request", "bart-large", 1024, 64,
+			varied{3, 1.2}),
 	}, attentionFigures()...)
 }

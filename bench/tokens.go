@@ -61,7 +61,10 @@ func tokens() figure {
 					}
 				}
 			}
-			return &outcome{Met: same == total && replaced > 0, Detail: map[string]any{"prompts": len(prompts), "tokens": total, "equal": same, "replaced": replaced},
-				Got: fmt.Sprintf("%d of %d tokens equal on %d prompts, %d blocks replaced", same, total, len(prompts), replaced)}, nil
+			return &outcome{Met: same == total && replaced > 0,
+					Detail: map[string]any{"prompts": len(prompts), "tokens": total, "equal": same, "replaced": replaced},
+					Got: fmt.Sprintf("%d of %d tokens equal on %d prompts, %d blocks replaced", same, total, len(prompts),
+						replaced)},
+				nil
 		}}
 }

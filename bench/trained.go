@@ -26,13 +26,15 @@ func trainedFolder(name string) (string, error) {
 	}
 	dir := filepath.Join(cache, "graft", "trained", name)
 	if _, err := os.Stat(dir); err != nil {
-		return "", &diagnostic.Error{Path: dir, Found: "there is no such folder", Needed: "what packages carry of trained models and texts",
-			Fix: "run make trained-models", Cause: err}
+		return "", &diagnostic.Error{Path: dir, Found: "there is no such folder",
+			Needed: "what packages carry of trained models and texts",
+			Fix:    "run make trained-models", Cause: err}
 	}
 	return dir, nil
 }
 
-// heldOutTokens are the tokens of each held-out text, as the tokenizer of a model's folder has them, without special tokens.
+// heldOutTokens are the tokens of each held-out text, as the tokenizer of a model's folder has them, without special
+// tokens.
 func heldOutTokens(folder string) ([][]int32, error) {
 	texts, err := trainedFolder(trainedTexts)
 	if err != nil {
@@ -62,7 +64,8 @@ func heldOutTokens(folder string) ([][]int32, error) {
 	return list, nil
 }
 
-// newTextWork is newPeerWork of a trained model: each request is the beginning of a held-out text, and nothing but an end is banned.
+// newTextWork is newPeerWork of a trained model: each request is the beginning of a held-out text, and nothing but an
+// end is banned.
 func newTextWork(g *decode.Generator, folder string, s peerSubject) (*peerWork, error) {
 	texts, err := heldOutTokens(folder)
 	if err != nil {

@@ -55,8 +55,10 @@ type wordsSide struct {
 
 // whisperWords is how many words Whisper tiny.en hears wrong, of espeak-ng's speech and recordings of packages.
 func whisperWords() figure {
-	const what = "Whisper tiny.en (trained), words that are heard wrong, of 50 sentences that espeak-ng speaks and a recording: as exported, float32, int8, int4"
-	need := fmt.Sprintf("float32's texts equal to the exported model's, int8 at most %.1f %% of the words more", 100*wordsRise)
+	const what = "Whisper tiny.en (trained), words that are heard wrong, of 50 sentences that espeak-ng speaks and a " +
+		"recording: as exported, float32, int8, int4"
+	need := fmt.Sprintf("float32's texts equal to the exported model's, int8 at most %.1f %% of the words more",
+		100*wordsRise)
 	return figure{"whisper-words", what, need, func(ctx context.Context, b *bench) (*outcome, error) {
 		folder, err := trainedFolder(whisperTiny)
 		if err != nil {
@@ -69,10 +71,11 @@ func whisperWords() figure {
 		if b.quick {
 			sounds, references = sounds[:quickSounds], references[:quickSounds]
 		}
-		r := &wordsReport{SchemaVersion: 1, Model: whisperTiny, Sounds: len(sounds), References: references, Sides: []*wordsSide{
-			{Name: "as exported"}, {Name: "float32", weights: "float32"}, {Name: "int8", weights: "int8"},
-			{Name: "int8, cache of int8", weights: "int8", cache: plan.Int8}, {Name: "int4", weights: "int4"},
-		}}
+		r := &wordsReport{SchemaVersion: 1, Model: whisperTiny, Sounds: len(sounds), References: references,
+			Sides: []*wordsSide{
+				{Name: "as exported"}, {Name: "float32", weights: "float32"}, {Name: "int8", weights: "int8"},
+				{Name: "int8, cache of int8", weights: "int8", cache: plan.Int8}, {Name: "int4", weights: "int4"},
+			}}
 		for i, s := range r.Sides {
 			fmt.Fprintf(os.Stderr, "whisper-words: %d sounds, %s\n", len(sounds), s.Name)
 			if err := s.hear(ctx, b, folder, sounds, i == 0); err != nil {
@@ -99,7 +102,8 @@ func spoken() (sounds, references []string, err error) {
 	}
 	sounds, references = lists["sounds.txt"], lists["references.txt"]
 	if len(sounds) != len(references) || len(sounds) < quickSounds {
-		return nil, nil, &diagnostic.Error{Path: folder, Found: fmt.Sprintf("%d sounds and %d references", len(sounds), len(references)),
+		return nil, nil, &diagnostic.Error{Path: folder,
+			Found:  fmt.Sprintf("%d sounds and %d references", len(sounds), len(references)),
 			Needed: "one reference for each sound", Fix: "remove the folder and run make trained-models"}
 	}
 	for i, name := range sounds {

@@ -12,7 +12,8 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// Words count without case and punctuation, and a letter that differs makes a text another one; float32's texts are judged, and int8's words.
+// Words count without case and punctuation, and a letter that differs makes a text another one; float32's texts are
+// judged, and int8's words.
 func TestWordsThatAreHeard(t *testing.T) {
 	said := []string{"Ask not, what your country can do.", "We have $5, and it's enough."} // 7 and 6 words
 	exact := []string{" Ask not what your country can do.", " We have 5 and its enough!"}
@@ -25,16 +26,19 @@ func TestWordsThatAreHeard(t *testing.T) {
 	}{
 		{"all is heard", exact, exact, 0, 2, true},
 		{"int8 hears other letters", exact, []string{" ask not what your country can do", exact[1]}, 0, 1, true},
-		{"int8 hears another word, and one less", exact, []string{" Ask not what a country can.", exact[1]}, 2. / 13, 1, false},
+		{"int8 hears another word, and one less", exact, []string{" Ask not what a country can.", exact[1]}, 2. / 13, 1,
+			false},
 		{"float32 is not the exported model", []string{exact[0], " We have 5 and it is enough!"}, exact, 0, 2, false},
 	} {
-		r := &wordsReport{References: said, Sounds: 2, Sides: []*wordsSide{{Texts: exact}, {Texts: c.float32}, {Texts: c.eight}}}
+		r := &wordsReport{References: said, Sounds: 2,
+			Sides: []*wordsSide{{Texts: exact}, {Texts: c.float32}, {Texts: c.eight}}}
 		o, err := r.outcome()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s := r.Sides[2]; math.Abs(s.WER-c.wer) > 1e-9 || s.Equal != c.equal || o.Met != c.met || r.Words != 13 {
-			t.Errorf("%s: error rate %g, %d equal, met %t, of %d words; want %g, %d, %t, of 13", c.name, s.WER, s.Equal, o.Met, r.Words, c.wer, c.equal, c.met)
+			t.Errorf("%s: error rate %g, %d equal, met %t, of %d words; want %g, %d, %t, of 13", c.name, s.WER, s.Equal, o.Met,
+				r.Words, c.wer, c.equal, c.met)
 		}
 	}
 }
@@ -64,7 +68,8 @@ func TestSpokenFolder(t *testing.T) {
 			}
 		}
 		sounds, references, err := spoken()
-		if c.want == nil && fix(err) == "" || c.want != nil && (err != nil || !slices.Equal(sounds, c.want) || len(references) != len(sounds)) {
+		if c.want == nil && fix(err) == "" ||
+			c.want != nil && (err != nil || !slices.Equal(sounds, c.want) || len(references) != len(sounds)) {
 			t.Errorf("%q, %q: %v, %v, %v", c.sounds, c.references, sounds, references, err)
 		}
 	}

@@ -115,8 +115,10 @@ func TestDistributions(t *testing.T) {
 		n := float64(len(list))
 		mean := sum / n
 		deviation := math.Sqrt(max(squares/n-mean*mean, 0))
-		if math.Abs(mean-test.wantMean) > 0.02*test.wantDeviation || math.Abs(deviation-test.wantDeviation) > 0.01*test.wantDeviation {
-			t.Errorf("%s: mean %v and deviation %v, need %v and %v", test.distribution, mean, deviation, test.wantMean, test.wantDeviation)
+		if math.Abs(mean-test.wantMean) > 0.02*test.wantDeviation ||
+			math.Abs(deviation-test.wantDeviation) > 0.01*test.wantDeviation {
+			t.Errorf("%s: mean %v and deviation %v, need %v and %v", test.distribution, mean, deviation, test.wantMean,
+				test.wantDeviation)
 		}
 	}
 }
@@ -131,19 +133,25 @@ func TestWrongInstructionsAreRefused(t *testing.T) {
 		{"no name", nil, "no parameter is named"},
 		{"shape first", []string{"shape", "3"}, "shape stands before the first name"},
 		{"no shape", append([]string{"name", "w"}, normal...), `w: shape "": need positive sizes, separated by commas`},
-		{"negative size", append([]string{"name", "w", "shape", "3,-1"}, normal...), `w: shape "3,-1": need positive sizes, separated by commas`},
+		{"negative size", append([]string{"name", "w", "shape", "3,-1"}, normal...),
+			`w: shape "3,-1": need positive sizes, separated by commas`},
 		{"overflow", append([]string{"name", "w", "shape", "2000000000,2000000000"}, normal...),
 			`w: shape "2000000000,2000000000": need positive sizes, separated by commas`},
-		{"distribution", []string{"name", "w", "shape", "3", "distribution", "cauchy"}, `w: distribution "cauchy" is not known`},
+		{"distribution", []string{"name", "w", "shape", "3", "distribution", "cauchy"},
+			`w: distribution "cauchy" is not known`},
 		{"mean", []string{"name", "w", "shape", "3", "distribution", "normal", "mean", "x"}, `w: mean "x": need a number`},
-		{"scale", []string{"name", "w", "shape", "3", "distribution", "normal", "mean", "0", "scale", "-1"}, `w: scale "-1": need a number of at least 0`},
+		{"scale", []string{"name", "w", "shape", "3", "distribution", "normal", "mean", "0", "scale", "-1"},
+			`w: scale "-1": need a number of at least 0`},
 		{"transpose of a vector", append([]string{"name", "w", "shape", "3", "transpose", "1"}, normal...),
 			`w: transpose "1" of shape [3]: need 1 and two dimensions`},
-		{"slice outside", append([]string{"name", "w", "shape", "3,4", "slice", "1:2:5"}, normal...), `w: slice "1:2:5" lies outside 3 x 4`},
-		{"slice", append([]string{"name", "w", "shape", "3,4", "slice", "all"}, normal...), `w: slice "all": need axis:start:end`},
+		{"slice outside", append([]string{"name", "w", "shape", "3,4", "slice", "1:2:5"}, normal...),
+			`w: slice "1:2:5" lies outside 3 x 4`},
+		{"slice", append([]string{"name", "w", "shape", "3,4", "slice", "all"}, normal...),
+			`w: slice "all": need axis:start:end`},
 		{"axis", append([]string{"axis", "2", "name", "w", "shape", "3"}, normal...), `axis "2": need 0 or 1`},
 		{"twice", append([]string{"name", "w", "shape", "3", "shape", "3"}, normal...), "shape stands twice for w"},
-		{"unlike parts", append(append([]string{"name", "w", "shape", "3,4"}, normal...), append([]string{"name", "u", "shape", "3,5"}, normal...)...),
+		{"unlike parts", append(append([]string{"name", "w", "shape", "3,4"}, normal...),
+			append([]string{"name", "u", "shape", "3,5"}, normal...)...),
 			"u does not fit beside w along axis 0"},
 	}
 	for _, test := range tests {
@@ -158,7 +166,8 @@ func TestWrongInstructionsAreRefused(t *testing.T) {
 
 // The stream is part of the format: other languages make the same weights.
 func TestStreamIsFixed(t *testing.T) {
-	in := mustParse(t, "name", "transformer.wte.weight", "shape", "4", "distribution", "normal", "mean", "0", "scale", "0.05")
+	in := mustParse(t, "name", "transformer.wte.weight", "shape", "4", "distribution", "normal", "mean", "0", "scale",
+		"0.05")
 	want := []uint32{0xbdcb6387, 0x3ccbc3d4, 0x3c775bc7, 0xbdda2203}
 	for i, v := range values(t, in, 16) {
 		if math.Float32bits(v) != want[i] {

@@ -170,7 +170,8 @@ func TestGoldenHashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(want) != len(got) {
-		t.Errorf("%d fixtures, %d golden hashes; after an intended change: go test ./models -run Golden -update", len(got), len(want))
+		t.Errorf("%d fixtures, %d golden hashes; after an intended change: go test ./models -run Golden -update", len(got),
+			len(want))
 	}
 	for name, hash := range got {
 		if want[name] != hash {
@@ -291,7 +292,9 @@ func span(t *testing.T, x *onnx.Tensor) (offset, length int) {
 
 func TestNamesOfSubjects(t *testing.T) {
 	names := strings.Join(models.Names(), " ")
-	const want = "bart-large bert-base clip-text clip-vision deberta-v3-small gpt2-124m gpt2-124m-mha gpt2-124m-runtime-scale llama-135m minilm-l12-reranker minilm-l6 minilm-l6-pooled modernbert-base t5-base vit-b16 wav2vec2-base whisper-small whisper-tiny xlm-roberta-base"
+	const want = "bart-large bert-base clip-text clip-vision deberta-v3-small gpt2-124m gpt2-124m-mha " +
+		"gpt2-124m-runtime-scale llama-135m minilm-l12-reranker minilm-l6 minilm-l6-pooled modernbert-base t5-base " +
+		"vit-b16 wav2vec2-base whisper-small whisper-tiny xlm-roberta-base"
 	if names != want {
 		t.Errorf("subjects are %q, need %q", names, want)
 	}

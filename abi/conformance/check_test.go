@@ -48,7 +48,8 @@ func build(t *testing.T, source, library string) *plugin.Plugin {
 		compiler = "c++"
 	}
 	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-I..", "-I../kit", "-isystem",
-		strings.TrimSpace(string(header)), "-DGRAFT_PLUGIN_NAME=\"" + m.Name + "\"", "-DGRAFT_PLUGIN_VERSION=\"" + m.Version + "\"",
+		strings.TrimSpace(string(header)), "-DGRAFT_PLUGIN_NAME=\"" + m.Name + "\"",
+		"-DGRAFT_PLUGIN_VERSION=\"" + m.Version + "\"",
 		"-DGRAFT_PLUGIN_SUMMARY=\"\"", "-DGRAFT_PLUGIN_DEVICE=\"cpu\"", "-DGRAFT_PLUGIN_ISA=\"baseline\"",
 		"-o", filepath.Join(folder, library)}, sources...)
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
@@ -125,13 +126,14 @@ func TestBundledPlugins(t *testing.T) {
 func TestCheckFinds(t *testing.T) {
 	found, _ := problems(t, build(t, "testdata/rule-breaker", "librule_breaker.so"))
 	want := map[string]string{
-		"CountsOnAlignment: alignment":      "output 0 differs: element 0 is 2, and 1 in a plain run",
-		"IgnoresStrides: strides":           "input 0 with strides [2 4]: output 0 differs: element 1 is",
-		"SharesScratch: concurrency":        "several runs at once on one kernel: output 0 differs: element 0 is -1e+09",
-		"ReckonsWithUnknown: unknown sizes": "infer_shapes with inputs [[-2]] gave output 0 float32[7], and float32[6] with all sizes known",
-		"WritesBeyond: answers":             "it wrote outside output y",
-		"LeavesOut: answers":                "output y[5] is NaN, expected is 6",
-		"GivesNoShape: answers":             "the node has output 1 (more), which its inputs and attributes do not make",
+		"CountsOnAlignment: alignment": "output 0 differs: element 0 is 2, and 1 in a plain run",
+		"IgnoresStrides: strides":      "input 0 with strides [2 4]: output 0 differs: element 1 is",
+		"SharesScratch: concurrency":   "several runs at once on one kernel: output 0 differs: element 0 is -1e+09",
+		"ReckonsWithUnknown: unknown sizes": "infer_shapes with inputs [[-2]] gave output 0 float32[7], and float32[6] " +
+			"with all sizes known",
+		"WritesBeyond: answers": "it wrote outside output y",
+		"LeavesOut: answers":    "output y[5] is NaN, expected is 6",
+		"GivesNoShape: answers": "the node has output 1 (more), which its inputs and attributes do not make",
 	}
 	for what, text := range want {
 		if !strings.Contains(found[what], text) {

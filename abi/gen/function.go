@@ -26,7 +26,8 @@ var (
 func (h *header) parseFunction(line string) (function, error) {
 	m := functionLine.FindStringSubmatch(line)
 	if m == nil {
-		return function{}, fmt.Errorf("found %q, needed static inline int64_t graft_name(int64_t a) { return expression; }", line)
+		return function{}, fmt.Errorf("found %q, needed static inline int64_t graft_name(int64_t a) { return expression; }",
+			line)
 	}
 	f := function{name: m[1], words: wordPattern.FindAllString(m[3], -1)}
 	for _, p := range strings.Split(m[2], ", ") {
@@ -38,7 +39,8 @@ func (h *header) parseFunction(line string) (function, error) {
 	}
 	for _, word := range f.words {
 		if !h.knows(f, word) {
-			return f, fmt.Errorf("%s: found %q in its expression, needed numbers, + - * / %%, parameters, constants and functions above", f.name, word)
+			return f, fmt.Errorf("%s: found %q in its expression, needed numbers, + - * / %%, parameters, constants and "+
+				"functions above", f.name, word)
 		}
 	}
 	return f, nil

@@ -33,15 +33,19 @@ func TestParseRefuses(t *testing.T) {
 		{"a bool", "typedef struct graft_x {\n  bool on;\n} graft_x;", "found type bool"},
 		{"a bitfield", "typedef struct graft_x {\n  uint32_t on : 1;\n} graft_x;", "found member"},
 		{"an array", "typedef struct graft_x {\n  char text[8];\n} graft_x;", "found member"},
-		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;", "found offset 4, needed a multiple of 8; declare the padding"},
-		{"padding after", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;", "found size 12, needed a multiple of 8; declare the padding"},
+		{"padding between", "typedef struct graft_x {\n  int32_t a;\n  void* b;\n} graft_x;",
+			"found offset 4, needed a multiple of 8; declare the padding"},
+		{"padding after", "typedef struct graft_x {\n  void* a;\n  int32_t b;\n} graft_x;",
+			"found size 12, needed a multiple of 8; declare the padding"},
 		{"an unknown struct", "typedef struct graft_x {\n  graft_y y;\n} graft_x;", "found type graft_y"},
 		{"an expression", "#define GRAFT_X (1 << 3)", "needed one number or string"},
 		{"another prefix", "#define OTHER 1", "needed #define GRAFT_NAME value"},
 		{"another name at the end", "typedef struct graft_x {\n  int32_t a;\n} graft_y;", "needed } graft_x;"},
 		{"an open comment", "/* text", "comment without end"},
-		{"a function of another type", "static inline int32_t graft_f(int64_t a) {\n  return a;\n}", "needed static inline int64_t"},
-		{"a function of two statements", "static inline int64_t graft_f(int64_t a) {\n  a = 1;\n  return a;\n}", "needed static inline int64_t"},
+		{"a function of another type", "static inline int32_t graft_f(int64_t a) {\n  return a;\n}",
+			"needed static inline int64_t"},
+		{"a function of two statements", "static inline int64_t graft_f(int64_t a) {\n  a = 1;\n  return a;\n}",
+			"needed static inline int64_t"},
 		{"a parameter of another type", "static inline int64_t graft_f(int32_t a) {\n  return a;\n}", "needed int64_t name"},
 		{"an unknown name", "static inline int64_t graft_f(int64_t a) {\n  return a + b;\n}", `found "b"`},
 		{"another operator", "static inline int64_t graft_f(int64_t a) {\n  return a ? 1 : 2;\n}", `found "?"`},
@@ -78,7 +82,8 @@ func TestParseLayout(t *testing.T) {
 
 func TestMirrorOfFunctions(t *testing.T) {
 	h, err := parse("#define GRAFT_SIZE 4\n/* Half. */\nstatic inline int64_t graft_half(int64_t a) { return a / 2; }\n" +
-		"static inline int64_t graft_cache_kv(int64_t kv_heads,\n    int64_t n) {\n  return graft_half(kv_heads) *\n      (n % GRAFT_SIZE);\n}\n")
+		"static inline int64_t graft_cache_kv(int64_t kv_heads,\n    int64_t n) {\n  return graft_half(kv_heads) *\n      " +
+		"(n % GRAFT_SIZE);\n}\n")
 	if err != nil {
 		t.Fatal(err)
 	}

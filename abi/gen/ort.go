@@ -12,15 +12,23 @@ import (
 
 // What the kits use of ONNX Runtime's C interface, so that an author needs no package of it.
 var (
-	ortEnums = []string{"ONNXTensorElementDataType", "OrtLoggingLevel", "OrtOpAttrType", "OrtErrorCode", "OrtMemType", "OrtMemoryInfoDeviceType", "OrtCustomOpInputOutputCharacteristic"}
+	ortEnums = []string{"ONNXTensorElementDataType", "OrtLoggingLevel", "OrtOpAttrType", "OrtErrorCode", "OrtMemType",
+		"OrtMemoryInfoDeviceType", "OrtCustomOpInputOutputCharacteristic"}
 	// The functions of OrtApi; the places of the others are left.
-	ortFunctions = []string{"CreateStatus", "GetErrorMessage", "ReleaseStatus", "CreateTensorTypeAndShapeInfo", "GetDimensions", "GetDimensionsCount", "GetSymbolicDimensions",
-		"SetDimensions", "SetSymbolicDimensions", "SetTensorElementType", "GetTensorElementType", "GetTensorMutableData", "GetTensorTypeAndShape", "GetTensorMemoryInfo",
-		"ReleaseTensorTypeAndShapeInfo", "CreateCustomOpDomain", "CustomOpDomain_Add", "AddCustomOpDomain", "HasSessionConfigEntry", "GetSessionConfigEntry", "AddSessionConfigEntry",
-		"KernelInfoGetAttribute_float", "KernelInfoGetAttribute_int64", "KernelInfoGetAttribute_string", "KernelInfoGetAttributeArray_float", "KernelInfoGetAttributeArray_int64",
-		"KernelInfo_GetInputCount", "KernelInfo_GetOutputCount", "KernelInfoGetConstantInput_tensor", "KernelInfoGetAllocator", "ReleaseAllocator",
-		"KernelContext_GetInput", "KernelContext_GetOutput", "KernelContext_GetLogger", "KernelContext_GetGPUComputeStream", "KernelContext_ParallelFor", "KernelContext_GetScratchBuffer",
-		"Logger_LogMessage", "MemoryInfoGetId", "MemoryInfoGetDeviceType", "ReadOpAttr", "ShapeInferContext_GetAttribute", "ShapeInferContext_GetInputCount",
+	ortFunctions = []string{"CreateStatus", "GetErrorMessage", "ReleaseStatus", "CreateTensorTypeAndShapeInfo",
+		"GetDimensions", "GetDimensionsCount", "GetSymbolicDimensions",
+		"SetDimensions", "SetSymbolicDimensions", "SetTensorElementType", "GetTensorElementType", "GetTensorMutableData",
+		"GetTensorTypeAndShape", "GetTensorMemoryInfo",
+		"ReleaseTensorTypeAndShapeInfo", "CreateCustomOpDomain", "CustomOpDomain_Add", "AddCustomOpDomain",
+		"HasSessionConfigEntry", "GetSessionConfigEntry", "AddSessionConfigEntry",
+		"KernelInfoGetAttribute_float", "KernelInfoGetAttribute_int64", "KernelInfoGetAttribute_string",
+		"KernelInfoGetAttributeArray_float", "KernelInfoGetAttributeArray_int64",
+		"KernelInfo_GetInputCount", "KernelInfo_GetOutputCount", "KernelInfoGetConstantInput_tensor",
+		"KernelInfoGetAllocator", "ReleaseAllocator",
+		"KernelContext_GetInput", "KernelContext_GetOutput", "KernelContext_GetLogger", "KernelContext_GetGPUComputeStream",
+		"KernelContext_ParallelFor", "KernelContext_GetScratchBuffer",
+		"Logger_LogMessage", "MemoryInfoGetId", "MemoryInfoGetDeviceType", "ReadOpAttr", "ShapeInferContext_GetAttribute",
+		"ShapeInferContext_GetInputCount",
 		"ShapeInferContext_GetInputTypeShape", "ShapeInferContext_SetOutputTypeShape"}
 )
 
@@ -106,15 +114,18 @@ var (
 	spaces       = regexp.MustCompile(`\s+`)
 	statusForm   = regexp.MustCompile(`^ORT_API2_STATUS\((\w+), ?(.*)\)$`)
 	releaseForm  = regexp.MustCompile(`^ORT_CLASS_RELEASE\((\w+)\)$`)
-	slotName     = regexp.MustCompile(`^ORT_API2_STATUS\((\w+)|^ORT_CLASS_RELEASE\((\w+)|^[^(]+\( ?ORT_API_CALL ?\* ?(\w+)`)
-	pointerForm  = regexp.MustCompile(`^(.+?) ?\( ?(?:ORT_API_CALL ?)?\* ?(\w*) ?\) ?\((.*)\)$`)
-	nameAtEnd    = regexp.MustCompile(`^(.*[*\s])(\w+)$`)
-	ortName      = regexp.MustCompile(`\bOrt\w+\b`)
+	slotName     = regexp.MustCompile(
+		`^ORT_API2_STATUS\((\w+)|^ORT_CLASS_RELEASE\((\w+)|^[^(]+\( ?ORT_API_CALL ?\* ?(\w+)`)
+	pointerForm = regexp.MustCompile(`^(.+?) ?\( ?(?:ORT_API_CALL ?)?\* ?(\w*) ?\) ?\((.*)\)$`)
+	nameAtEnd   = regexp.MustCompile(`^(.*[*\s])(\w+)$`)
+	ortName     = regexp.MustCompile(`\bOrt\w+\b`)
 )
 
 // parseORT takes from the text of the runtime's headers what ortEnums and ortFunctions name.
 func parseORT(text string) (*ort, error) {
-	text = spaces.ReplaceAllString(decorations.ReplaceAllString(sal.ReplaceAllString(preprocessor.ReplaceAllString(comments.ReplaceAllString(text, " "), " "), ""), " "), " ")
+	text = spaces.ReplaceAllString(
+		decorations.ReplaceAllString(
+			sal.ReplaceAllString(preprocessor.ReplaceAllString(comments.ReplaceAllString(text, " "), " "), ""), " "), " ")
 	o := &ort{}
 	for _, name := range ortEnums {
 		body, err := between(text, "typedef enum "+name+" {", "}")
@@ -226,7 +237,8 @@ func parseSlot(item string) (slot, error) {
 		return slot{function: &signature{m[1], "OrtStatus*", list}}, err
 	}
 	if m := releaseForm.FindStringSubmatch(item); m != nil {
-		return slot{function: &signature{"Release" + m[1], "void", []parameter{{ctype: "Ort" + m[1] + "*", name: "input"}}}}, nil
+		return slot{function: &signature{"Release" + m[1], "void", []parameter{{ctype: "Ort" + m[1] + "*", name: "input"}}}},
+			nil
 	}
 	if f, err := parsePointer(item); f != nil || err != nil {
 		return slot{function: f}, err
@@ -267,7 +279,8 @@ func parseParameters(text string) ([]parameter, error) {
 		}
 		item, array := strings.CutSuffix(item, "[]")
 		p := parameter{ctype: plainType(item)}
-		if m := nameAtEnd.FindStringSubmatch(item); m != nil && !slices.Contains([]string{"int", "bool", "float", "char", "const"}, m[2]) {
+		if m := nameAtEnd.FindStringSubmatch(item); m != nil &&
+			!slices.Contains([]string{"int", "bool", "float", "char", "const"}, m[2]) {
 			p = parameter{ctype: plainType(m[1]), name: m[2]}
 		}
 		if array {
@@ -283,7 +296,8 @@ func parseParameters(text string) ([]parameter, error) {
 
 // plainType is a type without the words struct and enum.
 func plainType(t string) string {
-	t = strings.NewReplacer("struct ", "", "enum ", "", "OrtStatusPtr", "OrtStatus*", "ORTCHAR_T", "char", " *", "*").Replace(strings.TrimSpace(t))
+	t = strings.NewReplacer("struct ", "", "enum ", "", "OrtStatusPtr", "OrtStatus*", "ORTCHAR_T", "char", " *",
+		"*").Replace(strings.TrimSpace(t))
 	return strings.TrimSpace(t)
 }
 
@@ -308,7 +322,8 @@ const ortNotice = ` * What graft's kits use of ONNX Runtime's C interface, versi
 func cORT(o *ort) []byte {
 	var out strings.Builder
 	fmt.Fprintf(&out, "// clang-format off\n/* %s\n *\n"+ortNotice+" */\n", generated("onnxruntime_c_api.h"), ortVersion)
-	out.WriteString("#ifndef GRAFT_ORT_H_\n#define GRAFT_ORT_H_\n\n#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n")
+	out.WriteString("#ifndef GRAFT_ORT_H_\n#define GRAFT_ORT_H_\n\n#include <stddef.h>\n#include <stdint.h>\n\n#ifdef " +
+		"__cplusplus\nextern \"C\" {\n#endif\n\n")
 	for _, name := range o.opaque {
 		fmt.Fprintf(&out, "typedef struct %s %s;\n", name, name)
 	}

@@ -39,12 +39,14 @@ func TestORTLayout(t *testing.T) {
 		folder := t.TempDir()
 		source := filepath.Join(folder, "places.c")
 		program := "#include <stddef.h>\n#include <stdio.h>\n#include \"" + header + "\"\n" +
-			"#define P(t, f) printf(\"%s.%s %zu\\n\", #t, #f, offsetof(struct t, f));\n#define V(v) printf(\"%s %d\\n\", #v, (int)v);\n" +
+			"#define P(t, f) printf(\"%s.%s %zu\\n\", #t, #f, offsetof(struct t, f));\n#define V(v) printf(\"%s %d\\n\", #v, " +
+			"(int)v);\n" +
 			"int main(void) {\nprintf(\"%zu\\n\", sizeof(struct OrtCustomOp));\n" + body.String() + "return 0;\n}\n"
 		if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("cc", "-I", include, source, "-o", filepath.Join(folder, "places")).CombinedOutput(); err != nil {
+		if out, err := exec.Command("cc", "-I", include, source, "-o",
+			filepath.Join(folder, "places")).CombinedOutput(); err != nil {
 			t.Fatalf("cc with %s: %v\n%s", header, err, out)
 		}
 		out, err := exec.Command(filepath.Join(folder, "places")).Output()

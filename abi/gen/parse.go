@@ -182,7 +182,8 @@ func (h *header) place(s *structure) error {
 			return fmt.Errorf("%s.%s: %w", s.name, m.name, err)
 		}
 		if offset%align != 0 {
-			return fmt.Errorf("%s.%s: found offset %d, needed a multiple of %d; declare the padding", s.name, m.name, offset, align)
+			return fmt.Errorf("%s.%s: found offset %d, needed a multiple of %d; declare the padding", s.name, m.name, offset,
+				align)
 		}
 		m.offset = offset
 		offset += size

@@ -66,7 +66,8 @@ const rustAllow = "#![allow(non_camel_case_types, non_snake_case, non_upper_case
 // rustMirror writes the constants and structs of headers, one after the other.
 func rustMirror(paths []string, headers []*header) ([]byte, error) {
 	var out strings.Builder
-	fmt.Fprintf(&out, "// %s\n\n//! The C ABI of graft's plugins. What each part means is said in the headers.\n%s", generated(strings.Join(paths, " and ")), rustAllow)
+	fmt.Fprintf(&out, "// %s\n\n//! The C ABI of graft's plugins. What each part means is said in the headers.\n%s",
+		generated(strings.Join(paths, " and ")), rustAllow)
 	out.WriteString("use std::ffi::{c_char, c_void};\n\n")
 	for _, h := range headers {
 		for _, c := range h.constants {
@@ -98,7 +99,8 @@ func rustMirror(paths []string, headers []*header) ([]byte, error) {
 			for i, p := range f.parameters {
 				list[i] = p + ": i64"
 			}
-			fmt.Fprintf(&out, "\npub const fn %s(%s) -> i64 {\n    %s\n}\n", f.name, strings.Join(list, ", "), strings.Join(f.words, " "))
+			fmt.Fprintf(&out, "\npub const fn %s(%s) -> i64 {\n    %s\n}\n", f.name, strings.Join(list, ", "),
+				strings.Join(f.words, " "))
 		}
 	}
 	// The sizes on which every side agrees.

@@ -119,17 +119,20 @@ func goMirror(path string, h *header) ([]byte, error) {
 func goLayout(h *header) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "// %s\n\npackage abi\n\nimport (\n\t\"testing\"\n\t\"unsafe\"\n)\n\n", generated(headerPath))
-	out.WriteString("// TestLayout compares what Go laid out with what the header's rules say. The C side asserts the same\n" +
+	out.WriteString("// TestLayout compares what Go laid out with what the header's rules say. The C side asserts the " +
+		"same\n" +
 		"// numbers in abi/graft_plugin_layout.h.\nfunc TestLayout(t *testing.T) {\n" +
 		"\tfor _, c := range []struct {\n\t\twhat string\n\t\tgot uintptr\n\t\twant uintptr\n\t}{\n")
 	for _, s := range h.structs {
 		name := goName(s.name)
 		fmt.Fprintf(&out, "\t\t{\"size of %s\", unsafe.Sizeof(%s{}), %d},\n", s.name, name, s.size)
 		for _, m := range s.members {
-			fmt.Fprintf(&out, "\t\t{\"offset of %s.%s\", unsafe.Offsetof(%s{}.%s), %d},\n", s.name, m.name, name, goName(m.name), m.offset)
+			fmt.Fprintf(&out, "\t\t{\"offset of %s.%s\", unsafe.Offsetof(%s{}.%s), %d},\n", s.name, m.name, name, goName(m.name),
+				m.offset)
 		}
 	}
-	out.WriteString("\t} {\n\t\tif c.got != c.want {\n\t\t\tt.Errorf(\"%s is %d, needed %d\", c.what, c.got, c.want)\n\t\t}\n\t}\n}\n")
+	out.WriteString("\t} {\n\t\tif c.got != c.want {\n\t\t\tt.Errorf(\"%s is %d, needed %d\", c.what, c.got, " +
+		"c.want)\n\t\t}\n\t}\n}\n")
 	return format.Source(out.Bytes())
 }
 
@@ -143,7 +146,8 @@ func cAsserts(h *header) []byte {
 	for _, s := range h.structs {
 		fmt.Fprintf(&out, "static_assert(sizeof(%s) == %d, \"size of %s\");\n", s.name, s.size, s.name)
 		for _, m := range s.members {
-			fmt.Fprintf(&out, "static_assert(offsetof(%s, %s) == %d, \"offset of %s.%s\");\n", s.name, m.name, m.offset, s.name, m.name)
+			fmt.Fprintf(&out, "static_assert(offsetof(%s, %s) == %d, \"offset of %s.%s\");\n", s.name, m.name, m.offset, s.name,
+				m.name)
 		}
 	}
 	out.WriteString("// clang-format on\n\n#endif /* GRAFT_PLUGIN_LAYOUT_H_ */\n")

@@ -26,7 +26,8 @@ func TestCommittedChart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(c.svg(), want) {
-			t.Errorf("%s is not what its results give: go run ./bench/chart %s", path, filepath.Join("bench/results", filepath.Base(filepath.Dir(path))))
+			t.Errorf("%s is not what its results give: go run ./bench/chart %s", path,
+				filepath.Join("bench/results", filepath.Base(filepath.Dir(path))))
 		}
 	}
 }

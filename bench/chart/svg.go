@@ -43,12 +43,16 @@ func (c *chart) svg() []byte {
 	height := top + len(c.groups)*headHeight + rows*rowHeight + foot
 	var b bytes.Buffer
 	text := func(class string, x, y float64, anchor, size, s string) {
-		fmt.Fprintf(&b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`+"\n", class, x, y, anchor, size, html.EscapeString(s))
+		fmt.Fprintf(&b, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`+"\n", class, x, y, anchor, size,
+			html.EscapeString(s))
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="Speed-up with graft">`+"\n%s", width, height, style)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="Speed-up with graft">`+"\n%s",
+		width, height, style)
 	fmt.Fprintf(&b, `<rect class="page" width="%d" height="%d" rx="6"/>`+"\n", width, height)
 	text("ink", 20, 28, "start", ` style="font-size:16px;font-weight:600"`, "Speed-up with graft")
-	text("soft", 20, 47, "start", "", "How many times as fast; right is better. Dot: ratio of medians. Line: 95 % interval. n: timed runs of each side.")
+	text("soft", 20, 47, "start", "",
+		"How many times as fast; right is better. Dot: ratio of medians. Line: 95 % interval. n: timed runs of each side.")
 	bottom := float64(height - foot + 4)
 	ticks := map[float64]string{}
 	for tick := math.Exp2(math.Ceil(math.Log2(low))); tick <= high; tick *= 2 {
@@ -69,7 +73,8 @@ func (c *chart) svg() []byte {
 			mid := y + rowHeight/2
 			text("ink", 32, mid+4, "start", "", r.label)
 			fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", x(1), mid, x(r.speedup), mid)
-			fmt.Fprintf(&b, `<line class="line" stroke-width="2" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", x(r.low), mid, x(r.high), mid)
+			fmt.Fprintf(&b, `<line class="line" stroke-width="2" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", x(r.low), mid,
+				x(r.high), mid)
 			fmt.Fprintf(&b, `<circle class="mark" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x(r.speedup), mid)
 			text("ink", plotRight+50, mid+4, "end", ` style="font-weight:600"`, fmt.Sprintf("%.2fx", r.speedup))
 			text("soft", plotRight+62, mid+4, "start", "", fmt.Sprintf("%s, n = %d", r.detail, r.runs))

@@ -1,5 +1,5 @@
-// Command predicted counts how often the speed-up that graft expects of a whole model is near the one that was measured, over
-// the results of encoders in a folder:
+// Command predicted counts how often the speed-up that graft expects of a whole model is near the one that was
+// measured, over the results of encoders in a folder:
 //
 //	go run ./bench/predicted bench/results/DATE
 package main
@@ -83,7 +83,8 @@ func count(w io.Writer, folder string) error {
 		}
 	}
 	if all == 0 {
-		return fmt.Errorf("%s: found no result with an estimate, needed are some: go run ./bench -encoders -only encoder-full- -out %s", folder, folder)
+		return fmt.Errorf("%s: found no result with an estimate, needed are some: go run ./bench -encoders -only "+
+			"encoder-full- -out %s", folder, folder)
 	}
 	fmt.Fprintf(w, "%3d of %3d within %.0f %% (%.0f %%)\n", right, all, 100*near, 100*float64(right)/float64(all))
 	return nil

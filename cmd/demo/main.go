@@ -83,7 +83,8 @@ func (d *demo) continuation() error {
 	path := filepath.Join(tiny, "model.onnx")
 	d.say("opening %s twice: unpatched, and with graft", path)
 	var found *patch.Analysis
-	patched, err := d.library.NewSession(path, ort.SessionOptions{Patcher: (&sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
+	patched, err := d.library.NewSession(path,
+		ort.SessionOptions{Patcher: (&sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,8 @@ func (d *demo) steps() error {
 		last = r
 	}
 	e := last.Environment
-	d.print("\n%s, %d cores, memory bandwidth %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU, e.Cores, e.MemoryBandwidthGB, 2*rounds)
+	d.print("\n%s, %d cores, memory bandwidth %.0f GB/s; medians of %d interleaved runs, ~ is not significant\n", e.CPU,
+		e.Cores, e.MemoryBandwidthGB, 2*rounds)
 	d.print("next: bin/graft inspect YOUR-MODEL.onnx, then bin/graft ab YOUR-MODEL.onnx\n")
 	return nil
 }

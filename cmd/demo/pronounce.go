@@ -46,24 +46,26 @@ func (d *demo) pronounce() error {
 	right := 0
 	o := g.Search()
 	o.NumBeams = 4
-	summary, err := g.Run(d.ctx, o, pipeline.Lines("words", strings.NewReader(list.String()), limit.DefaultLine), func(r generate.Result) error {
-		if r.Error != "" {
-			return fmt.Errorf("%s: %s", known[r.Index][0], r.Error)
-		}
-		said := r.Sequences[0].Text
-		mark := " "
-		if slices.Contains(known[r.Index][1:], said) {
-			right++
-			mark = "="
-		}
-		if r.Index < shown {
-			d.print("  %-12s %-32s %s dictionary: %s\n", known[r.Index][0], said, mark, strings.Join(known[r.Index][1:], ", "))
-		}
-		return nil
-	}, pipeline.Options{})
+	summary, err := g.Run(d.ctx, o, pipeline.Lines("words", strings.NewReader(list.String()), limit.DefaultLine),
+		func(r generate.Result) error {
+			if r.Error != "" {
+				return fmt.Errorf("%s: %s", known[r.Index][0], r.Error)
+			}
+			said := r.Sequences[0].Text
+			mark := " "
+			if slices.Contains(known[r.Index][1:], said) {
+				right++
+				mark = "="
+			}
+			if r.Index < shown {
+				d.print("  %-12s %-32s %s dictionary: %s\n", known[r.Index][0], said, mark, strings.Join(known[r.Index][1:], ", "))
+			}
+			return nil
+		}, pipeline.Options{})
 	if err != nil {
 		return err
 	}
-	d.print("\n  %d of %d held-out words as the dictionary has them, %.0f words/s\n\n", right, summary.Inputs, float64(summary.Inputs)/summary.Seconds)
+	d.print("\n  %d of %d held-out words as the dictionary has them, %.0f words/s\n\n", right, summary.Inputs,
+		float64(summary.Inputs)/summary.Seconds)
 	return nil
 }

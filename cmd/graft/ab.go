@@ -64,10 +64,12 @@ is reached by its path, ./list.`,
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
 				if !modeldir.HasConfig(args[0]) && manifest.Exists(args[0]) {
-					return &diagnostic.Error{Path: args[0], Found: "found the folder of a plugin", Needed: "a model, or a model folder",
-						Fix: "name a model that holds what the plugin replaces; graft plugin new writes one, " + author.Example}
+					return &diagnostic.Error{Path: args[0], Found: "found the folder of a plugin",
+						Needed: "a model, or a model folder",
+						Fix:    "name a model that holds what the plugin replaces; graft plugin new writes one, " + author.Example}
 				}
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force", "accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "dim", "inputs", "warmup", "force",
+					"accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
 				return c.abFolder(cmd, args[0], f.Options, &g, &h, f.deadline, to)
@@ -82,7 +84,8 @@ is reached by its path, ./list.`,
 			o.Unoptimized = true
 			p := c.progress("comparing")
 			o.Step, o.Progress = p.say, p.set
-			j := comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: f.deadline, Memory: to != "",
+			j := comparison.Job{Model: args[0], Options: o, Runtime: c.runtime, Folders: c.folders, Deadline: f.deadline,
+				Memory: to != "",
 				Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }}
 			s, err := comparison.SweepApart(cmd.Context(), j)
 			if err == nil && to != "" {
@@ -111,14 +114,16 @@ is reached by its path, ./list.`,
 			if err != nil {
 				return err
 			}
-			return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, strings.Join(s.Differ(), ", "))}
+			return &diagnostic.Error{Kind: errDiffers, Path: args[0],
+				Found: fmt.Sprintf("%v between %s and %s", errDiffers, o.A, strings.Join(s.Differ(), ", "))}
 		},
 	}
 	g.register(cmd)
 	f.register(cmd.Flags())
 	h.register(cmd.Flags())
 	cmd.AddCommand(c.abList(), c.abShow(), c.abCompare(), c.abRemove())
-	cmd.Flags().StringVar(&to, "report", "", "HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
+	cmd.Flags().StringVar(&to, "report", "",
+		"HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
 	return cmd
 }
 
@@ -171,7 +176,8 @@ func compared(w *page, r *comparison.Result) {
 			note += fmt.Sprintf("; the runtime is %.3g from itself without its optimisations", o.Noise.MaxAbsolute)
 			note = strings.TrimPrefix(note, "; ")
 		}
-		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative), similarity(o.Cosine), top, unoptimized, note})
+		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative),
+			similarity(o.Cosine), top, unoptimized, note})
 	}
 	w.table(shorten(rows))
 	w.println()
@@ -185,12 +191,14 @@ func compared(w *page, r *comparison.Result) {
 
 // measuredOn prints where figures were measured.
 func measuredOn(w *page, e comparison.Environment) {
-	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime, e.MemoryBandwidthGB)
+	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime,
+		e.MemoryBandwidthGB)
 }
 
 // faster says how times compare: never as a fact where the interval holds 1.
 func faster(which string, s statistics.Speedup, runs int) string {
-	line := fmt.Sprintf("%s is %.2fx as fast as a (95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each)", which, s.Median, s.CI95[0], s.CI95[1], s.P, runs)
+	line := fmt.Sprintf("%s is %.2fx as fast as a (95%% confidence %.2fx to %.2fx, p = %.2g, %d runs each)", which,
+		s.Median, s.CI95[0], s.CI95[1], s.P, runs)
 	if !s.Significant {
 		line = "~ no significant difference in time: " + line
 	}

@@ -20,7 +20,8 @@ import (
 const ablationBatch = 8
 
 // abAblation turns techniques on one at a time.
-func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, deadline time.Duration) error {
+func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags,
+	deadline time.Duration) error {
 	given := cmd.Flags().Changed
 	switch {
 	case given("a") || given("b"):
@@ -49,7 +50,8 @@ func (c *cli) abAblation(cmd *cobra.Command, folder string, o comparison.Options
 	p := c.progress("opening the model")
 	ao.Step, ao.Progress = p.say, p.set
 	r, err := generations.Ablate(cmd.Context(), generations.Job[generations.AblationOptions]{Folder: folder, Options: ao,
-		Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
+		Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk},
+		Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
 	if err != nil {
 		return err
@@ -94,7 +96,8 @@ func ablated(w *page, r *generations.Ablation) {
 		} else {
 			name = "+ " + name
 		}
-		rows = append(rows, []string{name, fmt.Sprint(row.BatchSize), fmt.Sprintf("%.1f", row.InputsPerSecond), fmt.Sprintf("%.1f", row.TokensPerSecond),
+		rows = append(rows, []string{name, fmt.Sprint(row.BatchSize), fmt.Sprintf("%.1f", row.InputsPerSecond),
+			fmt.Sprintf("%.1f", row.TokensPerSecond),
 			gain, all, megabytes(row.CacheBytes), fmt.Sprintf("%d of %d", row.Equal, r.Inputs)})
 	}
 	w.table(rows)

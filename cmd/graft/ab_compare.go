@@ -60,12 +60,14 @@ slower counts on both.`,
 				return err
 			}
 			if why := r.Incomparable(); why != "" {
-				return &diagnostic.Error{Path: args[1], Found: why, Needed: "for --require the sides and sizes of " + args[0] + ", of the same model"}
+				return &diagnostic.Error{Path: args[1], Found: why,
+					Needed: "for --require the sides and sizes of " + args[0] + ", of the same model"}
 			}
 			return h.met(args[1], "in "+args[0], r)
 		},
 	}
-	cmd.Flags().StringVar(&require, "require", "", "exit code 5 unless each side's new speed-up over a is known to be so many times the old one (0.95x)")
+	cmd.Flags().StringVar(&require, "require", "",
+		"exit code 5 unless each side's new speed-up over a is known to be so many times the old one (0.95x)")
 	return cmd
 }
 
@@ -75,7 +77,9 @@ func changed(w *page, r *history.Comparison) {
 		what string
 		of   history.Origin
 	}{{"old", r.Old}, {"new", r.New}} {
-		w.printf("%s: %s\n", o.what, strings.Join(strings.Fields(o.of.ID[:min(len(o.of.ID), shownID)]+" "+o.of.Name+" "+o.of.Model.Path+" "+localTime(o.of.Time)), " "))
+		w.printf("%s: %s\n", o.what,
+			strings.Join(strings.Fields(
+				o.of.ID[:min(len(o.of.ID), shownID)]+" "+o.of.Name+" "+o.of.Model.Path+" "+localTime(o.of.Time)), " "))
 	}
 	for _, n := range r.Notes {
 		w.printf("NOTE: %s\n", n)
@@ -92,7 +96,8 @@ func changed(w *page, r *history.Comparison) {
 		w.println()
 		rows := [][]string{{"ms a run", "", "old", "new", "delta", ""}}
 		for _, t := range r.Times {
-			rows = append(rows, []string{t.Cell, t.Side, interval(t.Old), interval(t.New), delta(t.Delta, t.Significant), fmt.Sprintf("(p=%.3f n=%d+%d)", t.P, t.Old.Runs, t.New.Runs)})
+			rows = append(rows, []string{t.Cell, t.Side, interval(t.Old), interval(t.New), delta(t.Delta, t.Significant),
+				fmt.Sprintf("(p=%.3f n=%d+%d)", t.P, t.Old.Runs, t.New.Runs)})
 		}
 		w.table(rows)
 	}
@@ -100,8 +105,10 @@ func changed(w *page, r *history.Comparison) {
 		w.println()
 		rows := [][]string{{"speed-up over a", "", "old", "new", "change", ""}}
 		for _, g := range r.Speedups {
-			rows = append(rows, []string{g.Cell, g.Side, fmt.Sprintf("%.2fx", g.Old.Median), fmt.Sprintf("%.2fx", g.New.Median), delta(g.Change.Median-1, g.Change.Significant),
-				fmt.Sprintf("(95 %% %s to %s, p=%.3f)", signedPercent(g.Change.CI95[0]-1), signedPercent(g.Change.CI95[1]-1), g.Change.P)})
+			rows = append(rows, []string{g.Cell, g.Side, fmt.Sprintf("%.2fx", g.Old.Median), fmt.Sprintf("%.2fx", g.New.Median),
+				delta(g.Change.Median-1, g.Change.Significant),
+				fmt.Sprintf("(95 %% %s to %s, p=%.3f)", signedPercent(g.Change.CI95[0]-1), signedPercent(g.Change.CI95[1]-1),
+					g.Change.P)})
 		}
 		if mean, of := r.GeometricMean(); of > 1 {
 			rows = append(rows, []string{"geometric mean", "", "", "", signedPercent(mean - 1), ""})
@@ -112,7 +119,8 @@ func changed(w *page, r *history.Comparison) {
 		w.println()
 		rows := [][]string{{"MB", "", "old", "new", "delta"}}
 		for _, m := range r.Memory {
-			rows = append(rows, []string{m.Side, strings.ReplaceAll(strings.TrimSuffix(m.What, "_bytes"), "_", " "), megabytes(m.Old), megabytes(m.New), signedPercent(m.Delta)})
+			rows = append(rows, []string{m.Side, strings.ReplaceAll(strings.TrimSuffix(m.What, "_bytes"), "_", " "),
+				megabytes(m.Old), megabytes(m.New), signedPercent(m.Delta)})
 		}
 		w.table(rows)
 	}

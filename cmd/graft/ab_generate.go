@@ -36,25 +36,37 @@ type generationFlags struct {
 }
 
 // generationFlagNames are those that say nothing about a single model.
-var generationFlagNames = append([]string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"}, textFlagNames...)
+var generationFlagNames = append(
+	[]string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"},
+	textFlagNames...)
 
 func (g *generationFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	between(f, &g.beams, "beam", 1, 1, limit.Beams, "folders: number of beams")
-	between(f, &g.promptLength, "prompt-length", 0, 0, 1<<20, "folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); speech models read windows of one length")
-	between(f, &g.newTokens, "max-new-tokens", 64, 1, 1<<20, "folders: new tokens of every request; end tokens do not count with synthetic inputs")
-	between(f, &g.batch, "batch-size", 1, 1, 4096, "folders: number of synthetic inputs, or of texts of --input that are generated from, the first ones (default: 1, or all texts)")
-	f.StringVar(&g.input, "input", "", "folders: file of texts, one a line, cut to the shortest, or of paths for a model of speech or images; instead of synthetic inputs")
+	between(f, &g.promptLength, "prompt-length", 0, 0, 1<<20,
+		"folders: tokens of a synthetic prompt or encoder's input (default: 128, or what the model's positions allow); "+
+			"speech models read windows of one length")
+	between(f, &g.newTokens, "max-new-tokens", 64, 1, 1<<20,
+		"folders: new tokens of every request; end tokens do not count with synthetic inputs")
+	between(f, &g.batch, "batch-size", 1, 1, 4096,
+		"folders: number of synthetic inputs, or of texts of --input that are generated from, the first ones (default: 1, "+
+			"or all texts)")
+	f.StringVar(&g.input, "input", "",
+		"folders: file of texts, one a line, cut to the shortest, or of paths for a model of speech or images; instead of "+
+			"synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
-	f.BoolVar(&g.ablation, "ablation", false, "folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
+	f.BoolVar(&g.ablation, "ablation", false,
+		"folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: maximum of the engine's KV cache, such as 2GiB")
 	g.texts.register(f)
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, h *historyFlags, deadline time.Duration, to string) error {
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, h *historyFlags,
+	deadline time.Duration, to string) error {
 	if g.batch*g.promptLength > limit.Tokens {
-		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength), fmt.Sprintf("%d tokens in all", limit.Tokens))
+		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength),
+			fmt.Sprintf("%d tokens in all", limit.Tokens))
 	}
 	if err := g.texts.check(cmd, g.input); err != nil {
 		return err
@@ -87,10 +99,14 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	p := c.progress("comparing")
-	all, err := generations.ApartAll(cmd.Context(), generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
-		A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Texts: texts, Batch: g.batch, PromptLength: g.promptLength, Seed: o.Inputs.Seed,
-		Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild, Deadline: deadline,
-	}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }})
+	all, err := generations.ApartAll(cmd.Context(),
+		generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
+			A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Texts: texts, Batch: g.batch,
+			PromptLength: g.promptLength, Seed: o.Inputs.Seed,
+			Threads: o.Threads, CacheBytes: cache, Rounds: o.Rounds, Step: p.say, Progress: p.set, Child: c.abChild,
+			Deadline: deadline,
+		}, Runtime: c.runtime, Folders: c.folders, Output: &printed{to: c.talk},
+			Refused: func(why string) { c.say("graft: %s", why) }})
 	p.end()
 	if err != nil {
 		return err
@@ -115,7 +131,8 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if list := all.Differ(); len(list) > 0 {
 		b := list[0]
 		return &diagnostic.Error{Kind: errDiffers, Path: folder,
-			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal, b.Sequences)}
+			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal,
+				b.Sequences)}
 	}
 	return h.met(folder, o.A, m)
 }
@@ -178,7 +195,8 @@ func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
 // inputs reads texts and cuts them to one length, which the model as exported
 // needs in a batch; for a speech model, the files of sound or features that the
 // lines name. Where bounded is set, the first --batch-size lines are generated from. The texts are of all lines, whole.
-func (g *generationFlags) inputs(folder string, set []byte, bounded bool) (tokens [][]int32, features []*engine.Features, texts *generations.Texts, err error) {
+func (g *generationFlags) inputs(folder string, set []byte, bounded bool) (tokens [][]int32,
+	features []*engine.Features, texts *generations.Texts, err error) {
 	if g.input == "" {
 		return nil, nil, nil, nil
 	}
@@ -262,7 +280,8 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 		}
 	}
 	if shortest < 1 {
-		return nil, fmt.Errorf("%s: found no line with tokens in it, or an empty one; needed are texts of at least one token", g.input)
+		return nil, fmt.Errorf("%s: found no line with tokens in it, or an empty one; needed are texts of at least one token",
+			g.input)
 	}
 	for i := range list {
 		list[i] = list[i][:shortest]
@@ -294,7 +313,8 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		return fmt.Sprintf("b%d", i+1)
 	}
 	if only {
-		w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.Sides[0].NewTokens, r.Sides[0].Equal, r.Sides[0].Sequences)
+		w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.Sides[0].NewTokens,
+			r.Sides[0].Equal, r.Sides[0].Sequences)
 	} else {
 		w.printf("%d inputs of %s\n", r.Batch, inputSize(r))
 		for i := range r.Sides {
@@ -304,14 +324,18 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		w.println()
 	}
 	row := func(which string, s *generations.Side) []string {
-		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond), fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes), megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
+		return []string{which, s.Name, fmt.Sprintf("%.1f", s.TokensPerSecond), fmt.Sprintf("%.1f", s.DecodeTokensPerSecond),
+			fmt.Sprintf("%.0f", 1e3*s.TTFTMedianSeconds), megabytes(s.CacheBytes), megabytes(s.RequestBytes),
+			megabytes(s.OpenedRSSBytes), megabytes(s.GeneratingPeakRSSBytes), megabytes(s.PeakRSSBytes)}
 	}
-	rows := [][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request", "RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A)}
+	rows := [][]string{{"", "operators", "tokens/s", "decode tokens/s", "TTFT ms", "cache MB", "cache MB a request",
+		"RSS opened MB", "RSS generating MB", "peak RSS MB"}, row("a", &r.A)}
 	var bars []reports.Row
 	for i := range r.Sides {
 		b := &r.Sides[i]
 		rows = append(rows, row(which(i), &b.Side))
-		bars = append(bars, reports.Row{Label: diagnostic.Printable(b.Name), Speedup: b.Speedup}, reports.Row{Label: diagnostic.Printable(b.Name) + ", decode steps", Speedup: b.DecodeSpeedup})
+		bars = append(bars, reports.Row{Label: diagnostic.Printable(b.Name), Speedup: b.Speedup},
+			reports.Row{Label: diagnostic.Printable(b.Name) + ", decode steps", Speedup: b.DecodeSpeedup})
 	}
 	w.table(rows)
 	w.println()
@@ -320,7 +344,8 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		if !only {
 			w.printf("%s: ", b.Name)
 		}
-		w.printf("%s\nin decode steps alone: %s\n", faster(which(i), b.Speedup, len(r.A.Seconds)), faster(which(i), b.DecodeSpeedup, len(r.A.Seconds)))
+		w.printf("%s\nin decode steps alone: %s\n", faster(which(i), b.Speedup, len(r.A.Seconds)),
+			faster(which(i), b.DecodeSpeedup, len(r.A.Seconds)))
 		if r.A.PeakRSSBytes > 0 && b.PeakRSSBytes > 0 {
 			w.printf("peak RSS of %s's process is %.2fx that of a's; its KV cache takes %.3fx the bytes\n", which(i),
 				float64(b.PeakRSSBytes)/float64(r.A.PeakRSSBytes), float64(b.CacheBytes)/float64(max(r.A.CacheBytes, 1)))
@@ -347,7 +372,8 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		if d := s.Drafts; d != nil {
 			w.printf("%s: drafts: %d of %d accepted, %.2f a step\n", s.Name, d.Accepted, d.Drafted, d.AcceptedPerStep)
 			if d.Model != nil {
-				w.printf("%s: draft model: %s of its own, a cache of at most %s MB\n", s.Name, counted(d.Model.Steps, "step"), megabytes(d.Model.SelfCacheBytes+d.Model.CrossCacheBytes))
+				w.printf("%s: draft model: %s of its own, a cache of at most %s MB\n", s.Name, counted(d.Model.Steps, "step"),
+					megabytes(d.Model.SelfCacheBytes+d.Model.CrossCacheBytes))
 			}
 		}
 		for _, l := range s.Attention {

@@ -30,7 +30,8 @@ const unnamed = "-"
 func (h *historyFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&h.save, "save", "", "store the result for graft ab list, show and compare; --save=NAME gives it a name")
 	f.Lookup("save").NoOptDefVal = unnamed
-	f.StringVar(&h.require, "require", "", "exit code 5 unless every side is known to be so many times as fast as a (1.2x): the lower end of the interval counts")
+	f.StringVar(&h.require, "require", "",
+		"exit code 5 unless every side is known to be so many times as fast as a (1.2x): the lower end of the interval counts")
 	h.flags = f
 }
 
@@ -48,7 +49,8 @@ func (h *historyFlags) check(rounds int) error {
 		return nil
 	}
 	if 2*rounds < statistics.FewRuns {
-		return misuse(fmt.Sprintf("--require with --rounds %d", rounds), fmt.Sprintf("at least %d rounds: of fewer, chance decides", statistics.FewRuns/2))
+		return misuse(fmt.Sprintf("--require with --rounds %d", rounds),
+			fmt.Sprintf("at least %d rounds: of fewer, chance decides", statistics.FewRuns/2))
 	}
 	var err error
 	if h.factor, err = history.Factor(h.require); err != nil {
@@ -99,8 +101,10 @@ func (h *historyFlags) met(path, a string, of interface {
 	for _, s := range list {
 		words = append(words, s.String())
 	}
-	return &diagnostic.Error{Kind: errSlower, Path: path, Found: fmt.Sprintf("not known to be %gx as fast as %s: %s", h.factor, a, strings.Join(words, "; ")), Needed: "intervals that begin there",
-		Fix: "more --rounds make them narrower"}
+	return &diagnostic.Error{Kind: errSlower, Path: path,
+		Found:  fmt.Sprintf("not known to be %gx as fast as %s: %s", h.factor, a, strings.Join(words, "; ")),
+		Needed: "intervals that begin there",
+		Fix:    "more --rounds make them narrower"}
 }
 
 // shownID is how many digits of an ID are shown.
@@ -201,7 +205,8 @@ func (c *cli) abList() *cobra.Command {
 			return c.print(out, func(w *page) { out.text(w) })
 		},
 	}
-	cmd.Flags().StringVar(&of, "model", "", "only those of this model or folder: one that is there, whose content counts, or the end of a path")
+	cmd.Flags().StringVar(&of, "model", "",
+		"only those of this model or folder: one that is there, whose content counts, or the end of a path")
 	return cmd
 }
 
@@ -220,7 +225,8 @@ func modelFilter(of string) (func(*history.Record) bool, error) {
 }
 
 func listed(r *history.Record) savedResult {
-	s := savedResult{ID: r.ID(), Name: r.Name, Time: r.Time, Model: r.Model, Of: "generations", A: r.A(), Cells: 1, CPU: r.Environment().CPU, Equal: r.OK()}
+	s := savedResult{ID: r.ID(), Name: r.Name, Time: r.Time, Model: r.Model, Of: "generations", A: r.A(), Cells: 1,
+		CPU: r.Environment().CPU, Equal: r.OK()}
 	if r.Result != nil {
 		s.Of, s.Cells = "model", len(r.Result.Cells)
 	}
@@ -253,7 +259,8 @@ func (s *saves) text(w *page) {
 		if !r.Equal {
 			answers = "DIFFERENT"
 		}
-		rows = append(rows, []string{r.ID[:shownID], r.Name, localTime(r.Time), filepath.Base(r.Model.Path), r.A, strings.Join(sides, ", "), answers, fmt.Sprint(r.Cells)})
+		rows = append(rows, []string{r.ID[:shownID], r.Name, localTime(r.Time), filepath.Base(r.Model.Path), r.A,
+			strings.Join(sides, ", "), answers, fmt.Sprint(r.Cells)})
 	}
 	w.table(rows)
 }
@@ -283,7 +290,8 @@ record as it is stored, with all times.`,
 				return err
 			}
 			return c.print(r, func(w *page) {
-				w.printf("%s\n%s, %s, graft %s\nmodel %s, sha256 %s\n", strings.TrimSpace(r.ID()+" "+r.Name), localTime(r.Time), machineWords(r.Environment()), r.Graft, r.Model.Path, r.Model.SHA256)
+				w.printf("%s\n%s, %s, graft %s\nmodel %s, sha256 %s\n", strings.TrimSpace(r.ID()+" "+r.Name), localTime(r.Time),
+					machineWords(r.Environment()), r.Graft, r.Model.Path, r.Model.SHA256)
 				for _, p := range r.Plugins {
 					w.printf("plugin %s %s, sha256 %s\n", p.Name, p.Version, p.SHA256)
 				}

@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 )
 
-// sides are those of --b: names with commas between. The name of an existing file is one, whatever it holds; so is, of folders, what
-// is said of self and of cross attention, of weights and of a draft model.
+// sides are those of --b: names with commas between. The name of an existing file is one, whatever it holds; so is,
+// of folders, what is said of self and of cross attention, of weights and of a draft model.
 func sides(b string) ([]string, error) {
 	if _, err := os.Stat(b); err == nil {
 		return []string{b}, nil
@@ -18,7 +18,8 @@ func sides(b string) ([]string, error) {
 	var list []string
 	for part := range strings.SplitSeq(b, ",") {
 		part = strings.TrimSpace(part)
-		if n := len(list); n > 0 && (otherHalf(list[n-1], part) || ofWeights(list[n-1], part) || ofDraftModel(list[n-1], part)) {
+		if n := len(list); n > 0 &&
+			(otherHalf(list[n-1], part) || ofWeights(list[n-1], part) || ofDraftModel(list[n-1], part)) {
 			list[n-1] += "," + part
 			continue
 		}
@@ -41,13 +42,15 @@ func sides(b string) ([]string, error) {
 // ofWeights says whether b goes on with what a says of weights.
 func ofWeights(a, b string) bool {
 	name, _, ok := strings.Cut(b, "=")
-	return ok && strings.Contains(a, "weights=") && slices.Contains([]string{"logits", "group", "activations", "zero-points"}, name)
+	return ok && strings.Contains(a, "weights=") &&
+		slices.Contains([]string{"logits", "group", "activations", "zero-points"}, name)
 }
 
 // ofDraftModel says whether b goes on with what a says of a draft model: how its weights are stored.
 func ofDraftModel(a, b string) bool {
 	_, from, ok := strings.Cut(a, "draft=")
-	return ok && from != "lookup" && from != "none" && !strings.Contains(from, ",weights=") && strings.HasPrefix(b, "weights=")
+	return ok && from != "lookup" && from != "none" && !strings.Contains(from, ",weights=") &&
+		strings.HasPrefix(b, "weights=")
 }
 
 // otherHalf says whether b says of one kind of attention what a says of the other.

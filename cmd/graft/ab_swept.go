@@ -53,7 +53,8 @@ func swept(w *page, s *comparison.Swept, width int) {
 	for _, a := range s.Axes {
 		head = append(head, a.Name)
 	}
-	rows = [][]string{append(head, "operators", "a ms", "ms", "speed-up", "95 % interval", "answers", "max abs", "least cosine")}
+	rows = [][]string{append(head, "operators", "a ms", "ms", "speed-up", "95 % interval", "answers", "max abs",
+		"least cosine")}
 	var bars []reports.Row
 	few := false
 	for i := range s.Cells {
@@ -75,7 +76,8 @@ func swept(w *page, s *comparison.Swept, width int) {
 				similar = similarity(&cosine)
 			}
 			row = append(row, b.Name, fmt.Sprintf("%.3f", c.A.MedianMS), fmt.Sprintf("%.3f", b.MedianMS), gained(b.Speedup),
-				fmt.Sprintf("%.2fx to %.2fx", b.Speedup.CI95[0], b.Speedup.CI95[1]), answered(&b.Parity), difference(furthest), similar)
+				fmt.Sprintf("%.2fx to %.2fx", b.Speedup.CI95[0], b.Speedup.CI95[1]), answered(&b.Parity), difference(furthest),
+				similar)
 			rows, few = append(rows, row), few || b.Speedup.Few
 			label := strings.TrimSpace(comparison.In(s.Axes, c.Lengths) + " " + b.Name)
 			bars = append(bars, reports.Row{Label: diagnostic.Printable(label), Speedup: b.Speedup})
@@ -131,7 +133,8 @@ func reportTo(path string) error {
 		return nil
 	}
 	fail := func(found, fix string) error {
-		return &diagnostic.Error{Path: path, Found: found, Needed: "a name of --report that is not there yet, in a folder that is", Fix: fix}
+		return &diagnostic.Error{Path: path, Found: found,
+			Needed: "a name of --report that is not there yet, in a folder that is", Fix: fix}
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return fail("is there already", "remove it, or name another file")

@@ -30,10 +30,16 @@ var textFlagNames = []string{"references", "forced-tokens", "window", "stride"}
 const forcedTokens = 100_000
 
 func (t *textFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&t.references, "references", "", "folders: file of what should follow each text of --input, one a line: distributions are compared over these, and each side's outputs are scored as graft score does")
-	between(f, &t.tokens, "forced-tokens", forcedTokens, 0, limit.Tokens, "folders: maximum of tokens of --input, or of what follows, over which distributions of the next token are compared; 0 compares none")
-	between(f, &t.window, "window", 0, 0, limit.Tokens, "folders of a decoder alone: tokens of a text that are read at once (default: 1024, or the model's positions)")
-	between(f, &t.stride, "stride", 0, 0, limit.Tokens, "folders of a decoder alone: how many tokens windows are apart (default: half of --window)")
+	f.StringVar(&t.references, "references", "",
+		"folders: file of what should follow each text of --input, one a line: distributions are compared over these, and "+
+			"each side's outputs are scored as graft score does")
+	between(f, &t.tokens, "forced-tokens", forcedTokens, 0, limit.Tokens,
+		"folders: maximum of tokens of --input, or of what follows, over which distributions of the next token are "+
+			"compared; 0 compares none")
+	between(f, &t.window, "window", 0, 0, limit.Tokens,
+		"folders of a decoder alone: tokens of a text that are read at once (default: 1024, or the model's positions)")
+	between(f, &t.stride, "stride", 0, 0, limit.Tokens,
+		"folders of a decoder alone: how many tokens windows are apart (default: half of --window)")
 }
 
 // check refuses flags that say nothing.
@@ -51,14 +57,16 @@ func (t *textFlags) check(cmd *cobra.Command, input string) error {
 		}
 	}
 	if t.stride > 0 && t.window > 0 && t.stride >= t.window {
-		return misuse(fmt.Sprintf("--stride %d with --window %d", t.stride, t.window), "a stride that is shorter than the window: a token is predicted from what is before it in its window")
+		return misuse(fmt.Sprintf("--stride %d with --window %d", t.stride, t.window),
+			"a stride that is shorter than the window: a token is predicted from what is before it in its window")
 	}
 	return nil
 }
 
-// texts are what the lines of --input and --references say for a folder; nil where nothing is to be compared. Of files of speech or
-// images, the first n are taken.
-func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines []string, n int, set []byte) (*generations.Texts, error) {
+// texts are what the lines of --input and --references say for a folder; nil where nothing is to be compared. Of
+// files of speech or images, the first n are taken.
+func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines []string, n int,
+	set []byte) (*generations.Texts, error) {
 	if t.tokens == 0 || len(lines) == 0 {
 		return nil, nil
 	}
@@ -68,7 +76,8 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 	}
 	out := &generations.Texts{Tokens: t.tokens, Window: t.window, Stride: t.stride}
 	if search.IsEncoderDecoder && t.window+t.stride > 0 {
-		return nil, &diagnostic.Error{Path: folder, Found: "an encoder-decoder, whose outputs are read whole", Needed: "a decoder alone for --window and --stride", Fix: "leave them out"}
+		return nil, &diagnostic.Error{Path: folder, Found: "an encoder-decoder, whose outputs are read whole",
+			Needed: "a decoder alone for --window and --stride", Fix: "leave them out"}
 	}
 	if t.references != "" {
 		references, err := textsOf(t.references)
@@ -76,7 +85,8 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 			return nil, err
 		}
 		if len(references) != len(lines) {
-			return nil, &diagnostic.Error{Path: t.references, Found: fmt.Sprintf("%d lines", len(references)), Needed: fmt.Sprintf("%d, one reference for each line of %s", len(lines), input)}
+			return nil, &diagnostic.Error{Path: t.references, Found: fmt.Sprintf("%d lines", len(references)),
+				Needed: fmt.Sprintf("%d, one reference for each line of %s", len(lines), input)}
 		}
 		for _, line := range references {
 			out.ReferenceTexts = append(out.ReferenceTexts, string(line))
@@ -111,7 +121,8 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 	if !features {
 		var o text.EncodeOptions // a decoder alone reads a text whole, in windows
 		if search.IsEncoderDecoder || out.ReferenceTexts != nil {
-			o = text.EncodeOptions{MaxLength: config.InputLimit(search, search.IsEncoderDecoder, positions), TruncateLeft: !search.IsEncoderDecoder}
+			o = text.EncodeOptions{MaxLength: config.InputLimit(search, search.IsEncoderDecoder, positions),
+				TruncateLeft: !search.IsEncoderDecoder}
 		}
 		if out.Inputs, err = encode(input, lines, o, nil); err != nil {
 			return nil, err
@@ -146,7 +157,8 @@ func overTexts(w *page, r *generations.Compared) {
 			w.printf(" (%s are left out, see --forced-tokens)", counted(f.Left, "token"))
 		}
 		w.println()
-		rows := [][]string{{"", "operators", "perplexity", "over a's", "95 %", "KL divergence, mean", "99th percentile", "greatest", "equal greedy tokens"},
+		rows := [][]string{{"", "operators", "perplexity", "over a's", "95 %", "KL divergence, mean", "99th percentile",
+			"greatest", "equal greedy tokens"},
 			{"a", r.A.Name, perplexity(r.A.Likelihood), "", "", "", "", "", ""}}
 		for i := range r.Sides {
 			b := &r.Sides[i]
@@ -155,8 +167,10 @@ func overTexts(w *page, r *generations.Compared) {
 				which = fmt.Sprintf("b%d", i+1)
 			}
 			d := b.Divergence
-			rows = append(rows, []string{which, b.Name, perplexity(b.Likelihood), fmt.Sprintf("%.5fx", d.PerplexityRatio), fmt.Sprintf("%.5fx to %.5fx", d.RatioCI95[0], d.RatioCI95[1]),
-				difference(d.KLMean), difference(d.KLP99), difference(d.KLMax), fmt.Sprintf("%s (%d of %d)", share(d), d.EqualGreedy, d.Tokens)})
+			rows = append(rows, []string{which, b.Name, perplexity(b.Likelihood), fmt.Sprintf("%.5fx", d.PerplexityRatio),
+				fmt.Sprintf("%.5fx to %.5fx", d.RatioCI95[0], d.RatioCI95[1]),
+				difference(d.KLMean), difference(d.KLP99), difference(d.KLMax),
+				fmt.Sprintf("%s (%d of %d)", share(d), d.EqualGreedy, d.Tokens)})
 		}
 		w.table(rows)
 		for i := range r.Sides {

@@ -14,9 +14,14 @@ type attentionFlags struct {
 }
 
 func (a *attentionFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&a.name, "attention", "", "KV-cache strategy: keys_values, prompt_hidden_states, keys, hidden_states, first_layer_keys or a plugin that implements one, or self=NAME,cross=NAME; after it :float16, :bfloat16, :int8 or :skip=P, which cost accuracy (default: as predicted)")
-	f.StringVar(&a.cache, "cache", "", "what the KV cache stores: bf16, fp16 or int8, which cost accuracy, or float32 (default: float32)")
-	f.StringVar(&a.prefer, "prefer", string(plan.PreferSpeed), "speed or memory: what attention that is not named is chosen for")
+	f.StringVar(&a.name, "attention", "",
+		"KV-cache strategy: keys_values, prompt_hidden_states, keys, hidden_states, first_layer_keys or a plugin that "+
+			"implements one, or self=NAME,cross=NAME; after it :float16, :bfloat16, :int8 or :skip=P, which cost accuracy "+
+			"(default: as predicted)")
+	f.StringVar(&a.cache, "cache", "",
+		"what the KV cache stores: bf16, fp16 or int8, which cost accuracy, or float32 (default: float32)")
+	f.StringVar(&a.prefer, "prefer", string(plan.PreferSpeed),
+		"speed or memory: what attention that is not named is chosen for")
 }
 
 // parse reads them; the names of plugins are those of manifests.

@@ -17,10 +17,12 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// inRoot is the environment variable with which TestFiveCommands runs in a root directory of its own. It needs to be root.
+// inRoot is the environment variable with which TestFiveCommands runs in a root directory of its own. It needs to be
+// root.
 const inRoot = "GRAFT_AUTHOR_ROOT"
 
-// authorPrograms makes a folder with what an author's machine has, a shell with a few words and compilers for C and C++, and gives its path.
+// authorPrograms makes a folder with what an author's machine has, a shell with a few words and compilers for C and
+// C++, and gives its path.
 func authorPrograms(t *testing.T, folder string) string {
 	t.Helper()
 	if err := os.Mkdir(folder, 0o755); err != nil {
@@ -54,9 +56,9 @@ func fiveCommands(t *testing.T) []string {
 	return strings.Split(block, "\n")
 }
 
-// TestFiveCommands runs what abi/README.md begins with, word by word, where there are only graft, compilers and ONNX Runtime. It says
-// how long each command took: go test -v -run TestFiveCommands ./cmd/graft. With GRAFT_AUTHOR_ROOT=1 the root directory has nothing else
-// either.
+// TestFiveCommands runs what abi/README.md begins with, word by word, where there are only graft, compilers and ONNX
+// Runtime. It says how long each command took: go test -v -run TestFiveCommands ./cmd/graft. With GRAFT_AUTHOR_ROOT=1
+// the root directory has nothing else either.
 func TestFiveCommands(t *testing.T) {
 	commands := fiveCommands(t)
 	if len(commands) > 5 {
@@ -75,7 +77,8 @@ func TestFiveCommands(t *testing.T) {
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	place := workshop{folder: folder, work: work, graft: filepath.Dir(graft), programs: authorPrograms(t, filepath.Join(folder, "programs")), runtime: runtime.Path}
+	place := workshop{folder: folder, work: work, graft: filepath.Dir(graft),
+		programs: authorPrograms(t, filepath.Join(folder, "programs")), runtime: runtime.Path}
 	if os.Getenv(inRoot) != "" {
 		place.root(t)
 	}
@@ -129,7 +132,8 @@ func (w *workshop) run(line string) (spent, error) {
 		cmd = exec.Command("unshare", "--mount", "--pid", "--fork", "--net", "sh", "-ec", w.script, "sh", line)
 	}
 	cmd.Dir = w.work
-	cmd.Env = []string{"PATH=" + w.graft + ":" + w.programs, "HOME=" + w.folder, "GRAFT_ONNXRUNTIME=" + w.runtime, "EDITOR=sed -i s/16384/8192/", "TMPDIR=" + w.work}
+	cmd.Env = []string{"PATH=" + w.graft + ":" + w.programs, "HOME=" + w.folder, "GRAFT_ONNXRUNTIME=" + w.runtime,
+		"EDITOR=sed -i s/16384/8192/", "TMPDIR=" + w.work}
 	if w.script != "" {
 		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "AUTHOR_PATH=/author/graft:/author/programs")
 	}
@@ -138,21 +142,24 @@ func (w *workshop) run(line string) (spent, error) {
 	return spent{time.Since(begin), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), string(out)}, err
 }
 
-// root prepares a root directory with compilers, libraries and what graft is given; /usr/local, the home folders and the tree are not in it.
+// root prepares a root directory with compilers, libraries and what graft is given; /usr/local, the home folders and
+// the tree are not in it.
 func (w *workshop) root(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatalf("%s is set: found user %d, needed root, who can change the root directory", inRoot, os.Getuid())
 	}
 	root := filepath.Join(w.folder, "root")
-	for _, name := range []string{"usr", "proc", "dev", "tmp", "author/work", "author/graft", "author/programs", "author/runtime"} {
+	for _, name := range []string{"usr", "proc", "dev", "tmp", "author/work", "author/graft", "author/programs",
+		"author/runtime"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	var script strings.Builder
-	fmt.Fprintf(&script, "mount --make-rprivate /\ncd %s\nmount --rbind /usr usr\nmount -t tmpfs none usr/local\nmount --rbind /dev dev\nmount -t proc none proc\n", quoted(root))
+	fmt.Fprintf(&script, "mount --make-rprivate /\ncd %s\nmount --rbind /usr usr\nmount -t tmpfs none usr/local\nmount "+
+		"--rbind /dev dev\nmount -t proc none proc\n", quoted(root))
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
 		target, err := os.Readlink("/" + name)
 		if err != nil {
@@ -165,7 +172,8 @@ func (w *workshop) root(t *testing.T) {
 		t.Fatal(err)
 	}
 	script.WriteString("[ ! -d /etc/alternatives ] || mount --bind /etc/alternatives etc/alternatives\n")
-	for name, from := range map[string]string{"work": w.work, "graft": w.graft, "programs": w.programs, "runtime": filepath.Dir(w.runtime)} {
+	for name, from := range map[string]string{"work": w.work, "graft": w.graft, "programs": w.programs,
+		"runtime": filepath.Dir(w.runtime)} {
 		fmt.Fprintf(&script, "mount --rbind %s author/%s\n", quoted(from), name)
 	}
 	script.WriteString(`GRAFT_ONNXRUNTIME=/author/runtime/` + quoted(filepath.Base(w.runtime)) + ` HOME=/author TMPDIR=/tmp
@@ -175,8 +183,8 @@ exec chroot . /usr/bin/env PATH="$AUTHOR_PATH" /author/programs/sh -c "cd /autho
 	w.script = script.String()
 }
 
-// TestDevelop: graft plugin dev builds and compares again when a source changes, waits when the compiler refuses it, and on Ctrl-C ends with
-// a plugin that is whole, in the midst of a build too.
+// TestDevelop: graft plugin dev builds and compares again when a source changes, waits when the compiler refuses it,
+// and on Ctrl-C ends with a plugin that is whole, in the midst of a build too.
 func TestDevelop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a plugin several times")
@@ -225,14 +233,16 @@ func TestDevelop(t *testing.T) {
 	out.await(t, waits)
 	first := library()
 	save(append(bytes.Clone(good), "int broken"...))
-	if text := out.await(t, waits); !strings.Contains(text, "changed: in_c.c\n") || !strings.Contains(text, "in_c.c: cc refused it") || strings.Contains(text, "as fast as") {
+	if text := out.await(t, waits); !strings.Contains(text, "changed: in_c.c\n") ||
+		!strings.Contains(text, "in_c.c: cc refused it") || strings.Contains(text, "as fast as") {
 		t.Errorf("a source with an error:\n%s", text)
 	}
 	if library() != first {
 		t.Error("the library is another after a build that failed")
 	}
 	save(bytes.ReplaceAll(good, []byte("chunk = 16384"), []byte("chunk = 8192")))
-	if text := out.await(t, waits); !strings.Contains(text, "changed: in_c.c\n") || !strings.Contains(text, "2 cases passed") || !strings.Contains(text, "3 of 3") {
+	if text := out.await(t, waits); !strings.Contains(text, "changed: in_c.c\n") ||
+		!strings.Contains(text, "2 cases passed") || !strings.Contains(text, "3 of 3") {
 		t.Errorf("a source without one:\n%s", text)
 	}
 	second := library()

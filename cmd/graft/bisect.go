@@ -68,17 +68,22 @@ graft ab command that shows it there. Exit code 5 when a culprit is found, 0 whe
 			if j.Plan != "" {
 				c.say("wrote %s", j.Plan)
 			}
-			return &diagnostic.Error{Kind: errDiffers, Path: args[0], Found: fmt.Sprintf("%s between %s and %s", verdictOf(r), r.A, r.B), Fix: remedy(r)}
+			return &diagnostic.Error{Kind: errDiffers, Path: args[0],
+				Found: fmt.Sprintf("%s between %s and %s", verdictOf(r), r.A, r.B), Fix: remedy(r)}
 		},
 	}
 	s.register(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&j.Slower, "slower", false, "find what takes longer, instead of what answers otherwise")
-	f.StringVar(&j.Extract, "extract", "", "an empty or new folder for the culprit's part of the model and its inputs; of several culprits, folders 1, 2, ... in it")
-	f.StringVar(&j.Plan, "write-plan", "", "write B's choices without the culprits to a plan file, where there are culprits")
+	f.StringVar(&j.Extract, "extract", "",
+		"an empty or new folder for the culprit's part of the model and its inputs; of several culprits, folders 1, 2, "+
+			"... in it")
+	f.StringVar(&j.Plan, "write-plan", "",
+		"write B's choices without the culprits to a plan file, where there are culprits")
 	f.Lookup("dim").Usage = "length of an axis: name=length, or input.axis=length, as for graft ab; may be repeated"
 	f.Lookup("b").Usage = "operators of the side with the culprit"
-	f.Lookup("deadline").Usage = "how long a probe may take (default: ten times what side A takes, from 30s to 10m): then a plugin hangs"
+	f.Lookup("deadline").Usage = "how long a probe may take (default: ten times what side A takes, from 30s to 10m): " +
+		"then a plugin hangs"
 	return cmd
 }
 
@@ -165,15 +170,18 @@ func culprit(w *page, c *bisect.Culprit, number int) {
 		w.printf("  output %s: %s\n", o.Name, off(o.Problem, o.MaxAbsolute, o.MaxRelative, o.Disagree))
 	}
 	if t := c.First; t != nil {
-		w.printf("  first tensor outside the tolerance (%.3g + %.3g relative): %s, %s%v, made by %s %s\n    %s\n", t.Absolute, t.Relative, t.Name, t.Type, t.Shape, t.Op, t.Node,
+		w.printf("  first tensor outside the tolerance (%.3g + %.3g relative): %s, %s%v, made by %s %s\n    %s\n", t.Absolute,
+			t.Relative, t.Name, t.Type, t.Shape, t.Op, t.Node,
 			off(t.Problem, t.MaxAbsolute, t.MaxRelative, t.Disagree))
 	} else if c.Outcome.How == bisect.Differs && len(c.Blocks) > 0 {
-		w.printf("  no tensor inside the model leaves the tolerance when ONNX Runtime fuses nothing: the outputs do by what it fuses\n")
+		w.printf("  no tensor inside the model leaves the tolerance when ONNX Runtime fuses nothing: the outputs do by " +
+			"what it fuses\n")
 	}
 	if e := c.Extract; e != nil {
 		switch {
 		case e.Whole:
-			w.printf("  no part of the model that was tried shows it; the whole model does%s:\n", map[bool]string{false: " not either, when tried again"}[e.Shown])
+			w.printf("  no part of the model that was tried shows it; the whole model does%s:\n",
+				map[bool]string{false: " not either, when tried again"}[e.Shown])
 		default:
 			w.printf("  extract: %s, %d nodes\n", e.Model, e.Nodes)
 		}
@@ -186,7 +194,8 @@ func off(problem string, absolute, relative float64, disagree int64) string {
 	if problem != "" {
 		return problem
 	}
-	return fmt.Sprintf("off by up to %s (%s relative), %d elements outside", difference(absolute), difference(relative), disagree)
+	return fmt.Sprintf("off by up to %s (%s relative), %d elements outside", difference(absolute), difference(relative),
+		disagree)
 }
 
 func outcomeWords(o bisect.Outcome) string {
@@ -194,7 +203,8 @@ func outcomeWords(o bisect.Outcome) string {
 	case bisect.Differs:
 		return "answers otherwise than a"
 	case bisect.Slower:
-		return fmt.Sprintf("is slower by %.3g ms a run: %.2fx as fast as a (95%% confidence %.2fx to %.2fx)", o.LongerMS, o.Speedup.Median, o.Speedup.CI95[0], o.Speedup.CI95[1])
+		return fmt.Sprintf("is slower by %.3g ms a run: %.2fx as fast as a (95%% confidence %.2fx to %.2fx)", o.LongerMS,
+			o.Speedup.Median, o.Speedup.CI95[0], o.Speedup.CI95[1])
 	case bisect.Fails:
 		return "fails: " + o.Detail
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // between adds a flag whose value is a number from least to most.
-func between[N int | int64 | uint64 | float64 | time.Duration](f *pflag.FlagSet, to *N, name string, value, least, most N, usage string) {
+func between[N int | int64 | uint64 | float64 | time.Duration](f *pflag.FlagSet, to *N, name string, value, least,
+	most N, usage string) {
 	*to = value
 	f.Var(&bounded[N]{to, least, most}, name, usage)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // extremes are values that no flag of a number takes, but those that are listed with it.
-var extremes = []string{"-1", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e400", "-Inf", "NaN", "Inf", "1000000000", "0x7fffffff", "", "1e9h", "-1s", "9223372036854775807GiB"}
+var extremes = []string{"-1", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e400", "-Inf",
+	"NaN", "Inf", "1000000000", "0x7fffffff", "", "1e9h", "-1s", "9223372036854775807GiB"}
 
 // TestFlagsAreBounded: every flag of every command that takes a number has bounds, and refuses what is beyond
 // them as a wrong command line, before anything runs.
@@ -43,7 +44,8 @@ func TestFlagsAreBounded(t *testing.T) {
 				var out, talk bytes.Buffer
 				args := append(strings.Fields(cmd.CommandPath())[1:], "--"+f.Name+"="+value, "nowhere")
 				tolerance := f.Value.Type() == "float" && (strings.HasPrefix(value, "9") || strings.HasPrefix(value, "1"))
-				if code := run(args, &out, &talk); code != exitUsage && !(tolerance && code == exitError) || !strings.Contains(talk.String(), "--"+f.Name) && !tolerance {
+				if code := run(args, &out, &talk); code != exitUsage && !(tolerance && code == exitError) ||
+					!strings.Contains(talk.String(), "--"+f.Name) && !tolerance {
 					t.Errorf("%q: exit code %d, %s", args, code, talk.String())
 				}
 			}
@@ -60,7 +62,8 @@ func TestLengths(t *testing.T) {
 	for _, length := range []string{"9223372036854775807", "2147483648", "-1", "", "1e3"} {
 		var out, talk bytes.Buffer
 		code := run([]string{"ab", "model.onnx", "--dim", "batch=" + length}, &out, &talk)
-		if code != exitUsage || !strings.Contains(talk.String(), "--dim batch="+length) || !strings.Contains(talk.String(), "from 0 to 2147483647") {
+		if code != exitUsage || !strings.Contains(talk.String(), "--dim batch="+length) ||
+			!strings.Contains(talk.String(), "from 0 to 2147483647") {
 			t.Errorf("%q: exit code %d, %s", length, code, talk.String())
 		}
 	}
@@ -88,7 +91,8 @@ func TestSearchFlags(t *testing.T) {
 			continue
 		}
 		for _, value := range extremes {
-			for _, args := range [][]string{{"--" + strings.ReplaceAll(f.name, "_", "-") + "=" + value}, {"--set", f.name + "=" + value}} {
+			for _, args := range [][]string{{"--" + strings.ReplaceAll(f.name, "_", "-") + "=" + value},
+				{"--set", f.name + "=" + value}} {
 				o := generation{values: map[string]*string{}}
 				cmd := (&cli{}).generateWith(&o)
 				if err := cmd.ParseFlags(args); err != nil {
@@ -101,7 +105,8 @@ func TestSearchFlags(t *testing.T) {
 					}
 					continue
 				}
-				for name, n := range map[string]int{"beams": found.NumBeams, "sequences": found.NumReturnSequences, "length": found.LengthLimit(0), "n-gram": found.NoRepeatNgramSize} {
+				for name, n := range map[string]int{"beams": found.NumBeams, "sequences": found.NumReturnSequences,
+					"length": found.LengthLimit(0), "n-gram": found.NoRepeatNgramSize} {
 					if n < 0 || n > limit.Tokens {
 						t.Errorf("%q gives %d %s", args, n, name)
 					}
@@ -125,6 +130,7 @@ func TestGreatestValues(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", args, code, talk.String())
 		}
 	}
-	cost("generate", "../../models/g2p", "--input", words, "--workers=1024", "--batch-size=65536", "--max-input-tokens=16777216", "--max-cache=1048576GiB", "--max-line=1GiB", "--max-new-tokens=5")
+	cost("generate", "../../models/g2p", "--input", words, "--workers=1024", "--batch-size=65536",
+		"--max-input-tokens=16777216", "--max-cache=1048576GiB", "--max-line=1GiB", "--max-new-tokens=5")
 	cost("inspect", "../../models/g2p", "--beam=1024", "--batch-size=65536", "--max-cache=1048576GiB")
 }

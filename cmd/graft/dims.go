@@ -21,7 +21,8 @@ func lengths(dims []string) (fixed map[string]int64, axes []comparison.Axis, err
 		for value := range strings.SplitSeq(values, ",") {
 			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			if err != nil || name == "" || n < 0 || n > math.MaxInt32 {
-				return nil, nil, misuse("--dim "+d, fmt.Sprintf("name=length, a length from 0 to %d, or several with commas between", math.MaxInt32))
+				return nil, nil, misuse("--dim "+d,
+					fmt.Sprintf("name=length, a length from 0 to %d, or several with commas between", math.MaxInt32))
 			}
 			if slices.Contains(list, n) {
 				return nil, nil, misuse(fmt.Sprintf("--dim %s with %d twice", d, n), "each length once")
@@ -40,7 +41,8 @@ func lengths(dims []string) (fixed map[string]int64, axes []comparison.Axis, err
 		}
 		axes = append(axes, comparison.Axis{Name: name, Lengths: list})
 		if cells *= len(list); cells > comparison.MaxCells {
-			return nil, nil, misuse(fmt.Sprintf("--dim with %d and more cells", cells), fmt.Sprintf("at most %d: the product of the numbers of lengths", comparison.MaxCells))
+			return nil, nil, misuse(fmt.Sprintf("--dim with %d and more cells", cells),
+				fmt.Sprintf("at most %d: the product of the numbers of lengths", comparison.MaxCells))
 		}
 	}
 	return fixed, axes, nil

@@ -129,9 +129,12 @@ func (c *cli) doctor() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&fetch, "fetch", false, "bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
-	cmd.Flags().BoolVar(&fix, "fix", false, "fetch ONNX Runtime where none is found, and verify plugins that were not, before looking")
-	cmd.Flags().BoolVar(&measure, "measure", false, "measure the machine's memory bandwidth and arithmetic, which graft inspect's estimates rest on")
+	cmd.Flags().BoolVar(&fetch, "fetch", false,
+		"bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
+	cmd.Flags().BoolVar(&fix, "fix", false,
+		"fetch ONNX Runtime where none is found, and verify plugins that were not, before looking")
+	cmd.Flags().BoolVar(&measure, "measure", false,
+		"measure the machine's memory bandwidth and arithmetic, which graft inspect's estimates rest on")
 	return cmd
 }
 
@@ -177,7 +180,8 @@ func (c *cli) diagnose(measure bool) *diagnosis {
 		d.Plugins = append(d.Plugins, d.examine(f))
 	}
 	if len(search.Found) == 0 {
-		d.advise("install a plugin with: graft plugin install DIR, or set " + discovery.PathVariable + " to a folder of plugins")
+		d.advise("install a plugin with: graft plugin install DIR, or set " + discovery.PathVariable +
+			" to a folder of plugins")
 	}
 	d.judge()
 	return d
@@ -199,7 +203,8 @@ func (d *diagnosis) judge() {
 		missing = append(missing, "no plugin that runs")
 	}
 	if d.Ready = len(missing) == 0; d.Ready {
-		d.Verdict = fmt.Sprintf("ready: ONNX Runtime %s, %d of %d plugins run here", d.Runtime.Version, running, len(d.Plugins))
+		d.Verdict = fmt.Sprintf("ready: ONNX Runtime %s, %d of %d plugins run here", d.Runtime.Version, running,
+			len(d.Plugins))
 		return
 	}
 	d.Verdict = "not ready: " + strings.Join(missing, ", ")
@@ -304,7 +309,8 @@ func said(err error) string {
 
 // runs reports whether a variant of the plugin runs here.
 func (p *foundPlugin) runs() bool {
-	return p.Problem == "" && slices.ContainsFunc(p.Variants, func(v foundVariant) bool { return v.Problem == "" && v.Score > 0 })
+	return p.Problem == "" &&
+		slices.ContainsFunc(p.Variants, func(v foundVariant) bool { return v.Problem == "" && v.Score > 0 })
 }
 
 func (d *diagnosis) text(w *page) {
@@ -354,7 +360,8 @@ func (d *diagnosis) text(w *page) {
 	}
 	w.printf("ok  CPU %s, %d cores, %s\n", d.CPU.Name, d.CPU.Cores, strings.Join(d.CPU.ISA, " "))
 	if d.Environment != nil {
-		w.printf("    reads %.1f GB/s from memory, operators %.1f GB/s; computes %.0f GFLOP/s\n", d.Environment.MemoryBandwidthGB, d.Machine.BandwidthGB, d.Machine.GFLOPS)
+		w.printf("    reads %.1f GB/s from memory, operators %.1f GB/s; computes %.0f GFLOP/s\n",
+			d.Environment.MemoryBandwidthGB, d.Machine.BandwidthGB, d.Machine.GFLOPS)
 	}
 	if !slices.ContainsFunc(d.Devices, func(f foundDevice) bool { return f.Problem == "" }) {
 		w.println("--  no accelerator: CPU variants are used")

@@ -31,12 +31,15 @@ type encoding struct {
 func (o *encoding) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "-", "file of inputs, one a line; - is stdin")
-	f.StringVar(&o.modelFile, "model-file", "", "the graph of a folder that has several, such as onnx/model_quantized.onnx")
+	f.StringVar(&o.modelFile, "model-file", "",
+		"the graph of a folder that has several, such as onnx/model_quantized.onnx")
 	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input is an error, with its number")
 	between(f, &o.threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	between(f, &o.workers, "workers", 2, 1, limit.Workers, "goroutines that turn text into tokens")
-	between(f, &o.tokens, "batch-tokens", batch.DefaultTokens, 1, limit.Tokens, "maximum of tokens of a batch, padding counted")
-	between(f, &o.maxIn, "max-input-tokens", 0, 0, limit.Tokens, "longer inputs are cut (default: what the model's configuration says)")
+	between(f, &o.tokens, "batch-tokens", batch.DefaultTokens, 1, limit.Tokens,
+		"maximum of tokens of a batch, padding counted")
+	between(f, &o.maxIn, "max-input-tokens", 0, 0, limit.Tokens,
+		"longer inputs are cut (default: what the model's configuration says)")
 }
 
 // options opens the runtime and the plugins.
@@ -118,9 +121,11 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 	}
 	o.add(cmd)
 	f := cmd.Flags()
-	f.StringVar(&pooling, "pooling", "", "how hidden states become a vector: "+strings.Join(encoder.Modes, ", ")+", or several with + (default: the model's)")
+	f.StringVar(&pooling, "pooling", "",
+		"how hidden states become a vector: "+strings.Join(encoder.Modes, ", ")+", or several with + (default: the model's)")
 	f.BoolVar(&normalize, "normalize", false, "vectors have the length 1, also where the model does not say so")
-	f.StringVar(&prompt, "prompt", "", "name of a prompt of the model that is put before each text, such as query (default: the model's, mostly none)")
+	f.StringVar(&prompt, "prompt", "",
+		"name of a prompt of the model that is put before each text, such as query (default: the model's, mostly none)")
 	return cmd
 }
 
@@ -194,9 +199,10 @@ code 1 when any line failed.`,
 	return cmd
 }
 
-// encoded runs an encoder over lines. What is written is a file that is whole or not there, or stdout; begin begins it in a
-// form. Of an array the head comes last, so that one for stdout is gathered in a temporary file.
-func (c *cli) encoded(what string, total int64, array string, begin func(form string, to io.Writer) (finish func() error, err error),
+// encoded runs an encoder over lines. What is written is a file that is whole or not there, or stdout; begin begins
+// it in a form. Of an array the head comes last, so that one for stdout is gathered in a temporary file.
+func (c *cli) encoded(what string, total int64, array string,
+	begin func(form string, to io.Writer) (finish func() error, err error),
 	run func(pipeline.Options) (*encoder.Summary, error)) (err error) {
 	form := c.form
 	if form == "" {
@@ -271,7 +277,8 @@ func (c *cli) encoded(what string, total int64, array string, begin func(form st
 
 // summarized prints a summary for people.
 func summarized(w *page, what string, s *encoder.Summary) {
-	w.printf("%s %d lines, %d failed; %d texts, %d tokens in %d batches, %.0f%% padding, %.1f texts/s\n", what, s.Lines, s.Failed, s.Rows, s.Tokens, s.Batches, 100*s.Padding, s.RowsPerSecond)
+	w.printf("%s %d lines, %d failed; %d texts, %d tokens in %d batches, %.0f%% padding, %.1f texts/s\n", what, s.Lines,
+		s.Failed, s.Rows, s.Tokens, s.Batches, 100*s.Padding, s.RowsPerSecond)
 	if s.Dimensions > 0 {
 		w.printf("%d dimensions\n", s.Dimensions)
 	}

@@ -24,34 +24,62 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS, PAIRS, SOURCES, LOCK and
-// OUT stand for files.
+// everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS,
+// PAIRS, SOURCES, LOCK and OUT stand for files.
 var everyCommand = map[string][]string{
-	"graft":                 {"", "--version", "MODEL", "--MODEL"},
-	"graft ab":              {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1", "MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b draft=lookup", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b draft=MODEL", "FOLDER --ablation --input TEXTS --rounds 1", "FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2", "FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save", "FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b cache=MODEL"},
-	"graft ab compare":      {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x", "saved MODEL", "MODEL TEXTS"},
-	"graft ab list":         {"", "--model MODEL", "--model TEXTS"},
-	"graft ab rm":           {"saved", "MODEL"},
-	"graft ab show":         {"saved", "MODEL"},
-	"graft bisect":          {"MODEL --b flash-decode --force", "MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
-	"graft completion":      {"bash", "zsh", "fish", "powershell"},
-	"graft doctor":          {"", "--plugins-dir PLUGIN --fix -q"},
-	"graft embed":           {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT", "ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
-	"graft quantize":        {"FOLDER --output OUT", "FOLDER --output OUT --weights int4,logits=float32", "FOLDER --output OUT --max-kl 1 --input TEXTS", "FOLDER --output OUT --weights int4,zero-points=true --calibrate TEXTS", "FOLDER --output OUT --calibrate TEXTS", "MODEL --output OUT", "MODEL --output OUT --weights MODEL", "FOLDER", "TEXTS --output OUT"},
-	"graft profile":         {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1", "MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL", "FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
-	"graft rerank":          {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT", "RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
-	"graft generate":        {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl", "FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8", "FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft FOLDER,weights=int8", "FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1", "FOLDER --input TEXTS --output OUT --weights bf16", "FOLDER --input TEXTS --output OUT --cache int8", "FOLDER --cache MODEL"},
-	"graft help":            {"", "plugin list", "MODEL"},
-	"graft inspect":         {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL", "FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1", "FOLDER --profile"},
-	"graft graph":           {"MODEL --key 0123456789", "FOLDER --key 0123456789", "MODEL --key MODEL"},
-	"graft run":             {"", "MODEL", "-- MODEL", "--padding MODEL -- sh", "-- no-such-program"},
-	"graft pull":            {"org/name", "MODEL", "org/name --variant MODEL", "org/name --file a --variant b", "org/name@MODEL -o json"},
-	"graft patch":           {"MODEL --output OUT --force", "FOLDER --output OUT"},
-	"graft plugin":          {"", "MODEL"},
-	"graft plugin inspect":  {"PLUGIN", "MODEL", "TEXTS"},
-	"graft plugin build":    {"SOURCES", "MODEL"},
-	"graft plugin dev":      {"SOURCES MODEL", "MODEL MODEL", "MODEL"},
-	"graft plugin new":      {"fresh --to OUT", "MODEL --to OUT", "fresh --kind MODEL --to OUT", "fresh --lang MODEL --to OUT"},
+	"graft": {"", "--version", "MODEL", "--MODEL"},
+	"graft ab": {"MODEL --force --rounds 1 --warmup 1", "MODEL --a MODEL", "MODEL --dim MODEL=1",
+		"MODEL --force --b auto,fused-gelu --dim batch=1,2 --rounds 1 --warmup 1 --report OUT",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b keys_values",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b weights=MODEL",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b draft=lookup",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b draft=MODEL",
+		"FOLDER --ablation --input TEXTS --rounds 1",
+		"FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2",
+		"FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save",
+		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b cache=MODEL"},
+	"graft ab compare": {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x",
+		"saved MODEL", "MODEL TEXTS"},
+	"graft ab list": {"", "--model MODEL", "--model TEXTS"},
+	"graft ab rm":   {"saved", "MODEL"},
+	"graft ab show": {"saved", "MODEL"},
+	"graft bisect": {"MODEL --b flash-decode --force",
+		"MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
+	"graft completion": {"bash", "zsh", "fish", "powershell"},
+	"graft doctor":     {"", "--plugins-dir PLUGIN --fix -q"},
+	"graft embed": {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT",
+		"ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
+	"graft quantize": {"FOLDER --output OUT", "FOLDER --output OUT --weights int4,logits=float32",
+		"FOLDER --output OUT --max-kl 1 --input TEXTS",
+		"FOLDER --output OUT --weights int4,zero-points=true --calibrate TEXTS", "FOLDER --output OUT --calibrate TEXTS",
+		"MODEL --output OUT", "MODEL --output OUT --weights MODEL", "FOLDER", "TEXTS --output OUT"},
+	"graft profile": {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1",
+		"MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL",
+		"FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
+	"graft rerank": {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT",
+		"RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
+	"graft generate": {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl",
+		"FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8",
+		"FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft FOLDER,weights=int8",
+		"FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1",
+		"FOLDER --input TEXTS --output OUT --weights bf16", "FOLDER --input TEXTS --output OUT --cache int8",
+		"FOLDER --cache MODEL"},
+	"graft help": {"", "plugin list", "MODEL"},
+	"graft inspect": {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL",
+		"FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1",
+		"FOLDER --profile"},
+	"graft graph": {"MODEL --key 0123456789", "FOLDER --key 0123456789", "MODEL --key MODEL"},
+	"graft run":   {"", "MODEL", "-- MODEL", "--padding MODEL -- sh", "-- no-such-program"},
+	"graft pull": {"org/name", "MODEL", "org/name --variant MODEL", "org/name --file a --variant b",
+		"org/name@MODEL -o json"},
+	"graft patch":          {"MODEL --output OUT --force", "FOLDER --output OUT"},
+	"graft plugin":         {"", "MODEL"},
+	"graft plugin inspect": {"PLUGIN", "MODEL", "TEXTS"},
+	"graft plugin build":   {"SOURCES", "MODEL"},
+	"graft plugin dev":     {"SOURCES MODEL", "MODEL MODEL", "MODEL"},
+	"graft plugin new": {"fresh --to OUT", "MODEL --to OUT", "fresh --kind MODEL --to OUT",
+		"fresh --lang MODEL --to OUT"},
 	"graft plugin sdk":      {"OUT", "TEXTS"},
 	"graft plugin test":     {"PLUGIN", "MODEL"},
 	"graft plugin list":     {"", "--plugins-dir PLUGIN"},
@@ -59,15 +87,16 @@ var everyCommand = map[string][]string{
 	"graft plugin install":  {"PLUGIN", "TEXTS", "--locked --lock LOCK", "--locked --lock LOCK --mirror MODEL"},
 	"graft plugin lock":     {"--out OUT", "MODEL --out OUT", "--out TEXTS"},
 	"graft plugin rollback": {"fused-gelu --to 0.1.0", "fused-gelu", "MODEL", "fused-gelu --to 0.1.0 --lock LOCK"},
-	"graft plugin upgrade":  {"fused-gelu PLUGIN", "fused-gelu PLUGIN --lock LOCK", "MODEL PLUGIN", "fused-gelu https://127.0.0.1:1/a.tar.gz"},
-	"graft plugin pull":     {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
-	"graft plugin push":     {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
-	"graft plugin search":   {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
-	"graft plugin remove":   {"fused-gelu", "MODEL"},
-	"graft plugin verify":   {"PLUGIN -q=false", "MODEL"},
-	"graft score":           {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
-	"graft tune":            {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
-	"graft version":         {""},
+	"graft plugin upgrade": {"fused-gelu PLUGIN", "fused-gelu PLUGIN --lock LOCK", "MODEL PLUGIN",
+		"fused-gelu https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin pull":   {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://127.0.0.1:1/a.tar.gz"},
+	"graft plugin push":   {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
+	"graft plugin search": {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
+	"graft plugin remove": {"fused-gelu", "MODEL"},
+	"graft plugin verify": {"PLUGIN -q=false", "MODEL"},
+	"graft score":         {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
+	"graft tune":          {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
+	"graft version":       {""},
 }
 
 // subjects are the files that command lines name.
@@ -82,13 +111,15 @@ func beginPlugin(t *testing.T, folder string) {
 }
 
 // needsInstalled are commands of an installed plugin.
-var needsInstalled = map[string]bool{"graft plugin remove": true, "graft plugin upgrade": true, "graft plugin rollback": true}
+var needsInstalled = map[string]bool{"graft plugin remove": true, "graft plugin upgrade": true,
+	"graft plugin rollback": true}
 
 // lockGelu writes a lock of the plugin that command lines name.
 func lockGelu(t *testing.T, s *subjects) {
 	t.Helper()
 	var talk bytes.Buffer
-	if code := run([]string{"plugin", "lock", "--plugins-dir", s.plugin, "fused-gelu", "--out", s.lock}, io.Discard, &talk); code != exitOK {
+	if code := run([]string{"plugin", "lock", "--plugins-dir", s.plugin, "fused-gelu", "--out", s.lock}, io.Discard,
+		&talk); code != exitOK {
 		t.Fatal(talk.String())
 	}
 }
@@ -96,7 +127,8 @@ func lockGelu(t *testing.T, s *subjects) {
 func (s *subjects) arguments(path, line string, more ...string) []string {
 	args := append(strings.Fields(path)[1:], strings.Fields(line)...)
 	for i, a := range args {
-		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts, "OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs, "SOURCES": s.sources, "LOCK": s.lock,
+		for name, value := range map[string]string{"MODEL": s.model, "FOLDER": s.folder, "PLUGIN": s.plugin, "TEXTS": s.texts,
+			"OUT": s.out, "ENCODER": s.encoder, "RERANKER": s.reranker, "PAIRS": s.pairs, "SOURCES": s.sources, "LOCK": s.lock,
 			"ARCHIVE": s.out + signable + ".tar.gz", "KEY": s.out + signable + ".key", "PUBLIC": s.out + signable + ".pub"} {
 			args[i] = strings.ReplaceAll(args[i], name, value)
 			if a != args[i] {
@@ -147,8 +179,10 @@ func alone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"GRAFT_ONNXRUNTIME": at.Path, "GRAFT_PLUGIN_PATH": plugins, "GRAFT_PLUGIN_UNVERIFIED": "1",
-		"XDG_DATA_HOME": t.TempDir(), "XDG_CACHE_HOME": t.TempDir(), "HF_HOME": t.TempDir(), "HF_HUB_OFFLINE": "1"} {
+	for name, value := range map[string]string{"GRAFT_ONNXRUNTIME": at.Path, "GRAFT_PLUGIN_PATH": plugins,
+		"GRAFT_PLUGIN_UNVERIFIED": "1",
+		"XDG_DATA_HOME":           t.TempDir(), "XDG_CACHE_HOME": t.TempDir(), "HF_HOME": t.TempDir(),
+		"HF_HUB_OFFLINE": "1"} {
 		t.Setenv(name, value)
 	}
 }
@@ -162,8 +196,10 @@ func TestFullDevice(t *testing.T) {
 	}
 	defer full.Close()
 	dir := t.TempDir()
-	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu", filepath.Join(dir, "words"), filepath.Join(dir, "out"),
-		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"), filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
+	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu",
+		filepath.Join(dir, "words"), filepath.Join(dir, "out"),
+		"../../models/encoders/embedder", "../../models/encoders/reranker", filepath.Join(dir, "pairs"),
+		filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
 	beginPlugin(t, s.sources)
 	lockGelu(t, s)
 	write(t, s.pairs, "a query\ta document\n")
@@ -193,7 +229,8 @@ func TestFullDevice(t *testing.T) {
 				}
 				var talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)
-				if code := run(args, full, &talk); code != exitError || !strings.Contains(talk.String(), "could not be written: no space left on device") {
+				if code := run(args, full, &talk); code != exitError ||
+					!strings.Contains(talk.String(), "could not be written: no space left on device") {
 					t.Errorf("%q >/dev/full: exit code %d, %s", args, code, talk.String())
 				}
 			}
@@ -208,19 +245,24 @@ const hostile = "\x1b[31m\u202e\u200b\u009b2J|`<script>\ngraft: forged\r\x7f\xff
 func TestHostileText(t *testing.T) {
 	alone(t)
 	dir := filepath.Join(t.TempDir(), strings.ReplaceAll(hostile, "/", "_"))
-	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"), filepath.Join(dir, "texts"), filepath.Join(dir, "out"),
-		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs"), filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
-	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder, "../../models/encoders/reranker": s.reranker} {
+	s := &subjects{filepath.Join(dir, "model"+hostile+".onnx"), filepath.Join(dir, "folder"), filepath.Join(dir, "plugin"),
+		filepath.Join(dir, "texts"), filepath.Join(dir, "out"),
+		filepath.Join(dir, "encoder"), filepath.Join(dir, "reranker"), filepath.Join(dir, "pairs"),
+		filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
+	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder,
+		"../../models/encoders/reranker": s.reranker} {
 		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(to, "modules.json"), `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling\u001b[31m"}]`)
+		write(t, filepath.Join(to, "modules.json"),
+			`[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling\u001b[31m"}]`)
 	}
 	hostileModel(t, "../../models/encoders/reranker/model.onnx", filepath.Join(s.reranker, "model.onnx"))
 	beginPlugin(t, s.sources)
 	write(t, s.pairs, "a\x1b[31m\u202e\tb\nc\tb\xff\n\x1b]0;title\a\n")
 	hostileModel(t, "../../models/tiny-gpt2/model.onnx", s.model)
-	for _, name := range []string{"encoder_model.onnx", "decoder_model_merged.onnx", "config.json", "generation_config.json", "tokenizer.json"} {
+	for _, name := range []string{"encoder_model.onnx", "decoder_model_merged.onnx", "config.json",
+		"generation_config.json", "tokenizer.json"} {
 		copyFile(t, filepath.Join("../../models/g2p", name), filepath.Join(s.folder, name))
 	}
 	library, err := filepath.Abs("../../build/plugins/fused-gelu/libfused_gelu.so")
@@ -233,7 +275,8 @@ func TestHostileText(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := `"\e[31m\u202e\u200b\u009b2J|<script>\ngraft: forged\r\x7f"`
-	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU", "summary: "+text+" #").Replace(string(manifest))
+	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU",
+		"summary: "+text+" #").Replace(string(manifest))
 	write(t, filepath.Join(s.plugin, "plugin.yaml"), bad)
 	write(t, s.texts, "a\x1b[31m\u202e\nb\xff\n\x1b]0;title\a\n")
 	lockGelu(t, s)
@@ -255,7 +298,8 @@ func TestHostileText(t *testing.T) {
 				var out, talk bytes.Buffer
 				args := s.arguments(path, line, "--output="+form)
 				run(args, &out, &talk)
-				if path == "graft generate" && form == "text" && !strings.Contains(line, "OUT") && !strings.Contains(line, "jsonl") {
+				if path == "graft generate" && form == "text" && !strings.Contains(line, "OUT") &&
+					!strings.Contains(line, "jsonl") {
 					out.Reset() // the model's own words, which a pipe gets as they are
 				}
 				for what, text := range map[string]string{"stdout": out.String(), "stderr": talk.String()} {
@@ -287,9 +331,11 @@ func saveResult(t *testing.T, end string) {
 		t.Fatal(err)
 	}
 	r.Name, r.Graft = "saved", "1.0.0"+end
-	r.Model.Path, r.Result.Environment.CPU, r.Result.Cells[0].Inputs[0].Name = r.Model.Path+end, r.Result.Environment.CPU+end, "x"+end
+	r.Model.Path, r.Result.Environment.CPU, r.Result.Cells[0].Inputs[0].Name = r.Model.Path+end,
+		r.Result.Environment.CPU+end, "x"+end
 	r.Result.A.Name, r.Result.Sides[0].Name, r.Result.Cells[0].Sides[0].Name = "none"+end, "auto"+end, "auto"+end
-	r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end, Operator: "FlashDecode" + end}}
+	r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end,
+		Operator: "FlashDecode" + end}}
 	r.Plugins = []history.Plugin{{Name: "flash-decode" + end, Version: "0.1.0" + end, SHA256: "0" + end}}
 	if err := s.Save(r); err != nil {
 		t.Fatal(err)
@@ -380,7 +426,8 @@ func TestOneWriter(t *testing.T) {
 			on, ok := s.X.(*ast.Ident)
 			if ok && (on.Name == "fmt" && (strings.HasPrefix(s.Sel.Name, "Fprint") || strings.HasPrefix(s.Sel.Name, "Print")) ||
 				on.Name == "os" && (s.Sel.Name == "Stdout" || s.Sel.Name == "Stderr") && name != "main.go") {
-				t.Errorf("%s: found %s.%s, needed a page, c.say or c.warn, which escape what they print", set.Position(s.Pos()), on.Name, s.Sel.Name)
+				t.Errorf("%s: found %s.%s, needed a page, c.say or c.warn, which escape what they print", set.Position(s.Pos()),
+					on.Name, s.Sel.Name)
 			}
 			return true
 		})

@@ -19,11 +19,14 @@ import (
 	"github.com/opgraft/graft/tests/faults"
 )
 
-// TestFaultsOfSigning is TestFaultsOfCommands for archives, signatures, the keys that are trusted, and archives that are installed.
+// TestFaultsOfSigning is TestFaultsOfCommands for archives, signatures, the keys that are trusted, and archives that
+// are installed.
 func TestFaultsOfSigning(t *testing.T) {
 	s := signables(t)
-	for name, w := range map[string]*writing{"pack": s.file("toy.tar.gz", "plugin", "pack", "in/toy", "-o", "out/toy.tar.gz", "-q"),
-		"sign": s.file("toy.tar.gz.minisig", "plugin", "sign", "out/toy.tar.gz", "--key", "in/me.key", "-q"), "trust": s.trusting(), "install": s.installing()} {
+	for name, w := range map[string]*writing{"pack": s.file("toy.tar.gz", "plugin", "pack", "in/toy", "-o",
+		"out/toy.tar.gz", "-q"),
+		"sign":  s.file("toy.tar.gz.minisig", "plugin", "sign", "out/toy.tar.gz", "--key", "in/me.key", "-q"),
+		"trust": s.trusting(), "install": s.installing()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w.walk(t)
@@ -41,22 +44,26 @@ func signables(t *testing.T) *made {
 	t.Helper()
 	at := t.TempDir()
 	library := filepath.Join(at, "toy.so")
-	plugintest.Compile(t, library, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", "../../host/plugin/plugintest/testdata/plugin.c")
+	plugintest.Compile(t, library, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi",
+		"../../host/plugin/plugintest/testdata/plugin.c")
 	folder := plugintest.Write(t, filepath.Join(at, "toy"), plugintest.Manifest+plugintest.Cases, library)
 	key := filepath.Join(at, "me.key")
-	for _, args := range [][]string{{"plugin", "pack", folder, "-o", key + ".tar.gz"}, {"plugin", "keygen", key, "--no-password"}, {"plugin", "sign", key + ".tar.gz", "--key", key}} {
+	for _, args := range [][]string{{"plugin", "pack", folder, "-o", key + ".tar.gz"},
+		{"plugin", "keygen", key, "--no-password"}, {"plugin", "sign", key + ".tar.gz", "--key", key}} {
 		if code := run(args, io.Discard, os.Stderr); code != exitOK {
 			t.Fatalf("%q: exit code %d", args, code)
 		}
 	}
 	read := func(path string) string { return string(plugintest.ReadFile(t, path)) }
-	return &made{files(t, folder), read(key + ".tar.gz"), read(key + ".tar.gz" + signing.Suffix), read(key), read(filepath.Join(at, "me.pub"))}
+	return &made{files(t, folder), read(key + ".tar.gz"), read(key + ".tar.gz" + signing.Suffix), read(key),
+		read(filepath.Join(at, "me.pub"))}
 }
 
 // lay writes all of it, the archive and the signature as they were before.
 func (m *made) lay(p *place, archive, signature string) {
 	lay(p.t, p.at("in", "toy"), m.folder)
-	lay(p.t, p.folder, map[string]string{"in/me.key": m.key, "in/me.pub": m.public, "out/toy.tar.gz": archive, "out/toy.tar.gz.minisig": signature})
+	lay(p.t, p.folder, map[string]string{"in/me.key": m.key, "in/me.pub": m.public, "out/toy.tar.gz": archive,
+		"out/toy.tar.gz.minisig": signature})
 	if err := os.Chmod(p.at("in", "me.key"), 0o600); err != nil {
 		p.t.Fatal(err)
 	}

@@ -102,7 +102,8 @@ func (p *place) command(fault faults.Fault, args ...string) *faults.Run {
 	}
 	c := exec.Command(os.Args[0], args...)
 	c.Dir = p.folder
-	c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_ONNXRUNTIME="+libraryPath(), "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
+	c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_ONNXRUNTIME="+libraryPath(), "GRAFT_PLUGIN_PATH="+plugins,
+		"GRAFT_PLUGIN_UNVERIFIED=1", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
 	c.Env = append(c.Env, p.env...)
 	below := []string{p.folder} // plugins lie elsewhere: without one of them a model is patched otherwise, and well
 	for i, name := range p.below {
@@ -152,11 +153,14 @@ type writing struct {
 	env   []string // as in place
 }
 
-// TestFaultsOfCommands makes calls of the system fail, and ends commands there. What they write is the old or the new, whole; an
-// error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1 it walks over
-// every call; else over some, by a seed.
+// TestFaultsOfCommands makes calls of the system fail, and ends commands there. What they write is the old or the
+// new, whole; an error is told once; and the next run leaves nothing of the one before. With GRAFT_TEST_FAULTS_ALL=1
+// it walks over every call; else over some, by a seed.
 func TestFaultsOfCommands(t *testing.T) {
-	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading, "upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing, "lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating, "fold": folding, "tune": tabulating, "pull": pulling, "pull to a folder": pullingTo} {
+	for name, make := range map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading,
+		"upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing,
+		"lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating,
+		"fold": folding, "tune": tabulating, "pull": pulling, "pull to a folder": pullingTo} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			make(t).walk(t)
@@ -224,7 +228,8 @@ func (w *writing) one(t *testing.T, p *place, fault faults.Fault) (hit bool) {
 		return false
 	}
 	wrong := func(format string, args ...any) {
-		t.Errorf("%s (killed: %v): %s\nexit code %d, stderr: %s", run.Hit, fault.Kill, fmt.Sprintf(format, args...), run.Code, run.Stderr)
+		t.Errorf("%s (killed: %v): %s\nexit code %d, stderr: %s", run.Hit, fault.Kill, fmt.Sprintf(format, args...), run.Code,
+			run.Stderr)
 	}
 	if err := w.whole(p, run); err != nil {
 		wrong("%v", err)
@@ -388,7 +393,8 @@ func quantising(t *testing.T) *writing {
 				want = found
 			}
 			list, err := os.ReadDir(p.at("out"))
-			if err == nil && (len(list) != 2 || !maps.Equal(found, want) || found["model.onnx"] == "" || found["tokenizer.json"] == "") {
+			if err == nil && (len(list) != 2 || !maps.Equal(found, want) || found["model.onnx"] == "" ||
+				found["tokenizer.json"] == "") {
 				err = fmt.Errorf("%d files are in the folder, %d beside it", len(found), len(list)-1)
 			}
 			return errors.Join(err, unfinished(p))
@@ -447,7 +453,8 @@ func generating(t *testing.T) *writing {
 
 // g2p brings a model folder, and words for it.
 func g2p(p *place) {
-	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "encoder_model.onnx", "decoder_model_merged.onnx", "vocab.json"} {
+	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+		"encoder_model.onnx", "decoder_model_merged.onnx", "vocab.json"} {
 		data, err := os.ReadFile(filepath.Join("../../models/g2p", name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

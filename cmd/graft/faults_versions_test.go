@@ -39,7 +39,8 @@ var toys = sync.OnceValue(func() map[string]map[string]string {
 	for _, version := range []string{"0.1.0", "0.2.0"} {
 		library, folder := filepath.Join(made, version+".so"), filepath.Join(made, version)
 		plugintest.Compile(t, library, "-DVERSION=\""+version+"\"", "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", fixture)
-		plugintest.Write(t, folder, strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: "+version, 1)+plugintest.Cases, library)
+		plugintest.Write(t, folder,
+			strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: "+version, 1)+plugintest.Cases, library)
 		sources[version] = map[string]string{}
 		for _, name := range []string{"plugin.yaml", "libtoy.so"} {
 			sources[version][name] = string(plugintest.ReadFile(t, filepath.Join(folder, name)))
@@ -67,8 +68,8 @@ func (p *place) must(args ...string) {
 	}
 }
 
-// versions says which version of the toy is current and which are retained. Each is whole, recorded, and one that a program
-// loads.
+// versions says which version of the toy is current and which are retained. Each is whole, recorded, and one that a
+// program loads.
 func (p *place) versions() (current string, retained []string, err error) {
 	s := p.store()
 	list, err := s.List()
@@ -209,7 +210,8 @@ func upgradingOlder(t *testing.T) *writing {
 // rollingBack returns to the older of two versions.
 func rollingBack(t *testing.T) *writing {
 	after := func(p *place) error { return p.is("0.1.0", "0.2.0") }
-	return &writing{args: []string{"plugin", "rollback", "toy", "-q"}, again: []string{"plugin", "rollback", "toy", "--to", "0.1.0", "-q"},
+	return &writing{args: []string{"plugin", "rollback", "toy", "-q"},
+		again: []string{"plugin", "rollback", "toy", "--to", "0.1.0", "-q"},
 		prepare: func(p *place) {
 			p.layToys()
 			p.must("plugin", "install", "in/0.1.0", "-q")
@@ -229,7 +231,8 @@ func removing(t *testing.T) *writing {
 		}
 		return nil
 	}
-	return &writing{args: []string{"plugin", "remove", "toy", "-q"}, again: []string{"plugin", "install", "in/0.1.0", "-q", "--replace", "toy"},
+	return &writing{args: []string{"plugin", "remove", "toy", "-q"},
+		again: []string{"plugin", "install", "in/0.1.0", "-q", "--replace", "toy"},
 		prepare: func(p *place) {
 			p.layToys()
 			p.must("plugin", "install", "in/0.1.0", "-q")
@@ -312,7 +315,8 @@ func bundling(t *testing.T) *writing {
 		}
 		return nil
 	}
-	return &writing{args: []string{"plugin", "bundle", "out/bundle", "--lock", "in/graft.lock", "-q"}, again: []string{"plugin", "bundle", "out/another", "--lock", "in/graft.lock", "-q"},
+	return &writing{args: []string{"plugin", "bundle", "out/bundle", "--lock", "in/graft.lock", "-q"},
+		again: []string{"plugin", "bundle", "out/another", "--lock", "in/graft.lock", "-q"},
 		prepare: func(p *place) {
 			p.layToys()
 			p.must("plugin", "install", "in/0.1.0", "-q")

@@ -69,7 +69,8 @@ var searchFlags = []struct{ name, usage string }{
 	{"top_k", "sample from the K best tokens"},
 	{"top_p", "sample from the best tokens that make up this probability"},
 	{"seed", "of sampling"},
-	{"draft", "guess next tokens, which are verified several at once and stay the same: lookup (from where the last ones stood before), the folder of a smaller model with the same tokenizer, after it ,weights=TYPE, or none"},
+	{"draft", "guess next tokens, which are verified several at once and stay the same: lookup (from where the last " +
+		"ones stood before), the folder of a smaller model with the same tokenizer, after it ,weights=TYPE, or none"},
 	{"language", "speech models: what is spoken, as german, de or <|de|> (default: the one the model detects)"},
 	{"task", "speech models: transcribe, or translate to English"},
 }
@@ -122,17 +123,24 @@ empty. Exit code 1 when any line failed.`,
 	f.StringArrayVar(&o.images, "image", nil, "models of images: a PNG or JPEG file, instead of --input; may be repeated")
 	f.StringVar(&o.prompt, "prompt", "", "models of images: what the output continues, as Donut's <s_cord-v2>")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
-	f.StringVar(&o.reference, "reference", "", "file of reference texts, one a line: the summary has ROUGE, BLEU and the word error rate")
+	f.StringVar(&o.reference, "reference", "",
+		"file of reference texts, one a line: the summary has ROUGE, BLEU and the word error rate")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
-	f.BoolVar(&o.baseline, "baseline", false, "the model as exported, with past and present as tensors: what to compare with")
+	f.BoolVar(&o.baseline, "baseline", false,
+		"the model as exported, with past and present as tensors: what to compare with")
 	f.StringVar(&o.batch, "batch-size", "8", "maximum of inputs in flight, or auto: as many as memory holds")
 	between(f, &o.threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
 	between(f, &o.workers, "workers", 2, 1, limit.Workers, "goroutines that turn text into tokens, and as many back")
-	f.StringVar(&o.maxCache, "max-cache", "", "maximum of memory for the KV cache, such as 2GiB (default: half of the machine's)")
+	f.StringVar(&o.maxCache, "max-cache", "",
+		"maximum of memory for the KV cache, such as 2GiB (default: half of the machine's)")
 	o.attention.add(f)
-	f.StringVar(&o.weights, "weights", "", "what the weights of linear layers are stored as: float32, or bf16, int8 or int4, which cost accuracy; after it ,logits=TYPE of the last layer, ,group=32|64|128, ,zero-points=true and ,activations=int8|int16|float32 (default: float32, as exported)")
-	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens, "longer inputs are cut (default: what the model's positions allow)")
+	f.StringVar(&o.weights, "weights", "",
+		"what the weights of linear layers are stored as: float32, or bf16, int8 or int4, which cost accuracy; after it "+
+			",logits=TYPE of the last layer, ,group=32|64|128, ,zero-points=true and ,activations=int8|int16|float32 "+
+			"(default: float32, as exported)")
+	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens,
+		"longer inputs are cut (default: what the model's positions allow)")
 	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input or reference is an error, with its number")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
 	beam := new(string)
@@ -273,7 +281,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch, Attention: attention, Weights: weights, Draft: small})
+	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch,
+		Attention: attention, Weights: weights, Draft: small})
 	if err != nil {
 		return err
 	}
@@ -291,7 +300,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	}
 	var origin *generate.Origin
 	if o.output != "-" {
-		more := map[string]string{"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput), "attention": o.attention.name}
+		more := map[string]string{"format": o.form, "max_input_tokens": strconv.Itoa(o.maxInput),
+			"attention": o.attention.name}
 		if len(o.images) > 0 {
 			more["images"] = strings.Join(o.images, "\n")
 		}
@@ -352,7 +362,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 
 // generated prints a summary for people.
 func generated(w *page, s *generate.Summary) {
-	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens, s.NewTokens, s.TokensPerSecond, s.BatchSize)
+	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens,
+		s.NewTokens, s.TokensPerSecond, s.BatchSize)
 	of := ""
 	if s.Cache != "" {
 		of = " in " + string(s.Cache)
@@ -366,14 +377,16 @@ func generated(w *page, s *generate.Summary) {
 		w.printf("drafts: %d of %d accepted, %d steps instead of %d\n", s.Accepted, s.Drafted, s.Steps, s.Steps+s.Accepted)
 	}
 	if d := s.DraftModel; d != nil {
-		w.printf("draft model: %s of its own, a cache of at most %s MB\n", counted(d.Steps, "step"), megabytes(d.SelfCacheBytes+d.CrossCacheBytes))
+		w.printf("draft model: %s of its own, a cache of at most %s MB\n", counted(d.Steps, "step"),
+			megabytes(d.SelfCacheBytes+d.CrossCacheBytes))
 		if d.Weights != nil {
 			w.printf("draft model's ")
 			weighed(w, d.Weights)
 		}
 	}
 	if s.Skipped != nil {
-		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n", s.Skipped.Mean, s.Skipped.Greatest)
+		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n",
+			s.Skipped.Mean, s.Skipped.Greatest)
 	}
 	if s.Scores != nil {
 		scored(w, s.Scores)
@@ -391,7 +404,8 @@ func weighed(w *page, r *engine.WeightReport) {
 	}
 	w.printf("weights: %s, %s\n", r.Requested, from)
 	for _, l := range r.Linear {
-		w.printf("  %s: %d matrices of linear layers, %s MB of %s MB\n", l.Type, l.Matrices, megabytes(l.Bytes), megabytes(l.Float32Bytes))
+		w.printf("  %s: %d matrices of linear layers, %s MB of %s MB\n", l.Type, l.Matrices, megabytes(l.Bytes),
+			megabytes(l.Float32Bytes))
 	}
 	for _, f := range r.Float32 {
 		w.printf("  float32: %d tensors, %s MB: %s\n", f.Tensors, megabytes(f.Bytes), f.Reason)
@@ -414,7 +428,8 @@ func (o *generation) batchSize() (int, error) {
 }
 
 // results opens what is written, and says how many results it holds already.
-func (o *generation) results(stdout *output, origin *generate.Origin) (write func(generate.Result) error, finish func() error, held int, err error) {
+func (o *generation) results(stdout *output, origin *generate.Origin) (write func(generate.Result) error,
+	finish func() error, held int, err error) {
 	var line func(string) error
 	if o.output == "-" {
 		b := bufio.NewWriter(stdout)

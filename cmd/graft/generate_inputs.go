@@ -29,7 +29,8 @@ func (o *generation) checkReference(total int64, longest int) error {
 		return err
 	}
 	if total > 0 && lines != total {
-		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines), Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
+		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines),
+			Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
 	}
 	return nil
 }
@@ -56,7 +57,8 @@ func (o *generation) ofImages(folder string, g *generate.Generator, options *sea
 		name  string
 	}{{len(o.images) > 0, "--image"}, {o.prompt != "", "--prompt"}} {
 		if c.given && !images {
-			return &diagnostic.Error{Path: folder, Found: "the model reads no images, for which " + c.name + " is", Fix: "leave it out"}
+			return &diagnostic.Error{Path: folder, Found: "the model reads no images, for which " + c.name + " is",
+				Fix: "leave it out"}
 		}
 	}
 	if o.prompt == "" {

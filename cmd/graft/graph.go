@@ -29,8 +29,9 @@ register, and the files that must be as they were for all this to hold. A model 
 which nothing is replaced has a reason instead of a graph, and is no error. The same
 lines lie in the cache under the key. Python's package and libgraft.so ask for it.
 With --whole the graph holds its weights: for a model that lies in no file that stays.`,
-		Example: "  graft graph model.onnx --key 0123456789abcdef\n  graft graph model.onnx --key 0123456789abcdef --padding ignore -o json",
-		Args:    exactly(1, "one model"),
+		Example: "  graft graph model.onnx --key 0123456789abcdef\n  graft graph model.onnx --key 0123456789abcdef " +
+			"--padding ignore -o json",
+		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !graphcache.IsKey(key) {
 				return misuse("--key "+key, "8 to 128 of 0-9 and a-z")
@@ -77,9 +78,9 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 	return cmd
 }
 
-// depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of plugins, the record of
-// those that were verified, and the folders where they are installed, which change when one comes or goes. What variables say is part of
-// the caller's key.
+// depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of
+// plugins, the record of those that were verified, and the folders where they are installed, which change when one
+// comes or goes. What variables say is part of the caller's key.
 func depends(model string, whole bool) ([]graphcache.File, error) {
 	var paths []string
 	if !whole {
@@ -130,7 +131,8 @@ type graphFile struct {
 }
 
 func graphOf(model string, e *graphcache.Entry) *storedGraph {
-	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph, Left: e.Left, Folder: e.Folder, Blocks: e.Blocks, Replaced: e.Replaced,
+	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph, Left: e.Left, Folder: e.Folder,
+		Blocks: e.Blocks, Replaced: e.Replaced,
 		Libraries: append([]string{}, e.Libraries...), Files: []graphFile{}}
 	for _, f := range e.Files {
 		g.Files = append(g.Files, graphFile{f.Path, f.Size, f.Time})

@@ -10,7 +10,8 @@ import (
 	"github.com/opgraft/graft/host/session/graphcache"
 )
 
-// TestGraphDepends: a stored graph holds until the model, the lock, the record of verified plugins or a folder of them is another.
+// TestGraphDepends: a stored graph holds until the model, the lock, the record of verified plugins or a folder of
+// them is another.
 func TestGraphDepends(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("XDG_DATA_HOME", filepath.Join(folder, "data"))
@@ -19,7 +20,8 @@ func TestGraphDepends(t *testing.T) {
 	t.Setenv("GRAFT_PLUGIN_LOCK", lock)
 	t.Setenv("GRAFT_PLUGIN_PATH", plugins[0]+string(os.PathListSeparator)+plugins[1])
 	long := time.Now().Add(-time.Hour)
-	installed, record := filepath.Join(folder, "data", "graft", "plugins"), filepath.Join(folder, "data", "graft", trust.FileName)
+	installed, record := filepath.Join(folder, "data", "graft", "plugins"),
+		filepath.Join(folder, "data", "graft", trust.FileName)
 	for _, path := range append(plugins, installed) {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			t.Fatal(err)

@@ -42,8 +42,10 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	walk((&cli{}).root())
-	for _, want := range []string{"graft", "graft ab", "graft doctor", "graft generate", "graft help", "graft inspect", "graft patch", "graft plugin",
-		"graft plugin inspect", "graft plugin install", "graft plugin list", "graft plugin remove", "graft plugin verify", "graft version"} {
+	for _, want := range []string{"graft", "graft ab", "graft doctor", "graft generate", "graft help", "graft inspect",
+		"graft patch", "graft plugin",
+		"graft plugin inspect", "graft plugin install", "graft plugin list", "graft plugin remove", "graft plugin verify",
+		"graft version"} {
 		if !slices.Contains(paths, want) {
 			t.Errorf("there is no %s", want)
 		}

@@ -37,7 +37,8 @@ func imageFolder(t *testing.T, name string) string {
 	if err := models.Small(name, dir); err != nil {
 		t.Fatal(err)
 	}
-	for file, data := range map[string][]byte{"tokenizer.json": all.Models[name].Tokenizer, "preprocessor_config.json": all.Models[name].Preprocessor} {
+	for file, data := range map[string][]byte{"tokenizer.json": all.Models[name].Tokenizer,
+		"preprocessor_config.json": all.Models[name].Preprocessor} {
 		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +46,8 @@ func imageFolder(t *testing.T, name string) string {
 	return dir
 }
 
-// TestImages: images of the command line are what their paths as lines of input are, a prompt is continued, and both are refused for a
-// model of text.
+// TestImages: images of the command line are what their paths as lines of input are, a prompt is continued, and both
+// are refused for a model of text.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	var pages []string
@@ -70,7 +71,8 @@ func TestImages(t *testing.T) {
 	}
 	generate := func(args ...string) (string, string, int) {
 		var out, talk bytes.Buffer
-		code := run(append([]string{"generate"}, append(args, "--max-new-tokens", "6", "--max-cache", "64MiB")...), &out, &talk)
+		code := run(append([]string{"generate"}, append(args, "--max-new-tokens", "6", "--max-cache", "64MiB")...), &out,
+			&talk)
 		return out.String(), talk.String(), code
 	}
 	trocr := imageFolder(t, "trocr")
@@ -96,7 +98,8 @@ func TestImages(t *testing.T) {
 		{[]string{trocr, "--image", list}, exitError, "a PNG or JPEG file"},
 		{[]string{trocr, "--image", pages[0], "--input", list}, exitUsage, "--image and --input"},
 		{[]string{"../../models/g2p", "--image", pages[0]}, exitError, "the model reads no images, for which --image is"},
-		{[]string{"../../models/g2p", "--prompt", "x", "--input", list}, exitError, "the model reads no images, for which --prompt is"},
+		{[]string{"../../models/g2p", "--prompt", "x", "--input", list}, exitError,
+			"the model reads no images, for which --prompt is"},
 	} {
 		if _, talk, code := generate(c.args...); code != c.code || !strings.Contains(talk, c.want) {
 			t.Errorf("%q: code %d, %s; want %d and %q", c.args[1:], code, talk, c.code, c.want)
@@ -106,7 +109,8 @@ func TestImages(t *testing.T) {
 
 // TestComparedFolders: folders of each kind of input are compared, and the size of an input is said.
 func TestComparedFolders(t *testing.T) {
-	for name, size := range map[string]string{"moonshine": "64000 samples", "trocr": "32 by 32 pixels", "whisper": "mel bins and 120 frames", "bart": "5 tokens"} {
+	for name, size := range map[string]string{"moonshine": "64000 samples", "trocr": "32 by 32 pixels",
+		"whisper": "mel bins and 120 frames", "bart": "5 tokens"} {
 		dir := t.TempDir()
 		if err := models.Small(name, dir); err != nil {
 			t.Fatal(err)
@@ -116,7 +120,8 @@ func TestComparedFolders(t *testing.T) {
 		if name == "bart" {
 			args = append(args, "--prompt-length", "5")
 		}
-		if code := run(args, &out, &talk); code != exitOK || !strings.Contains(out.String(), "1 inputs of ") || !strings.Contains(out.String(), size+", 3 new tokens; sequences equal: 1 of 1") {
+		if code := run(args, &out, &talk); code != exitOK || !strings.Contains(out.String(), "1 inputs of ") ||
+			!strings.Contains(out.String(), size+", 3 new tokens; sequences equal: 1 of 1") {
 			t.Errorf("%s: code %d, %s%s, want %q", name, code, &out, &talk, size)
 		}
 	}

@@ -118,12 +118,15 @@ rests on what its blocks took (graft profile).`,
 		Args: exactly(1, "one model or one model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force", "accept-quantization-noise", "padding", "plan", "write-plan", "device", "analysis-time", "verify", "deadline", "profile", "dim"); err != nil {
+				if err := without(cmd, args[0], "a model, MODEL.onnx, and not a folder", "plugins", "except", "force",
+					"accept-quantization-noise", "padding", "plan", "write-plan", "device", "analysis-time", "verify", "deadline",
+					"profile", "dim"); err != nil {
 					return err
 				}
 				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
 			}
-			if err := without(cmd, args[0], "a model folder", "attention", "cache", "prefer", "max-cache", "beam", "batch-size"); err != nil {
+			if err := without(cmd, args[0], "a model folder", "attention", "cache", "prefer", "max-cache", "beam",
+				"batch-size"); err != nil {
 				return err
 			}
 			if err := check.consistent(cmd, &flags, measure); err != nil {
@@ -177,13 +180,16 @@ rests on what its blocks took (graft profile).`,
 	}
 	flags.add(cmd)
 	check.add(cmd)
-	cmd.Flags().BoolVar(&measure, "profile", false, "measure which share of a run the replaced blocks take, in a child process, in place of predicting it")
-	cmd.Flags().StringArrayVar(&timed.dims, "dim", nil, "length of an axis of the run of --profile, as for profile; may be repeated")
+	cmd.Flags().BoolVar(&measure, "profile", false,
+		"measure which share of a run the replaced blocks take, in a child process, in place of predicting it")
+	cmd.Flags().StringArrayVar(&timed.dims, "dim", nil,
+		"length of an axis of the run of --profile, as for profile; may be repeated")
 	attention.add(cmd.Flags())
 	cmd.Flags().StringVar(&maxCache, "max-cache", "", "folders: maximum of memory for the KV cache, such as 8GiB")
 	between(cmd.Flags(), &beams, "beam", 0, 0, limit.Beams, "folders: beams of a request (default: 1 to 8)")
 	between(cmd.Flags(), &batch, "batch-size", 8, 1, limit.Batch, "folders: requests at once")
-	cmd.Flags().StringVar(&write, "write-plan", "", "write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
+	cmd.Flags().StringVar(&write, "write-plan", "",
+		"write the choices to a plan file, to edit or to compare (graft ab --b FILE)")
 	return cmd
 }
 
@@ -211,7 +217,8 @@ func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole ins
 		r.Unrecognised = []blocks.Unrecognised{}
 	}
 	if f := a.Padding; f != nil {
-		r.Padding = &inspectedPadding{Mask: f.From, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs, Gain: whole.fewer}
+		r.Padding = &inspectedPadding{Mask: f.From, Computed: a.Plan.Rows(), Reason: a.PaddingReason, Outputs: f.Outputs,
+			Gain: whole.fewer}
 	} else if a.PaddingReason != "" {
 		r.Padding = &inspectedPadding{Reason: a.PaddingReason}
 	}

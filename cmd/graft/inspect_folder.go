@@ -54,7 +54,8 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	}
 	attention.Beams = beams
 	p := c.progress("planning " + folder)
-	g, err := decode.Prepare(folder, decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
+	g, err := decode.Prepare(folder,
+		decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
 	p.end()
 	if err != nil {
 		return err
@@ -63,9 +64,11 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	for _, note := range g.Notes {
 		c.say("graft: %v", note)
 	}
-	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins, Layers: g.Interface.Strategies}
+	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins,
+		Layers: g.Interface.Strategies}
 	for _, x := range g.Choices {
-		r.Attention = append(r.Attention, attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
+		r.Attention = append(r.Attention,
+			attentionKind{x.Kind.Layers, x.Kind.Range, x.Candidate.String(), x.Either != nil, x.Reason, x.Options})
 	}
 	_, r.Machine = recorded()
 	return c.print(r, func(w *page) { r.text(w) })
@@ -76,7 +79,8 @@ func (r *folderInspection) text(w *page) {
 		s := k.Range.Largest()
 		w.printf("%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
 		w.printf("at %d positions, %d beams and %d requests at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
-		rows := [][]string{{"strategy", "MB a request", "predicted ms a step", "measured", "speed over the range", "at worst", "requests in the cache"}}
+		rows := [][]string{{"strategy", "MB a request", "predicted ms a step", "measured", "speed over the range", "at worst",
+			"requests in the cache"}}
 		for _, o := range k.Options {
 			if o.Refused != "" {
 				rows = append(rows, []string{o.Name, "-", "-", "-", "-", "-", o.Refused})

@@ -97,9 +97,11 @@ func (p *inspectedPadding) text(w *page) {
 	case p.Computed == plan.VisibleRows && len(p.Outputs) == 0:
 		w.printf("\npadding: tokens that %s hides are not computed, and no output depends on them%s\n", p.Mask, gain)
 	case p.Computed == plan.VisibleRows:
-		w.printf("\npadding: tokens that %s hides are not computed; %s is zeros there%s\n", p.Mask, strings.Join(p.Outputs, ", "), gain)
+		w.printf("\npadding: tokens that %s hides are not computed; %s is zeros there%s\n", p.Mask,
+			strings.Join(p.Outputs, ", "), gain)
 	case p.Mask != "" && len(p.Outputs) > 0:
-		w.printf("\npadding: tokens that %s hides are computed, because %s\n  --padding ignore leaves them out, with zeros there%s\n", p.Mask, p.Reason, gain)
+		w.printf("\npadding: tokens that %s hides are computed, because %s\n  --padding ignore leaves them out, with "+
+			"zeros there%s\n", p.Mask, p.Reason, gain)
 	case p.Mask != "":
 		w.printf("\npadding: tokens that %s hides are computed, because %s\n", p.Mask, p.Reason)
 	default:

@@ -23,7 +23,8 @@ func (p *place) atOnce(processes int, args func(i int) []string) []string {
 			var stdout, stderr bytes.Buffer
 			c := exec.Command(os.Args[0], args(i)...)
 			c.Dir, c.Stdout, c.Stderr = p.folder, &stdout, &stderr
-			c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_PLUGIN_PATH=", "GRAFT_PLUGIN_UNVERIFIED=", "TMPDIR="+p.at("tmp"), "XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
+			c.Env = append(os.Environ(), asCommand+"=1", "GRAFT_PLUGIN_PATH=", "GRAFT_PLUGIN_UNVERIFIED=", "TMPDIR="+p.at("tmp"),
+				"XDG_DATA_HOME="+p.at("data"), "XDG_CACHE_HOME="+p.at("cache"))
 			<-start
 			if err := c.Run(); err != nil {
 				out[i] = fmt.Sprintf("error: %v: %s", err, stderr.String())
@@ -37,8 +38,8 @@ func (p *place) atOnce(processes int, args func(i int) []string) []string {
 	return out
 }
 
-// TestManyInstallers: 32 processes that do the same at once give one result. One of them did it, and the others say that it is done
-// already; none fails.
+// TestManyInstallers: 32 processes that do the same at once give one result. One of them did it, and the others say
+// that it is done already; none fails.
 func TestManyInstallers(t *testing.T) {
 	processes := 32
 	if testing.Short() {
@@ -66,28 +67,32 @@ func TestManyInstallers(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	one("install", []string{"plugin", "install", "-q", "in/0.1.0"}, "installed toy 0.1.0 into", "toy 0.1.0 is installed already", 1)
+	one("install", []string{"plugin", "install", "-q", "in/0.1.0"}, "installed toy 0.1.0 into",
+		"toy 0.1.0 is installed already", 1)
 	if err := p.is("0.1.0"); err != nil {
 		t.Error(err)
 	}
-	one("upgrade", []string{"plugin", "upgrade", "-q", "toy", "in/0.2.0"}, "installed toy 0.2.0 into", "toy 0.2.0 is installed already", 2)
+	one("upgrade", []string{"plugin", "upgrade", "-q", "toy", "in/0.2.0"}, "installed toy 0.2.0 into",
+		"toy 0.2.0 is installed already", 2)
 	if err := p.is("0.2.0", "0.1.0"); err != nil {
 		t.Error(err)
 	}
-	one("rollback", []string{"plugin", "rollback", "-q", "toy", "--to", "0.1.0"}, "toy 0.1.0 is current, and 0.2.0 is retained", "toy 0.1.0 is current already", 2)
+	one("rollback", []string{"plugin", "rollback", "-q", "toy", "--to", "0.1.0"},
+		"toy 0.1.0 is current, and 0.2.0 is retained", "toy 0.1.0 is current already", 2)
 	if err := p.is("0.1.0", "0.2.0"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestInstallersOfOneName: of installers of two plugins of one name, those of one are through; those of the other are told that the name
-// is taken. Whatever comes first, the store has one of them, whole.
+// TestInstallersOfOneName: of installers of two plugins of one name, those of one are through; those of the other are
+// told that the name is taken. Whatever comes first, the store has one of them, whole.
 func TestInstallersOfOneName(t *testing.T) {
 	p := newPlace(t)
 	p.layToys()
 	sources := []string{"0.1.0", "0.2.0"}
 	through := map[string]int{}
-	for i, text := range p.atOnce(8, func(i int) []string { return []string{"plugin", "install", "-q", "in/" + sources[i%2]} }) {
+	for i, text := range p.atOnce(8,
+		func(i int) []string { return []string{"plugin", "install", "-q", "in/" + sources[i%2]} }) {
 		switch {
 		case !strings.HasPrefix(text, "error: "):
 			through[sources[i%2]]++

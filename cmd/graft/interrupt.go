@@ -20,7 +20,8 @@ func insist(working <-chan struct{}, stderr io.Writer, asJSON bool) {
 	select {
 	case <-working:
 	case <-time.After(grace):
-		report(stderr, asJSON, &diagnostic.Error{Found: fmt.Sprintf("interrupted; native code did not stop within %v and was ended", grace)})
+		report(stderr, asJSON, &diagnostic.Error{Found: fmt.Sprintf(
+			"interrupted; native code did not stop within %v and was ended", grace)})
 		os.Exit(exitInterrupted)
 	}
 }

@@ -34,11 +34,14 @@ func large(t *testing.T, folder string) string {
 	}
 	m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{
 		Name: proto.String("large"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{size / 4},
-		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{entry("location", "large.bin"), entry("length", fmt.Sprint(size))},
+		DataLocation: onnx.Tensor_EXTERNAL.Enum(),
+		ExternalData: []*onnx.Entry{entry("location", "large.bin"), entry("length", fmt.Sprint(size))},
 	})
-	m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("Identity"), Input: []string{"large"}, Output: []string{"large_out"}})
-	m.Graph.Output = append(m.Graph.Output, &onnx.ValueInfo{Name: proto.String("large_out"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
-		TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(onnx.Tensor_FLOAT))}}}})
+	m.Graph.Node = append(m.Graph.Node,
+		&onnx.Node{OpType: proto.String("Identity"), Input: []string{"large"}, Output: []string{"large_out"}})
+	m.Graph.Output = append(m.Graph.Output,
+		&onnx.ValueInfo{Name: proto.String("large_out"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+			TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(onnx.Tensor_FLOAT))}}}})
 	path := filepath.Join(folder, "model.onnx")
 	if data, err = proto.Marshal(m); err == nil {
 		err = os.WriteFile(path, data, 0o644)

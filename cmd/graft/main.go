@@ -116,15 +116,20 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
 	}
 	f := root.PersistentFlags()
-	f.StringArrayVarP(&c.outputs, "output", "o", nil, "json or text: the form of what goes to stdout; for patch, quantize, generate, embed, rerank and plugin pack also what to write")
+	f.StringArrayVarP(&c.outputs, "output", "o", nil,
+		"json or text: the form of what goes to stdout; for patch, quantize, generate, embed, rerank and plugin pack also "+
+			"what to write")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print data and errors only")
-	f.StringVar(&c.runtime, "onnxruntime", "", "path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
+	f.StringVar(&c.runtime, "onnxruntime", "",
+		"path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return helped(cmd, flagError(err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(), c.generate(), c.quantize(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(), workerCommand())
+	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(),
+		c.generate(), c.quantize(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(),
+		workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	return root

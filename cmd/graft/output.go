@@ -145,7 +145,8 @@ func (p *printed) Write(b []byte) (int, error) {
 		if end < 0 {
 			end = len(p.line) - 1
 		}
-		fmt.Fprintf(p.to, "%s\n", diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
+		fmt.Fprintf(p.to, "%s\n",
+			diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
 		p.line = p.line[end+1:]
 	}
 }

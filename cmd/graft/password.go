@@ -22,11 +22,12 @@ const maxPasswordBytes = 4 << 10
 
 // passwordFlag is where the password of a private key is read from.
 func passwordFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "password-file", "", "file whose first line is the key's password; $"+passwordVariable+" without it, else the terminal")
+	flags.StringVar(file, "password-file", "",
+		"file whose first line is the key's password; $"+passwordVariable+" without it, else the terminal")
 }
 
-// password gives the function that asks for the password of a private key: in a file, in the environment, on the terminal, where a new one
-// is asked for twice.
+// password gives the function that asks for the password of a private key: in a file, in the environment, on the
+// terminal, where a new one is asked for twice.
 func (c *cli) password(ctx context.Context, path, file string, fresh bool) func() (string, error) {
 	return func() (string, error) {
 		refuse := func(at, found, needed string, err error) (string, error) {
@@ -75,7 +76,8 @@ func (c *cli) ask(ctx context.Context, path string, fresh bool) (string, error) 
 		if fresh {
 			fix += ", or --no-password for a key without"
 		}
-		return "", &diagnostic.Error{Kind: signing.ErrKey, Path: path, Found: "found no terminal to ask for the key's password", Fix: fix, Cause: err}
+		return "", &diagnostic.Error{Kind: signing.ErrKey, Path: path,
+			Found: "found no terminal to ask for the key's password", Fix: fix, Cause: err}
 	}
 	defer terminal.Close()
 	read := func(prompt string) (string, error) {
@@ -97,12 +99,14 @@ func (c *cli) ask(ctx context.Context, path string, fresh bool) (string, error) 
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", &diagnostic.Error{Kind: signing.ErrKey, Path: path, Found: "cannot read the password: " + err.Error(), Cause: err}
+		return "", &diagnostic.Error{Kind: signing.ErrKey, Path: path, Found: "cannot read the password: " + err.Error(),
+			Cause: err}
 	}
 	return word, nil
 }
 
-// unseen reads a line that the terminal does not show. Interrupted, it leaves the terminal as it was, and the line to whoever reads next.
+// unseen reads a line that the terminal does not show. Interrupted, it leaves the terminal as it was, and the line to
+// whoever reads next.
 func unseen(ctx context.Context, terminal *os.File) (string, error) {
 	at := int(terminal.Fd())
 	before, err := term.GetState(at)

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs the command on a terminal of its own, gives it an answer to each question, and what the terminal showed.
+// onTerminal runs the command on a terminal of its own, gives it an answer to each question, and what the terminal
+// showed.
 func onTerminal(t *testing.T, folder string, answers []string, args ...string) (code int, shown, talk string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -79,14 +80,17 @@ func TestPasswordOnTerminal(t *testing.T) {
 		want    string
 	}{
 		{[]string{"a secret", "another one"}, "graft: me.key: cannot read the password: found two different passwords\n"},
-		{[]string{"", ""}, "graft: me.key: found an empty password, needed one with letters, or --no-password for a key without\n"},
+		{[]string{"", ""}, "graft: me.key: found an empty password, needed one with letters, or --no-password for a key " +
+			"without\n"},
 	} {
 		code, shown, talk := onTerminal(t, folder, c.answers, "plugin", "keygen", "me.key")
-		if code != exitError || talk != c.want || strings.Contains(shown, "secret") || strings.Contains(shown, "another") || !strings.HasPrefix(shown, "password of me.key: ") {
+		if code != exitError || talk != c.want || strings.Contains(shown, "secret") || strings.Contains(shown, "another") ||
+			!strings.HasPrefix(shown, "password of me.key: ") {
 			t.Errorf("%q: exit code %d, %q on the terminal, %q; want %q", c.answers, code, shown, talk, c.want)
 		}
 	}
-	if code, _, talk := onTerminal(t, folder, []string{"\x03"}, "plugin", "keygen", "me.key"); code != exitInterrupted || talk != "graft: interrupted; nothing was left half-written\n" {
+	if code, _, talk := onTerminal(t, folder, []string{"\x03"}, "plugin", "keygen", "me.key"); code != exitInterrupted ||
+		talk != "graft: interrupted; nothing was left half-written\n" {
 		t.Errorf("interrupted: exit code %d, %q", code, talk)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folder, "*")); len(left) > 0 {
@@ -95,7 +99,8 @@ func TestPasswordOnTerminal(t *testing.T) {
 	if testing.Short() {
 		return // a key is derived from a password for seconds
 	}
-	if code, _, talk := onTerminal(t, folder, []string{"a secret", "a secret"}, "plugin", "keygen", "me.key"); code != exitOK {
+	if code, _, talk := onTerminal(t, folder, []string{"a secret", "a secret"}, "plugin", "keygen",
+		"me.key"); code != exitOK {
 		t.Fatalf("exit code %d, %q", code, talk)
 	}
 	plugin, err := filepath.Abs("../../build/plugins/fused-gelu")
@@ -120,7 +125,8 @@ func TestPasswordWithoutTerminal(t *testing.T) {
 	c.Dir, c.SysProcAttr = folder, &syscall.SysProcAttr{Setsid: true}
 	c.Env = append(os.Environ(), asCommand+"=1", passwordVariable+"=")
 	out, _ := c.CombinedOutput()
-	if want := "graft: me.key: found no terminal to ask for the key's password; use --password-file or GRAFT_KEY_PASSWORD, or --no-password for a key without\n"; string(out) != want {
+	if want := "graft: me.key: found no terminal to ask for the key's password; use --password-file or " +
+		"GRAFT_KEY_PASSWORD, or --no-password for a key without\n"; string(out) != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 }

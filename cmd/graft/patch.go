@@ -45,7 +45,8 @@ small shapes, in a child process, are left unchanged.`,
 			}
 			defer a.Model.Close()
 			if a.Obstacle != "" {
-				return &diagnostic.Error{Path: args[0], Found: a.Obstacle + "; nothing written", Fix: "patch the model as it was exported"}
+				return &diagnostic.Error{Path: args[0], Found: a.Obstacle + "; nothing written",
+					Fix: "patch the model as it was exported"}
 			}
 			found, err := check.compare(cmd.Context(), c, args[0], a.Plan, o, flags.time)
 			if err != nil {
@@ -54,8 +55,9 @@ small shapes, in a child process, are left unchanged.`,
 			found.leave(a.Plan)
 			found.tell(c)
 			if !a.Plan.Changes() {
-				return &diagnostic.Error{Path: args[0], Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
-					Fix: "graft inspect shows each block; --force uses operators that are not expected to gain"}
+				return &diagnostic.Error{Path: args[0],
+					Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
+					Fix:   "graft inspect shows each block; --force uses operators that are not expected to gain"}
 			}
 			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
 			defer stop()

@@ -33,14 +33,17 @@ func (p *planFlags) add(cmd *cobra.Command) {
 	f.StringVar(&p.padding, "padding", "exact", paddingHelp)
 	f.StringVar(&p.file, "plan", "", "use the choices of a plan file (see inspect --write-plan)")
 	f.StringVar(&p.device, "device", "cpu", "device that sessions of the model compute on: cpu, cuda or cuda:NUMBER")
-	between(f, &p.time, "analysis-time", patch.DefaultTime, time.Millisecond, 24*time.Hour, "how long the model may be analysed, such as 60s; it is left alone after that")
+	between(f, &p.time, "analysis-time", patch.DefaultTime, time.Millisecond, 24*time.Hour,
+		"how long the model may be analysed, such as 60s; it is left alone after that")
 }
 
 // acceptNoise is the help of --accept-quantization-noise.
-const acceptNoise = "also use operators before what a quantised model rounds to integers, where its answers move within the noise of that"
+const acceptNoise = "also use operators before what a quantised model rounds to integers, where its answers move " +
+	"within the noise of that"
 
 // paddingHelp is the help of --padding.
-const paddingHelp = "what becomes of tokens that the attention mask hides: exact leaves them out where no output depends on them; ignore leaves them out, and outputs are zeros there; keep computes them"
+const paddingHelp = "what becomes of tokens that the attention mask hides: exact leaves them out where no output " +
+	"depends on them; ignore leaves them out, and outputs are zeros there; keep computes them"
 
 // on is the backend of the flags' device, nil for the CPU.
 func (p *planFlags) on(set *loaded.Set) (*loaded.Backend, error) {
@@ -82,7 +85,8 @@ func (p *planFlags) options(c *cli, set *loaded.Set) (plan.Options, error) {
 
 // analyse opens a model, which is the caller's to close, and plans what can be placed in it for the flags'
 // device: with which options, and with what of that device.
-func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *planFlags) (*patch.Analysis, plan.Options, *loaded.Backend, error) {
+func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *planFlags) (*patch.Analysis,
+	plan.Options, *loaded.Backend, error) {
 	if flags.time <= 0 {
 		return nil, plan.Options{}, nil, misused("--analysis-time", fmt.Errorf("%v, needed is a time above 0", flags.time))
 	}

@@ -35,21 +35,24 @@ func (c *cli) plugin() *cobra.Command {
 		Args: noCommand,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(), c.pluginPush(), c.pluginPull(), c.pluginSearch(),
-		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginUpgrade(), c.pluginRollback(), c.pluginLock(), c.pluginBundle())
+	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(),
+		c.pluginPush(), c.pluginPull(), c.pluginSearch(),
+		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginUpgrade(), c.pluginRollback(),
+		c.pluginLock(), c.pluginBundle())
 	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginDev(), c.pluginSDK())
 	return cmd
 }
 
 // checks are the options of a library's first run, with its progress as talk.
 func (c *cli) checks(deadline time.Duration) verification.Options {
-	return verification.Options{Deadline: deadline, Search: discovery.Options{Folders: c.folders}, Progress: func(p verification.Progress) {
-		if p.Total > 0 {
-			c.say("[%d/%d] %s", p.Done+1, p.Total, p.Step)
-			return
-		}
-		c.say("%s", p.Step)
-	}}
+	return verification.Options{Deadline: deadline, Search: discovery.Options{Folders: c.folders},
+		Progress: func(p verification.Progress) {
+			if p.Total > 0 {
+				c.say("[%d/%d] %s", p.Done+1, p.Total, p.Step)
+				return
+			}
+			c.say("%s", p.Step)
+		}}
 }
 
 func (c *cli) pluginInstall() *cobra.Command {
@@ -87,9 +90,10 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 			}
 			checks := c.checks(deadline)
 			checks.Replace, checks.AllowUnsigned = replace, unsigned
-			done, err := c.bring(cmd.Context(), args[0], servers, checks, func(path string, checks verification.Options) (*store.Installation, error) {
-				return s.Install(cmd.Context(), path, checks)
-			})
+			done, err := c.bring(cmd.Context(), args[0], servers, checks,
+				func(path string, checks verification.Options) (*store.Installation, error) {
+					return s.Install(cmd.Context(), path, checks)
+				})
 			if err != nil {
 				return err
 			}
@@ -99,8 +103,10 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 			}{schemaVersion, done}, func(w *page) { installationText(w, done) })
 		},
 	}
-	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
-	cmd.Flags().StringVar(&replace, "replace", "", "name of the plugin, where one of that name from another source is there")
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
+		"time that each step of the first run may take")
+	cmd.Flags().StringVar(&replace, "replace", "",
+		"name of the plugin, where one of that name from another source is there")
 	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "install an archive that no trusted key signed")
 	c.servers(cmd.Flags(), &servers)
 	locked.flags(cmd.Flags())
@@ -144,7 +150,8 @@ func (c *cli) pluginList() *cobra.Command {
 			for _, in := range installed {
 				for _, old := range in.Retained {
 					there[old.Folder] = old
-					retained = append(retained, row{in.Name, old.Version, discovery.SourceUser, old.Folder, old.Key, old.Unsigned, old.Problem})
+					retained = append(retained,
+						row{in.Name, old.Version, discovery.SourceUser, old.Folder, old.Key, old.Unsigned, old.Problem})
 				}
 			}
 			for _, f := range search.Found {
@@ -177,10 +184,13 @@ func (c *cli) pluginList() *cobra.Command {
 				}
 				list := [][]string{{"name", "version", "source", "folder", ""}}
 				for _, r := range rows {
-					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, joined(signedBy(there[r.Folder], keys), r.Problem)})
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder,
+						joined(signedBy(there[r.Folder], keys), r.Problem)})
 				}
 				for _, r := range retained {
-					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder, joined(signedBy(there[r.Folder], keys), cmp.Or(r.Problem, "retained; graft plugin rollback "+r.Name+" --to "+r.Version+" returns to it"))})
+					list = append(list, []string{r.Name, r.Version, r.Source, r.Folder,
+						joined(signedBy(there[r.Folder], keys),
+							cmp.Or(r.Problem, "retained; graft plugin rollback "+r.Name+" --to "+r.Version+" returns to it"))})
 				}
 				w.table(list)
 			})
@@ -237,9 +247,10 @@ func unverified(known *trust.Record, f discovery.Found) string {
 
 func (c *cli) pluginInspect() *cobra.Command {
 	return &cobra.Command{
-		Use:     "inspect NAME|PATH",
-		Short:   "Show what a plugin's folder, archive or library says of itself, without running it",
-		Long:    "Reads an installed plugin, or one that a program would find, by its name; or a folder, an archive or a library. Nothing of it is run.",
+		Use:   "inspect NAME|PATH",
+		Short: "Show what a plugin's folder, archive or library says of itself, without running it",
+		Long: "Reads an installed plugin, or one that a program would find, by its name; or a folder, an archive or a " +
+			"library. Nothing of it is run.",
 		Example: "  graft plugin inspect ./flash-decode\n  graft plugin inspect libflash_decode.so -o json",
 		Args:    exactly(1, "a plugin's name, a folder, an archive or a library"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -334,7 +345,8 @@ func hardeningText(w *page, h library.Hardening) {
 		has  bool
 		name string
 	}{
-		{h.ReadOnly != "none", h.ReadOnly + " read-only relocations"}, {h.SeparateCode, "separate code"}, {h.StackProtector, "stack protector"},
+		{h.ReadOnly != "none", h.ReadOnly + " read-only relocations"}, {h.SeparateCode, "separate code"},
+		{h.StackProtector, "stack protector"},
 		{h.Fortified, "fortified functions"}, {h.ControlFlow != "none", "control flow (" + h.ControlFlow + ")"},
 	} {
 		if part.has {
@@ -372,7 +384,8 @@ func (c *cli) pluginVerify() *cobra.Command {
 			return err
 		},
 	}
-	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step may take")
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
+		"time that each step may take")
 	return cmd
 }
 

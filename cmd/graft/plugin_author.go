@@ -124,12 +124,14 @@ CC, CARGO and NVCC name others than those in the PATH) and no build system.`,
 }
 
 func deadlineFlag(cmd *cobra.Command, to *time.Duration) {
-	between(cmd.Flags(), to, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of a run may take")
+	between(cmd.Flags(), to, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
+		"time that each step of a run may take")
 }
 
 // buildPlugin compiles a plugin and verifies it.
 func (c *cli) buildPlugin(ctx context.Context, folder string, deadline time.Duration) (*built, error) {
-	done, err := author.Build(ctx, folder, author.Options{Output: &printed{to: c.talk}, Step: func(what string) { c.say("%s", what) }})
+	done, err := author.Build(ctx, folder,
+		author.Options{Output: &printed{to: c.talk}, Step: func(what string) { c.say("%s", what) }})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,8 @@ func (c *cli) buildPlugin(ctx context.Context, folder string, deadline time.Dura
 	checks := c.checks(deadline)
 	checks.Own = true
 	list, err := s.Verify(ctx, []string{done.Folder}, checks)
-	if refused := (*diagnostic.Error)(nil); errors.As(err, &refused) && refused.Path == filepath.Join(done.Folder, manifest.FileName) {
+	if refused := (*diagnostic.Error)(nil); errors.As(err, &refused) &&
+		refused.Path == filepath.Join(done.Folder, manifest.FileName) {
 		refused.Path = filepath.Join(folder, manifest.FileName) // its author's: the other is a copy
 	}
 	if err != nil {
@@ -210,8 +213,9 @@ built, or of a plugin. Exit code 3 when a rule is broken.`,
 				return err
 			}
 			if broken > 0 {
-				return &diagnostic.Error{Kind: refusal.ErrVerification, Path: folder, Found: fmt.Sprintf("found %s of %d that the plugin breaks", plural(broken, "rule"), len(results)),
-					Fix: "correct the operators that the list names"}
+				return &diagnostic.Error{Kind: refusal.ErrVerification, Path: folder,
+					Found: fmt.Sprintf("found %s of %d that the plugin breaks", plural(broken, "rule"), len(results)),
+					Fix:   "correct the operators that the list names"}
 			}
 			return nil
 		},
@@ -255,7 +259,8 @@ func builtFolder(folder string) (string, error) {
 	}
 	built := filepath.Join(author.Plugins(folder), m.Name)
 	if !manifest.Exists(built) {
-		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: folder, Found: "found no library of the plugin", Needed: "one that is built", Fix: "run: graft plugin build " + diagnostic.Quote(folder)}
+		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: folder, Found: "found no library of the plugin",
+			Needed: "one that is built", Fix: "run: graft plugin build " + diagnostic.Quote(folder)}
 	}
 	return built, nil
 }

@@ -38,7 +38,8 @@ shown, and the next change is waited for. Ctrl-C ends it. Flags after -- go to g
 				return err
 			}
 			if _, err := os.Stat(model); err != nil {
-				return &diagnostic.Error{Path: model, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a model, or a model folder", Cause: err}
+				return &diagnostic.Error{Path: model, Found: "cannot read: " + diagnostic.Cause(err),
+					Needed: "a model, or a model folder", Cause: err}
 			}
 			ctx, end := context.WithCancel(cmd.Context())
 			defer end()

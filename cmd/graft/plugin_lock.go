@@ -45,7 +45,8 @@ them and no others. Keep it beside the program or the model, and review it as yo
 				before, err = lockfile.New(out), nil
 			}
 			if err != nil {
-				return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: out, Found: "found something else than a lock", Needed: "a lock, or no file", Fix: "name another file with --out, or remove it", Cause: err}
+				return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: out, Found: "found something else than a lock",
+					Needed: "a lock, or no file", Fix: "name another file with --out, or remove it", Cause: err}
 			}
 			lock := lockfile.New(out)
 			for _, f := range found {
@@ -113,7 +114,8 @@ func (c *cli) toLock(names []string, s *store.Store) ([]discovery.Found, error) 
 	}
 	for _, f := range list {
 		if problem := unverified(s.Trust(), f); problem != "" && os.Getenv(plugin.UnverifiedVariable) != "1" {
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: f.Folder, Found: "found a plugin that no program would load: " + problem, Needed: "plugins that were verified here"}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: f.Folder,
+				Found: "found a plugin that no program would load: " + problem, Needed: "plugins that were verified here"}
 		}
 	}
 	return list, nil
@@ -163,9 +165,11 @@ type lockedInstall struct {
 }
 
 func (l *lockedInstall) flags(flags *pflag.FlagSet) {
-	flags.BoolVar(&l.on, "locked", false, "install what the lock names, to the hash of every file, from its sources or from --mirror")
+	flags.BoolVar(&l.on, "locked", false,
+		"install what the lock names, to the hash of every file, from its sources or from --mirror")
 	flags.StringVar(&l.lock, "lock", "", "the lock of --locked (graft.lock; where that is not there, the one in --mirror)")
-	flags.StringVar(&l.mirror, "mirror", "", "folder or archive that holds what the lock names, as graft plugin bundle writes it; no server is asked then")
+	flags.StringVar(&l.mirror, "mirror", "",
+		"folder or archive that holds what the lock names, as graft plugin bundle writes it; no server is asked then")
 }
 
 // arguments checks those of install: none with --locked.
@@ -195,7 +199,8 @@ func (c *cli) fetch(o registry.Options) func(ctx context.Context, source, folder
 }
 
 // installLocked installs what a lock names.
-func (c *cli) installLocked(ctx context.Context, l *lockedInstall, o registry.Options, checks verification.Options) (err error) {
+func (c *cli) installLocked(ctx context.Context, l *lockedInstall, o registry.Options,
+	checks verification.Options) (err error) {
 	s, err := store.User()
 	if err != nil {
 		return err

@@ -29,12 +29,14 @@ func (c *cli) pluginPack() *cobra.Command {
 		Long: `Writes the files of a plugin's folder, hidden ones aside, as NAME-VERSION.tar.gz, or as the file that
 -o names. The manifest and the libraries are checked first, and none of them is run.
 The same files give the same archive, to the byte, whoever packs them, wherever and when.`,
-		Example:     "  graft plugin pack ./flash-decode\n  graft plugin pack ./flash-decode -o dist/flash-decode-0.1.0.tar.gz",
+		Example: "  graft plugin pack ./flash-decode\n  graft plugin pack ./flash-decode -o " +
+			"dist/flash-decode-0.1.0.tar.gz",
 		Args:        exactly(1, "a plugin's folder"),
 		Annotations: map[string]string{writesFile: "yes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found a single file", Needed: "a plugin's folder"}
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found a single file",
+					Needed: "a plugin's folder"}
 			}
 			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {
@@ -96,11 +98,14 @@ func apart(folder, path string) error {
 	if rest, err := filepath.Rel(top, at); err != nil || rest == ".." || strings.HasPrefix(rest, "../") {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found that the archive would lie in the folder that is packed", Needed: "another place, since the next one would have it inside",
-		Fix: "name one with -o, such as -o ../" + filepath.Base(path)}
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path,
+		Found:  "found that the archive would lie in the folder that is packed",
+		Needed: "another place, since the next one would have it inside",
+		Fix:    "name one with -o, such as -o ../" + filepath.Base(path)}
 }
 
-// fit are the libraries of a plugin that can be packed, and those that are not there. One that no host would load is an error.
+// fit are the libraries of a plugin that can be packed, and those that are not there. One that no host would load is
+// an error.
 func fit(in *store.Inspection) (packed, absent []string, err error) {
 	packed, absent = []string{}, []string{}
 	for _, l := range in.Libraries {
@@ -114,7 +119,8 @@ func fit(in *store.Inspection) (packed, absent []string, err error) {
 		}
 	}
 	if len(packed) == 0 {
-		return nil, nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: in.Path, Found: "found none of the libraries that its manifest names", Needed: "one of them", Fix: "build the plugin first"}
+		return nil, nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: in.Path,
+			Found: "found none of the libraries that its manifest names", Needed: "one of them", Fix: "build the plugin first"}
 	}
 	return packed, absent, nil
 }
@@ -128,7 +134,8 @@ func pack(ctx context.Context, folder, path string) (digest string, size int64, 
 	})
 	var known *diagnostic.Error
 	if err != nil && !errors.As(err, &known) && ctx.Err() == nil {
-		err = &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Cause: err}
+		err = &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	return hex.EncodeToString(hash.Sum(nil)), count.n, err
 }

@@ -26,8 +26,10 @@ const indexVariable = "GRAFT_PLUGIN_INDEX"
 
 // servers are the flags of commands that talk to servers.
 func (c *cli) servers(flags *pflag.FlagSet, o *registry.Options) {
-	flags.BoolVar(&o.PlainHTTP, "plain-http", false, "talk to registries without TLS: where nobody between can change what they say")
-	between(flags, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour, "time in which a server must send something")
+	flags.BoolVar(&o.PlainHTTP, "plain-http", false,
+		"talk to registries without TLS: where nobody between can change what they say")
+	between(flags, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour,
+		"time in which a server must send something")
 }
 
 // client talks to servers, with progress as talk.
@@ -63,10 +65,12 @@ A version that is there is never replaced; the same archive again is no error.`,
 			}
 			info, err := os.Stat(args[0])
 			if err != nil {
-				return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: args[0], Found: "cannot read: " + diagnostic.Cause(err), Needed: "an archive of a plugin's folder (.tar.gz)", Cause: err}
+				return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: args[0], Found: "cannot read: " + diagnostic.Cause(err),
+					Needed: "an archive of a plugin's folder (.tar.gz)", Cause: err}
 			}
 			if info.IsDir() || !archive.Is(args[0]) {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive", Needed: "an archive of a plugin's folder (.tar.gz)"}
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive",
+					Needed: "an archive of a plugin's folder (.tar.gz)"}
 			}
 			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {
@@ -164,8 +168,8 @@ func (c *cli) pull(ctx context.Context, source, folder string, o registry.Option
 	return client.Pull(ctx, r, folder)
 }
 
-// bring calls install with the path of a folder or an archive, and what is checked of it: that of what is here, or, from a registry or
-// a server, of a temporary folder, with checks that it is what was asked for.
+// bring calls install with the path of a folder or an archive, and what is checked of it: that of what is here, or,
+// from a registry or a server, of a temporary folder, with checks that it is what was asked for.
 func (c *cli) bring(ctx context.Context, source string, o registry.Options, checks verification.Options,
 	install func(path string, checks verification.Options) (*store.Installation, error)) (*store.Installation, error) {
 	if !registry.Is(source) {
@@ -177,7 +181,8 @@ func (c *cli) bring(ctx context.Context, source string, o registry.Options, chec
 	}
 	folder, err := storage.Temporary("")
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: registry.ErrContent, Path: source, Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
+		return nil, &diagnostic.Error{Kind: registry.ErrContent, Path: source,
+			Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
 	defer folder.Remove()
 	pulled, err := c.pull(ctx, source, folder.Path, o)
@@ -199,11 +204,13 @@ func (c *cli) pluginSearch() *cobra.Command {
 		Long: `Searches an index: a folder of YAML files, an entry each (name, version, description, operators,
 platforms, source), one file with a document for each, or such a file in a registry
 (graft plugin push index.yaml oci://HOST/NAME:TAG). An entry that has every word is shown.`,
-		Example: "  graft plugin search attention --index ./index\n  " + indexVariable + "=./index graft plugin search -o json",
+		Example: "  graft plugin search attention --index ./index\n  " + indexVariable +
+			"=./index graft plugin search -o json",
 		RunE: func(cmd *cobra.Command, words []string) error {
 			index := cmp.Or(index, os.Getenv(indexVariable))
 			if index == "" {
-				return &diagnostic.Error{Kind: registry.ErrReference, Path: "graft plugin search", Found: "found no index", Needed: "--index, or " + indexVariable + ": a folder of YAML files, or one"}
+				return &diagnostic.Error{Kind: registry.ErrReference, Path: "graft plugin search", Found: "found no index",
+					Needed: "--index, or " + indexVariable + ": a folder of YAML files, or one"}
 			}
 			list, err := c.readIndex(cmd.Context(), index, o)
 			if err != nil {
@@ -227,7 +234,8 @@ platforms, source), one file with a document for each, or such a file in a regis
 			})
 		},
 	}
-	cmd.Flags().StringVar(&index, "index", "", "folder, file or oci://HOST/NAME:TAG to search; $"+indexVariable+" without it")
+	cmd.Flags().StringVar(&index, "index", "",
+		"folder, file or oci://HOST/NAME:TAG to search; $"+indexVariable+" without it")
 	c.servers(cmd.Flags(), &o)
 	return cmd
 }

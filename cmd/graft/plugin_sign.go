@@ -42,7 +42,8 @@ Files that are there are never written over.`,
 				return misuse("--no-password with --password-file", "one of them")
 			}
 			if strings.HasSuffix(args[0], publicSuffix) {
-				return misuse("the name "+args[0]+" for a private key", "another, such as "+strings.TrimSuffix(args[0], publicSuffix)+privateSuffix)
+				return misuse("the name "+args[0]+" for a private key",
+					"another, such as "+strings.TrimSuffix(args[0], publicSuffix)+privateSuffix)
 			}
 			password := c.password(cmd.Context(), args[0], file, true)
 			if bare {
@@ -65,7 +66,8 @@ Files that are there are never written over.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&bare, "no-password", false, "do not protect the private key: for machines that sign by themselves")
+	cmd.Flags().BoolVar(&bare, "no-password", false,
+		"do not protect the private key: for machines that sign by themselves")
 	passwordFlag(cmd.Flags(), &file)
 	return cmd
 }
@@ -78,8 +80,9 @@ func (c *cli) pluginSign() *cobra.Command {
 		Long: `Signs an archive with a private key of graft plugin keygen, or of minisign, and writes the signature
 beside it, where install, push and minisign -V look for it. The same archive and key give the same
 signature. A signature that is there is replaced.`,
-		Example: "  graft plugin sign flash-decode-0.1.0.tar.gz --key me.key\n  " + keyVariable + "=me.key graft plugin sign flash-decode-0.1.0.tar.gz",
-		Args:    exactly(1, "an archive"),
+		Example: "  graft plugin sign flash-decode-0.1.0.tar.gz --key me.key\n  " + keyVariable +
+			"=me.key graft plugin sign flash-decode-0.1.0.tar.gz",
+		Args: exactly(1, "an archive"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
 				key = os.Getenv(keyVariable)
@@ -89,11 +92,13 @@ signature. A signature that is there is replaced.`,
 			}
 			info, err := os.Stat(args[0])
 			if err != nil {
-				return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: args[0], Found: "cannot read: " + diagnostic.Cause(err), Needed: "an archive of a plugin's folder", Cause: err}
+				return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: args[0], Found: "cannot read: " + diagnostic.Cause(err),
+					Needed: "an archive of a plugin's folder", Cause: err}
 			}
 			if info.IsDir() || !archive.Is(args[0]) {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive", Needed: "an archive of a plugin's folder (.tar.gz, .tgz, .tar, .zip)",
-					Fix: "make one with: graft plugin pack DIR"}
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive",
+					Needed: "an archive of a plugin's folder (.tar.gz, .tgz, .tar, .zip)",
+					Fix:    "make one with: graft plugin pack DIR"}
 			}
 			in, err := store.Inspect(cmd.Context(), args[0])
 			if err != nil {
@@ -134,7 +139,8 @@ type signatureRow struct {
 	as      string
 }
 
-// signatureOf checks the signature of an archive; nil for what is none. tampered is that archive and signature do not belong together.
+// signatureOf checks the signature of an archive; nil for what is none. tampered is that archive and signature do not
+// belong together.
 func signatureOf(ctx context.Context, path string) (row *signatureRow, tampered, err error) {
 	if info, err := os.Stat(path); err != nil || info.IsDir() || !archive.Is(path) {
 		return nil, nil, nil
@@ -158,7 +164,8 @@ func signatureOf(ctx context.Context, path string) (row *signatureRow, tampered,
 	case signer == nil:
 		return &signatureRow{}, nil, nil
 	}
-	return &signatureRow{Key: signer.Key, ID: signer.ID, Name: signer.Name, as: signer.Plugin + " " + signer.Version}, nil, nil
+	return &signatureRow{Key: signer.Key, ID: signer.ID, Name: signer.Name, as: signer.Plugin + " " + signer.Version}, nil,
+		nil
 }
 
 func (r *signatureRow) text(w *page) {

@@ -36,9 +36,10 @@ graft plugin rollback returns to it.`,
 			}
 			checks := c.checks(deadline)
 			checks.AllowUnsigned = unsigned
-			done, err := c.bring(cmd.Context(), args[1], o, checks, func(path string, checks verification.Options) (*store.Installation, error) {
-				return s.Upgrade(cmd.Context(), args[0], path, checks)
-			})
+			done, err := c.bring(cmd.Context(), args[1], o, checks,
+				func(path string, checks verification.Options) (*store.Installation, error) {
+					return s.Upgrade(cmd.Context(), args[0], path, checks)
+				})
 			if err != nil {
 				return err
 			}
@@ -56,7 +57,8 @@ graft plugin rollback returns to it.`,
 		},
 	}
 	c.servers(cmd.Flags(), &o)
-	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour, "time that each step of the first run may take")
+	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
+		"time that each step of the first run may take")
 	cmd.Flags().BoolVar(&unsigned, "allow-unsigned", false, "install an archive that no trusted key signed")
 	cmd.Flags().StringVar(&lock, "lock", "", "lock file in which the plugin's entry becomes that of the new version")
 	return cmd
@@ -120,7 +122,8 @@ func (c *cli) pluginRollback() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "version to return to, of those that graft plugin list shows as retained; without it the one that was current before")
+	cmd.Flags().StringVar(&to, "to", "",
+		"version to return to, of those that graft plugin list shows as retained; without it the one that was current before")
 	cmd.Flags().StringVar(&lock, "lock", "", "lock file in which the plugin's entry becomes that of this version")
 	return cmd
 }

@@ -33,13 +33,16 @@ type profileFlags struct {
 
 func (p *profileFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&p.dims, "dim", nil, "length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be repeated")
+	f.StringArrayVar(&p.dims, "dim", nil,
+		"length of an axis: name=length, where the name may be cut short, or input.axis=length (input_ids.1=128); may be "+
+			"repeated")
 	f.StringVar(&p.o.Inputs.File, "inputs", "", "a .npz file or an ONNX test-data folder; inputs not in it are synthetic")
 	between(f, &p.o.Inputs.Seed, "seed", 1, 0, math.MaxUint64, "seed of synthetic inputs")
 	between(f, &p.o.Rounds, "rounds", 15, 1, 100_000, "rounds of two runs with the profiler and two without")
 	between(f, &p.o.Warmup, "warmup", 3, 1, 100_000, "runs of each before timing")
 	between(f, &p.o.Threads, "threads", 0, 0, limit.Threads, "threads inside an operator (default: one a core)")
-	between(f, &p.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long opening the sessions may take, or a round: then a plugin hangs")
+	between(f, &p.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour,
+		"how long opening the sessions may take, or a round: then a plugin hangs")
 }
 
 func (c *cli) profile() *cobra.Command {
@@ -135,13 +138,15 @@ func (c *cli) profiled(ctx context.Context, path string, flags *planFlags, p *pr
 }
 
 // profileOf profiles a model that was analysed with some options.
-func (c *cli) profileOf(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags, lengths map[string]int64) (*runs.Result, roofline, error) {
+func (c *cli) profileOf(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags,
+	lengths map[string]int64) (*runs.Result, roofline, error) {
 	machine, figures := recorded()
 	shown := c.progress("profiling")
 	defer shown.end()
 	j := runs.Job{Model: path, Options: p.o, Runtime: c.runtime, Folders: c.folders, Deadline: p.deadline,
 		Output: &printed{to: c.talk}, Refused: func(why string) { c.say("graft: %s", why) }}
-	j.Options.Plugins, j.Options.Except, j.Options.Force, j.Options.QuantizationNoise = o.Plugins, o.Except, o.Force, o.QuantizationNoise
+	j.Options.Plugins, j.Options.Except, j.Options.Force, j.Options.QuantizationNoise = o.Plugins, o.Except, o.Force,
+		o.QuantizationNoise
 	j.Options.Padding, j.Options.Fixed, j.Options.Inputs.Dims = o.Padding, o.Fixed, lengths
 	j.Options.Step, j.Options.Progress = shown.say, shown.set
 	r, err := runs.Apart(ctx, j, a, machine)
@@ -149,7 +154,8 @@ func (c *cli) profileOf(ctx context.Context, path string, a *patch.Analysis, o p
 }
 
 // timedRun times a run of the model as it is, for an estimate of what a plan gains.
-func (c *cli) timedRun(ctx context.Context, path string, a *patch.Analysis, o plan.Options, p *profileFlags) (*plan.Measured, error) {
+func (c *cli) timedRun(ctx context.Context, path string, a *patch.Analysis, o plan.Options,
+	p *profileFlags) (*plan.Measured, error) {
 	lengths, err := oneEach(p.dims, ": a profile is of one size")
 	if err != nil {
 		return nil, err
@@ -173,7 +179,8 @@ func (r *profiled) text(w *page, nodes int) {
 		side = fmt.Sprintf("with %d blocks replaced (%s)", r.Replaced, strings.Join(r.Plugins, ", "))
 	}
 	w.printf("%s %s\n%s\n\n", r.Model, side, r.Workload)
-	w.printf("a run takes %.3f ms (the faster half of %d); with the profiler %.3f ms, of which %.3g us a call of a node are taken off\n", r.Run.TypicalMS,
+	w.printf("a run takes %.3f ms (the faster half of %d); with the profiler %.3f ms, of which %.3g us a call of a "+
+		"node are taken off\n", r.Run.TypicalMS,
 		len(r.Run.TimesMS), r.Profiled.TypicalMS, r.RecordingUS)
 	w.printf("%d nodes account for %.1f %% of it; %s\n\n", len(r.Nodes), 100*(1-r.UnexplainedShare), r.unexplained())
 	w.table(partRows("kind", r.Kinds, len(r.Kinds)))
@@ -198,7 +205,8 @@ func (r *profiled) text(w *page, nodes int) {
 
 func (r *profiled) unexplained() string {
 	if r.UnexplainedMS < 0 {
-		return fmt.Sprintf("they took %.3f ms more when they were recorded than a run takes otherwise, which is noise", -r.UnexplainedMS)
+		return fmt.Sprintf("they took %.3f ms more when they were recorded than a run takes otherwise, which is noise",
+			-r.UnexplainedMS)
 	}
 	return fmt.Sprintf("%.3f ms are between nodes, or not explained", r.UnexplainedMS)
 }
@@ -225,7 +233,8 @@ func partRows(what string, list []profile.Part, most int) [][]string {
 			rows = append(rows, []string{fmt.Sprintf("... %d more, see -o json", len(list)-i), "", "", "", "", "", ""})
 			break
 		}
-		rows = append(rows, []string{p.Name, fmt.Sprint(p.Nodes), fmt.Sprintf("%.3f", p.MS), fmt.Sprintf("%.1f %%", 100*p.Share), times(p.AtMost),
+		rows = append(rows, []string{p.Name, fmt.Sprint(p.Nodes), fmt.Sprintf("%.3f", p.MS),
+			fmt.Sprintf("%.1f %%", 100*p.Share), times(p.AtMost),
 			percent(p.OfPeak), percent(p.OfBandwidth)})
 	}
 	return rows
@@ -235,7 +244,8 @@ func partRows(what string, list []profile.Part, most int) [][]string {
 func blockRows(list []profile.Block) [][]string {
 	rows := [][]string{{"block", "number", "ms", "share", "at most", "of peak", "of bandwidth", "from"}}
 	for _, b := range profile.Alike(list) {
-		rows = append(rows, []string{b.Name, fmt.Sprint(b.Nodes), fmt.Sprintf("%.3f", b.MS), fmt.Sprintf("%.1f %%", 100*b.Share), times(b.AtMost),
+		rows = append(rows, []string{b.Name, fmt.Sprint(b.Nodes), fmt.Sprintf("%.3f", b.MS),
+			fmt.Sprintf("%.1f %%", 100*b.Share), times(b.AtMost),
 			percent(b.OfPeak), percent(b.OfBandwidth), b.First})
 	}
 	return rows
@@ -254,7 +264,8 @@ func nodeRows(list []profile.Entry, most int) [][]string {
 		if len(n.Covers) > 1 {
 			of = strings.TrimSpace(fmt.Sprintf("%d nodes %s", len(n.Covers), of))
 		}
-		rows = append(rows, []string{n.Name, n.Operator, fmt.Sprintf("%.3f", n.MS), fmt.Sprintf("%.1f %%", 100*n.Share), percent(n.OfPeak), percent(n.OfBandwidth), made, of})
+		rows = append(rows, []string{n.Name, n.Operator, fmt.Sprintf("%.3f", n.MS), fmt.Sprintf("%.1f %%", 100*n.Share),
+			percent(n.OfPeak), percent(n.OfBandwidth), made, of})
 	}
 	return rows
 }

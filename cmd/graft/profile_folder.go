@@ -38,8 +38,10 @@ func (g *generationSize) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	between(f, &g.batch, "batch-size", 1, 1, limit.Batch, "folders: requests at once")
 	between(f, &g.beams, "beam", 1, 1, limit.Beams, "folders: beams of a request, each a row of a step")
-	between(f, &g.prompt, "prompt-length", 0, 0, limit.Tokens, "folders: tokens of a prompt, or of what an encoder reads (default: 128, within the model's positions)")
-	between(f, &g.tokens, "max-new-tokens", 64, 2, limit.Tokens, "folders: tokens of a generation; a step is profiled in the middle of it")
+	between(f, &g.prompt, "prompt-length", 0, 0, limit.Tokens,
+		"folders: tokens of a prompt, or of what an encoder reads (default: 128, within the model's positions)")
+	between(f, &g.tokens, "max-new-tokens", 64, 2, limit.Tokens,
+		"folders: tokens of a generation; a step is profiled in the middle of it")
 }
 
 // stage is a graph and how it is run.
@@ -57,18 +59,23 @@ func (g *generationSize) stages(files *modeldir.Files) []stage {
 	if files.Encoder == "" {
 		return []stage{
 			{"prefill", files.Decoder, 1, false, map[roles.Length]int64{roles.Batch: batch, roles.New: prompt, roles.Cached: 0}},
-			{"step", files.Decoder, steps, false, map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Cached: prompt + tokens/2}},
+			{"step", files.Decoder, steps, false,
+				map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Cached: prompt + tokens/2}},
 		}
 	}
 	return []stage{
-		{"encoder", files.Encoder, 1, false, map[roles.Length]int64{roles.Batch: batch, roles.New: prompt, roles.Encoder: prompt}},
-		{"prefill", files.First, 1, true, map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Encoder: prompt, roles.Cached: 0}},
-		{"step", files.Decoder, steps, false, map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Encoder: prompt, roles.Cached: max(1, tokens/2)}},
+		{"encoder", files.Encoder, 1, false,
+			map[roles.Length]int64{roles.Batch: batch, roles.New: prompt, roles.Encoder: prompt}},
+		{"prefill", files.First, 1, true,
+			map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Encoder: prompt, roles.Cached: 0}},
+		{"step", files.Decoder, steps, false,
+			map[roles.Length]int64{roles.Batch: rows, roles.New: 1, roles.Encoder: prompt, roles.Cached: max(1, tokens/2)}},
 	}
 }
 
 // profileFolder profiles the graphs of a model's folder, each as a generation runs it.
-func (c *cli) profileFolder(ctx context.Context, folder string, flags *planFlags, p *profileFlags, g *generationSize) (*folderProfile, error) {
+func (c *cli) profileFolder(ctx context.Context, folder string, flags *planFlags, p *profileFlags,
+	g *generationSize) (*folderProfile, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err
@@ -102,7 +109,8 @@ func (c *cli) profileFolder(ctx context.Context, folder string, flags *planFlags
 func (r *folderProfile) text(w *page, nodes int) {
 	rows := [][]string{{"stage", "runs", "ms", "share of a generation"}}
 	for _, s := range r.Stages {
-		rows = append(rows, []string{s.Stage, fmt.Sprint(s.Runs), fmt.Sprintf("%.3f", s.MS), fmt.Sprintf("%.1f %%", 100*s.Share)})
+		rows = append(rows, []string{s.Stage, fmt.Sprint(s.Runs), fmt.Sprintf("%.3f", s.MS),
+			fmt.Sprintf("%.1f %%", 100*s.Share)})
 	}
 	w.table(rows)
 	for _, s := range r.Stages {

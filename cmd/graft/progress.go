@@ -75,10 +75,12 @@ func (b *bar) set(done, total int64) {
 func (b *bar) make(total int64) *mpb.Bar {
 	step := decor.Any(func(decor.Statistics) string { return *b.step.Load() + " " })
 	if total == 0 {
-		return b.pool.AddSpinner(0, mpb.PrependDecorators(step), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)), mpb.BarRemoveOnComplete())
+		return b.pool.AddSpinner(0, mpb.PrependDecorators(step), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)),
+			mpb.BarRemoveOnComplete())
 	}
 	return b.pool.AddBar(total, mpb.PrependDecorators(step),
-		mpb.AppendDecorators(decor.Percentage(), decor.Name(" "), decor.AverageETA(decor.ET_STYLE_GO)), mpb.BarRemoveOnComplete())
+		mpb.AppendDecorators(decor.Percentage(), decor.Name(" "), decor.AverageETA(decor.ET_STYLE_GO)),
+		mpb.BarRemoveOnComplete())
 }
 
 // end takes the bar away.

@@ -59,18 +59,21 @@ HF_HUB_OFFLINE mean what they mean to that library.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&q.Files, "file", nil, "bring the files of this pattern, as *.json or onnx/*, in place of a model's; may be repeated")
+	f.StringArrayVar(&q.Files, "file", nil,
+		"bring the files of this pattern, as *.json or onnx/*, in place of a model's; may be repeated")
 	f.StringVar(&q.Variant, "variant", "", "which of several models: fp16, q4, quantized, or the folder of one")
 	f.StringVar(&q.To, "to", "", "folder for the files, in place of the cache")
 	f.BoolVar(&q.DryRun, "dry-run", false, "list the files, and bring none")
-	between(f, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour, "time in which a server must send something")
+	between(f, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour,
+		"time in which a server must send something")
 	return cmd
 }
 
 // pulled prints the folder, or what would be brought.
 func (c *cli) pulled(done *hub.Pulled, q *hub.Request) error {
 	if !q.DryRun {
-		c.say("%s at %s%s: %d files, %s, of which %s came now", done.Repository, done.Commit[:12], variantOf(done), len(done.Files), hub.Size(done.Bytes), hub.Size(done.Missing))
+		c.say("%s at %s%s: %d files, %s, of which %s came now", done.Repository, done.Commit[:12], variantOf(done),
+			len(done.Files), hub.Size(done.Bytes), hub.Size(done.Missing))
 	}
 	return c.print(struct {
 		SchemaVersion int `json:"schema_version"`
@@ -92,7 +95,8 @@ func (c *cli) pulled(done *hub.Pulled, q *hub.Request) error {
 			table = append(table, []string{f.Path, hub.Size(f.Bytes), is})
 		}
 		w.table(table)
-		w.printf("%s at %s%s: %s of %s to be brought\n", done.Repository, done.Commit[:12], variantOf(done), hub.Size(done.Missing), hub.Size(done.Bytes))
+		w.printf("%s at %s%s: %s of %s to be brought\n", done.Repository, done.Commit[:12], variantOf(done),
+			hub.Size(done.Missing), hub.Size(done.Bytes))
 	})
 }
 

@@ -35,7 +35,8 @@ func repository(t *testing.T, folder string) *hubtest.Repository {
 			delete(r.Files, p)
 			name := filepath.Base(p)
 			r.Files["onnx/"+name] = data
-			r.Files["onnx/"+strings.TrimSuffix(name, ".onnx")+"_q8.onnx"] = append(bytes.Clone(data), 0xfa, 0x3f, 1, 'x') // a field that nobody knows
+			// a field that nobody knows
+			r.Files["onnx/"+strings.TrimSuffix(name, ".onnx")+"_q8.onnx"] = append(bytes.Clone(data), 0xfa, 0x3f, 1, 'x')
 		}
 	}
 	return r
@@ -52,10 +53,12 @@ func pulls(t *testing.T, server *hubtest.Server, args ...string) (stdout, stderr
 	return out.String(), talk.String(), code
 }
 
-// TestPull: the folder that is printed opens, of float32 and of a variant, from the cache and from a folder that is named.
+// TestPull: the folder that is printed opens, of float32 and of a variant, from the cache and from a folder that is
+// named.
 func TestPull(t *testing.T) {
 	alone(t)
-	server := hubtest.New(map[string]*hubtest.Repository{"org/g2p": repository(t, "../../models/g2p"), "org/embedder": repository(t, "../../models/encoders/embedder")})
+	server := hubtest.New(map[string]*hubtest.Repository{"org/g2p": repository(t, "../../models/g2p"),
+		"org/embedder": repository(t, "../../models/encoders/embedder")})
 	defer server.Close()
 	words := filepath.Join(t.TempDir(), "words")
 	write(t, words, "hello\nworld\n")
@@ -73,13 +76,15 @@ func TestPull(t *testing.T) {
 			if code := run(args, &out, &talk); code != exitOK {
 				t.Errorf("%q: exit code %d, %s", args, code, talk.String())
 			}
-			return regexp.MustCompile(`(?m)^.*("folder"|"model"|_s"|per_second|tokens_s|"batches").*\n`).ReplaceAllString(strings.ReplaceAll(out.String(), folder, ""), "")
+			return regexp.MustCompile(`(?m)^.*("folder"|"model"|_s"|per_second|tokens_s|"batches").*\n`).ReplaceAllString(
+				strings.ReplaceAll(out.String(), folder, ""), "")
 		}
 		want := answer(one.folder)
 		if len(want) < 10 {
 			t.Fatalf("%s: the answer is %q", name, want)
 		}
-		for _, args := range [][]string{{name}, {name, "--variant", "q8"}, {name + "@" + hubtest.Commit, "--to", filepath.Join(t.TempDir(), "to"), "-q"}} {
+		for _, args := range [][]string{{name}, {name, "--variant", "q8"},
+			{name + "@" + hubtest.Commit, "--to", filepath.Join(t.TempDir(), "to"), "-q"}} {
 			out, talk, code := pulls(t, server, args...)
 			if code != exitOK || strings.Count(out, "\n") != 1 {
 				t.Fatalf("pull %q: exit code %d, %q, %s", args, code, out, talk)
@@ -96,7 +101,8 @@ func TestPullSays(t *testing.T) {
 	alone(t)
 	r := repository(t, "../../models/g2p")
 	gated := &hubtest.Repository{Commit: hubtest.Commit, Token: "hf_x", Gated: true}
-	server := hubtest.New(map[string]*hubtest.Repository{"org/g2p": r, "org/gated": gated, "org/weights": {Commit: hubtest.Commit, Files: map[string][]byte{"model.safetensors": nil}}})
+	server := hubtest.New(map[string]*hubtest.Repository{"org/g2p": r, "org/gated": gated,
+		"org/weights": {Commit: hubtest.Commit, Files: map[string][]byte{"model.safetensors": nil}}})
 	defer server.Close()
 	for _, one := range []struct {
 		args string
@@ -104,23 +110,33 @@ func TestPullSays(t *testing.T) {
 		want string // in stdout, or of an error in stderr
 	}{
 		{"org/g2p --dry-run", exitOK, "onnx/encoder_model.onnx         3 MB       to be brought\n"},
-		{"org/g2p --dry-run --variant q8", exitOK, "onnx/encoder_model_q8.onnx         3 MB       to be brought, as onnx/encoder_model.onnx\n"},
+		{"org/g2p --dry-run --variant q8", exitOK,
+			"onnx/encoder_model_q8.onnx         3 MB       to be brought, as onnx/encoder_model.onnx\n"},
 		{"org/g2p", exitOK, "/models--org--g2p/snapshots/" + hubtest.Commit + "\n"},
 		{"org/g2p --dry-run", exitOK, "org/g2p at 0123456789ab, float32: 0 bytes of 6 MB to be brought\n"},
 		{"org/g2p --variant q8", exitOK, "/models--org--g2p/graft/" + hubtest.Commit + "/q8\n"},
-		{"org/g2p --variant nope", exitError, "graft: " + server.Endpoint.URL + "/org/g2p: found no variant nope, needed one of float32 (6 MB), q8 (6 MB)\n"},
-		{"org/g2p@v9", exitError, "graft: " + server.Endpoint.URL + "/org/g2p: found no revision v9, needed a branch, a tag or a commit of it\n"},
-		{"org/gated", exitError, "graft: " + server.Endpoint.URL + "/org/gated: the repository is gated (403), needed a token of an account that its owners let in; ask for access on that page, and set HF_TOKEN to a token of yours\n"},
-		{"org/none", exitError, "graft: " + server.Endpoint.URL + "/org/none: found no such repository, or one that is private, needed its name, or for a private one a token; check the name, or set HF_TOKEN\n"},
+		{"org/g2p --variant nope", exitError,
+			"graft: " + server.Endpoint.URL + "/org/g2p: found no variant nope, needed one of float32 (6 MB), q8 (6 MB)\n"},
+		{"org/g2p@v9", exitError, "graft: " + server.Endpoint.URL + "/org/g2p: found no revision v9, needed a branch, a " +
+			"tag or a commit of it\n"},
+		{"org/gated", exitError, "graft: " + server.Endpoint.URL +
+			"/org/gated: the repository is gated (403), needed a token of an account that its owners let in; ask for access " +
+			"on that page, and set HF_TOKEN to a token of yours\n"},
+		{"org/none", exitError, "graft: " + server.Endpoint.URL +
+			"/org/none: found no such repository, or one that is private, needed its name, or for a private one a token; " +
+			"check the name, or set HF_TOKEN\n"},
 		{"org/weights", exitError, "make it: optimum-cli export onnx --model org/weights FOLDER (docs/models.md)\n"},
 		{"org/g2p --file *.nothing", exitError, "found no file '*.nothing' among"},
-		{"a/b/c", exitUsage, "graft: repository a/b/c, needed ORG/NAME, as in the address of its page; see graft pull --help\n"},
+		{"a/b/c", exitUsage, "graft: repository a/b/c, needed ORG/NAME, as in the address of its page; see graft pull " +
+			"--help\n"},
 		{"org/g2p org/g2p", exitUsage, "needed one repository, ORG/NAME or ORG/NAME@REVISION"},
-		{"org/g2p --file x --variant y", exitUsage, "graft: --file with --variant, needed one of them; see graft pull --help\n"},
+		{"org/g2p --file x --variant y", exitUsage,
+			"graft: --file with --variant, needed one of them; see graft pull --help\n"},
 		{"org/g2p --stall 0s", exitUsage, "--stall"},
 	} {
 		out, talk, code := pulls(t, server, strings.Fields(one.args)...)
-		if text := out + talk; code != one.code || !strings.Contains(text, one.want) || code != exitOK && strings.Count(talk, "\n") != 1 {
+		if text := out + talk; code != one.code || !strings.Contains(text, one.want) ||
+			code != exitOK && strings.Count(talk, "\n") != 1 {
 			t.Errorf("pull %s: exit code %d\n%s%s\nwant %d and %s", one.args, code, out, talk, one.code, one.want)
 		}
 	}
@@ -167,7 +183,8 @@ func TestPullInterrupted(t *testing.T) {
 	}
 	cache := t.TempDir()
 	cmd := exec.Command(os.Args[0], "pull", "org/g2p")
-	cmd.Env = append(os.Environ(), asCommand+"=1", "HF_ENDPOINT="+server.Endpoint.URL, "HF_HUB_OFFLINE=", "HF_HUB_CACHE="+cache)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "HF_ENDPOINT="+server.Endpoint.URL, "HF_HUB_OFFLINE=",
+		"HF_HUB_CACHE="+cache)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	if err := cmd.Start(); err != nil {
@@ -188,7 +205,8 @@ func TestPullInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.Len() > 0 || talk.String() != "graft: interrupted; nothing was left half-written; the same command goes on from there\n" {
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.Len() > 0 ||
+		talk.String() != "graft: interrupted; nothing was left half-written; the same command goes on from there\n" {
 		t.Errorf("exit code %d, %q, %s", code, out.String(), talk.String())
 	}
 	t.Setenv("HF_HUB_CACHE", cache)
@@ -230,13 +248,15 @@ func pullingWith(t *testing.T, more ...string) *writing {
 		}
 		blobs := p.at("cache/huggingface/hub/models--org--reranker/blobs")
 		for hash, text := range files(t, blobs) {
-			if data := []byte(text); !strings.HasSuffix(hash, ".incomplete") && hash != hubtest.SHA256(data) && hash != hubtest.GitHash(data) {
+			if data := []byte(text); !strings.HasSuffix(hash, ".incomplete") && hash != hubtest.SHA256(data) &&
+				hash != hubtest.GitHash(data) {
 				return n, fmt.Errorf("the blob %s has other content", hash)
 			}
 		}
 		return n, nil
 	}
-	return &writing{args: args, again: args, env: []string{"HF_ENDPOINT=" + server.Endpoint.URL, "HF_HUB_OFFLINE=", "HF_TOKEN=", "HF_HOME=", "HF_HUB_CACHE="},
+	return &writing{args: args, again: args,
+		env:     []string{"HF_ENDPOINT=" + server.Endpoint.URL, "HF_HUB_OFFLINE=", "HF_TOKEN=", "HF_HOME=", "HF_HUB_CACHE="},
 		prepare: func(p *place) {},
 		whole: func(p *place, run *faults.Run) error {
 			n, err := found(p)

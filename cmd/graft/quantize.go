@@ -70,11 +70,14 @@ float32, so that the mean divergence of a token over --input stays below.`,
 			if err != nil {
 				return err
 			}
-			return c.print(&quantized{SchemaVersion: schemaVersion, Model: args[0], Output: c.file, Report: report}, func(w *page) { quantizedTo(w, c.file, report) })
+			return c.print(&quantized{SchemaVersion: schemaVersion, Model: args[0], Output: c.file, Report: report},
+				func(w *page) { quantizedTo(w, c.file, report) })
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&weights, "weights", "int8", "int8 or int4, which both cost accuracy; after it ,logits=int8|int4|float32 of the last layer, ,group=32|64|128, ,zero-points=true for integers that have them, and ,activations=float32 for no rounding of what is multiplied")
+	f.StringVar(&weights, "weights", "int8",
+		"int8 or int4, which both cost accuracy; after it ,logits=int8|int4|float32 of the last layer, ,group=32|64|128, "+
+			",zero-points=true for integers that have them, and ,activations=float32 for no rounding of what is multiplied")
 	within.add(f)
 	between(f, &threads, "threads", 0, 0, limit.Threads, "threads that round (default: one a core)")
 	return cmd
@@ -94,16 +97,19 @@ func quantizedTo(w *page, output string, r *quantization.Report) {
 	for _, g := range r.Graphs {
 		w.printf("  %s: %s MB of %s MB\n", g.File, megabytes(g.BytesAfter), megabytes(g.BytesBefore))
 		for _, l := range g.Linear {
-			w.printf("    %s: %s of linear layers, %s MB of %s MB\n", l.Type, matrices(l.Matrices), megabytes(l.Bytes), megabytes(l.Float32Bytes))
+			w.printf("    %s: %s of linear layers, %s MB of %s MB\n", l.Type, matrices(l.Matrices), megabytes(l.Bytes),
+				megabytes(l.Float32Bytes))
 		}
 		for _, f := range g.Float32 {
 			w.printf("    as it was: %s, %s MB: %s\n", counted(f.Tensors, "tensor"), megabytes(f.Bytes), f.Reason)
 		}
 	}
 	if chosen := r.Chosen; chosen != nil {
-		w.printf("mean divergence of a token %s, at most %g was asked for; %s where all are %s (%s, %s measured)\n", difference(chosen.Reached.KLMean), chosen.Bound,
+		w.printf("mean divergence of a token %s, at most %g was asked for; %s where all are %s (%s, %s measured)\n",
+			difference(chosen.Reached.KLMean), chosen.Bound,
 			difference(chosen.Cheapest), r.Requested, counted(chosen.Reached.Tokens, "token"), counted(chosen.Measured, "model"))
-		w.printf("perplexity %.5g, as exported %.5g; %s equal greedy tokens\n", chosen.Perplexity[1], chosen.Perplexity[0], share(chosen.Reached))
+		w.printf("perplexity %.5g, as exported %.5g; %s equal greedy tokens\n", chosen.Perplexity[1], chosen.Perplexity[0],
+			share(chosen.Reached))
 	}
 	if len(r.Left) > 0 {
 		w.printf("not copied: %s\n", strings.Join(r.Left, ", "))

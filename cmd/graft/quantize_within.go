@@ -20,10 +20,15 @@ type within struct {
 }
 
 func (b *within) add(f *pflag.FlagSet) {
-	between(f, &b.kl, "max-kl", 0, 0, math.MaxFloat32, "folders that generate: greatest mean Kullback-Leibler divergence of a token from the model as exported, in nats, over --input; as few weights as needed have more bits than --weights says")
-	f.StringVar(&b.calibrate, "calibrate", "", "file of texts, one a line: scales of four bits are those that leave the smallest error in what layers give over these")
+	between(f, &b.kl, "max-kl", 0, 0, math.MaxFloat32,
+		"folders that generate: greatest mean Kullback-Leibler divergence of a token from the model as exported, in nats, "+
+			"over --input; as few weights as needed have more bits than --weights says")
+	f.StringVar(&b.calibrate, "calibrate", "",
+		"file of texts, one a line: scales of four bits are those that leave the smallest error in what layers give over "+
+			"these")
 	f.StringVar(&b.input, "input", "", "file of texts for --max-kl, one a line")
-	between(f, &b.tokens, "forced-tokens", 0, 0, limit.Tokens, "maximum of tokens of --input that are compared (default: 2048, or as many as have 512 MiB of logits)")
+	between(f, &b.tokens, "forced-tokens", 0, 0, limit.Tokens,
+		"maximum of tokens of --input that are compared (default: 2048, or as many as have 512 MiB of logits)")
 }
 
 // check refuses flags that say nothing together.

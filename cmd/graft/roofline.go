@@ -22,7 +22,8 @@ func recorded() (plan.Machine, roofline) {
 	var r roofline
 	attends := (&plan.Implementations{}).Of(plan.KeysValues)
 	if f, when, ok := machine.Recorded("", 0, attends.Plugin); ok {
-		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth, f.LastCacheBytes
+		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth,
+			f.LastCacheBytes
 		r.Measured = &when
 	}
 	r.BandwidthGB, r.GFLOPS = m.Bandwidth/1e9, m.FLOPS/1e9

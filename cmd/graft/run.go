@@ -25,7 +25,8 @@ program and its children create are patched. The rewritten graph of each model i
 graft graph, and stored in the user's cache. Where that cannot be, the session is the
 one that the program asked for, with a warning. The program takes the place of this
 command: its exit code and its signals are its own.`,
-		Example: "  graft run -- ./server --port 8080\n  graft run --verbose -- java -jar service.jar\n  graft run --padding ignore -- node index.js",
+		Example: "  graft run -- ./server --port 8080\n  graft run --verbose -- java -jar service.jar\n  graft run " +
+			"--padding ignore -- node index.js",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return misuse("no argument", "a program to run")
@@ -70,7 +71,8 @@ command: its exit code and its signals are its own.`,
 	f.BoolVar(&flags.force, "force", false, "use every operator that applies, whatever it is expected to gain")
 	f.BoolVar(&flags.noise, "accept-quantization-noise", false, acceptNoise)
 	f.StringVar(&flags.padding, "padding", "exact", paddingHelp)
-	between(f, &deadline, "deadline", time.Minute, time.Millisecond, 24*time.Hour, "how long making the graph of a model may take; after that, sessions are created without graft")
+	between(f, &deadline, "deadline", time.Minute, time.Millisecond, 24*time.Hour,
+		"how long making the graph of a model may take; after that, sessions are created without graft")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each session")
 	return cmd
 }

@@ -18,8 +18,9 @@ computes them without a stemmer, means over the lines. BLEU is the corpus's, fro
 0 to 100, as sacrebleu computes it (tokenizer 13a, exponential smoothing). The word
 error rate is the corpus's, of words as they are written, as jiwer computes it. Of
 several sequences of an input the first counts.`,
-		Example: "  graft score summaries.txt highlights.txt\n  graft score summaries.jsonl highlights.txt --format jsonl -o json",
-		Args:    exactly(2, "an output file and a file of references"),
+		Example: "  graft score summaries.txt highlights.txt\n  graft score summaries.jsonl highlights.txt --format jsonl " +
+			"-o json",
+		Args: exactly(2, "an output file and a file of references"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if form != "text" && form != "jsonl" {
 				return misuse("--format "+form, "text or jsonl")
@@ -45,5 +46,6 @@ several sequences of an input the first counts.`,
 
 // scored prints scores for people.
 func scored(w *page, s *score.Scores) {
-	w.printf("ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f; word error rate %.2f %%\n", s.ROUGE1, s.ROUGE2, s.ROUGEL, s.BLEU, 100*s.WER)
+	w.printf("ROUGE-1 %.4f, ROUGE-2 %.4f, ROUGE-L %.4f (F1); BLEU %.2f; word error rate %.2f %%\n", s.ROUGE1, s.ROUGE2,
+		s.ROUGEL, s.BLEU, 100*s.WER)
 }

@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
-// model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $ENCODERS the folder of small encoders, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver
-// without a device, and graft knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
+// model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $ENCODERS the folder of
+// small encoders, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver without a device, and graft
+// knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
 func TestScripts(t *testing.T) {
 	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
 	if err != nil {
@@ -101,7 +102,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HEADER", header)
 			e.Setenv("ARCH", goruntime.GOARCH)
 			e.Setenv("AUTHOR_PATH", authorPath(t, e))
-			for name, folder := range map[string]string{"RUSTUP_HOME": ".rustup", "CARGO_HOME": ".cargo"} { // of who runs the tests
+			// of who runs the tests
+			for name, folder := range map[string]string{"RUSTUP_HOME": ".rustup", "CARGO_HOME": ".cargo"} {
 				if os.Getenv(name) == "" {
 					e.Setenv(name, filepath.Join(os.Getenv("HOME"), folder))
 				} else {

@@ -66,17 +66,21 @@ for this machine, these builds of the plugins and this number of threads.`,
 	}
 	f := cmd.Flags()
 	between(f, &beams, "beam", 8, 1, limit.Beams, "maximum number of beams of a request")
-	between(f, &o.Batch, "batch-size", 16, 1, 4096, "maximum number of requests of a step; fewer where memory holds no more")
+	between(f, &o.Batch, "batch-size", 16, 1, 4096,
+		"maximum number of requests of a step; fewer where memory holds no more")
 	between(f, &o.NewTokens, "max-new-tokens", 64, 1, 1<<20, "maximum number of tokens that a request generates")
-	between(f, &o.MaxPositions, "max-positions", 2048, 1, 1<<20, "the longest prompt or encoder's input, where the model allows more")
+	between(f, &o.MaxPositions, "max-positions", 2048, 1, 1<<20,
+		"the longest prompt or encoder's input, where the model allows more")
 	f.StringVar(&attention.name, "attention", "", "a plugin whose operators are measured in place of graft's own")
 	between(f, &threads, "threads", 0, 0, limit.Threads, "threads inside an operator (0: one a core)")
-	between(f, &repeats, "rounds", 7, 1, 10_000, "how often each time is taken; what takes long is taken three times at least")
+	between(f, &repeats, "rounds", 7, 1, 10_000,
+		"how often each time is taken; what takes long is taken three times at least")
 	return cmd
 }
 
 // measure measures the attention of a model folder and stores the tables.
-func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads, repeats int) (*tuning, error) {
+func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, attention attentionFlags, threads,
+	repeats int) (*tuning, error) {
 	opened, err := prepare.Open(ctx, folder)
 	if err != nil {
 		return nil, err
@@ -100,8 +104,9 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	implementations := named.Implementations.Among(set.Manifests())
 	m, problem := tune.Machine(set.Plugins, implementations, machine.Options{Threads: threads, Again: true})
 	t.roofline = m
-	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, implementations, threads), ReadGB: m.Bandwidth / 1e9, CacheReadGB: m.LastCacheBandwidth / 1e9,
-		CacheBytes: m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
+	t.Machine = tunedMachine{ID: tune.Identify(set.Plugins, implementations, threads), ReadGB: m.Bandwidth / 1e9,
+		CacheReadGB: m.LastCacheBandwidth / 1e9,
+		CacheBytes:  m.LastCacheBytes, GFLOPS: m.FLOPS / 1e9}
 	if problem != nil {
 		t.Machine.Problem = problem.Error()
 		c.say("graft: %v", problem)
@@ -109,7 +114,9 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	for _, l := range layers {
 		b.say("measuring " + l.Type + " attention")
 		r := opened.Range(l, o)
-		table, err := tune.Measure(ctx, l, tune.Options{Plugins: set.Plugins, Implementations: implementations, Threads: threads, Range: r, Repeats: repeats, Progress: b.set})
+		table, err := tune.Measure(ctx, l,
+			tune.Options{Plugins: set.Plugins, Implementations: implementations, Threads: threads, Range: r, Repeats: repeats,
+				Progress: b.set})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
@@ -150,7 +157,8 @@ func (t *tuning) text(w *page) {
 		for i, x := range k.Candidates {
 			line := fmt.Sprintf("%s: measured %.2f times what was predicted, %.2f to %.2f", x.Name, x.Ratio, x.Least, x.Greatest)
 			if i > 0 {
-				line += fmt.Sprintf("; %.2fx the speed of %s, fastest at %d of %d shapes", x.Speedup, k.Candidates[0].Name, x.Fastest, len(k.Shapes))
+				line += fmt.Sprintf("; %.2fx the speed of %s, fastest at %d of %d shapes", x.Speedup, k.Candidates[0].Name,
+					x.Fastest, len(k.Shapes))
 			}
 			w.println(line)
 		}

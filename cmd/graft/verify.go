@@ -22,8 +22,10 @@ type verifyFlags struct {
 }
 
 func (v *verifyFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&v.verify, "verify", false, "compare a session with these operators with the model, in a child process")
-	between(cmd.Flags(), &v.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour, "how long --verify may take, or a round of --profile: then a plugin hangs")
+	cmd.Flags().BoolVar(&v.verify, "verify", false,
+		"compare a session with these operators with the model, in a child process")
+	between(cmd.Flags(), &v.deadline, "deadline", comparison.DefaultDeadline, time.Second, 24*time.Hour,
+		"how long --verify may take, or a round of --profile: then a plugin hangs")
 }
 
 // consistent refuses flags that say nothing together.
@@ -44,7 +46,8 @@ func (v *verifyFlags) consistent(cmd *cobra.Command, p *planFlags, profile bool)
 type verdict trial.Verdict
 
 // compare compares a plan's choices with the model in a child process.
-func (v *verifyFlags) compare(ctx context.Context, c *cli, path string, p *plan.Plan, o plan.Options, time time.Duration) (*verdict, error) {
+func (v *verifyFlags) compare(ctx context.Context, c *cli, path string, p *plan.Plan, o plan.Options,
+	time time.Duration) (*verdict, error) {
 	if !v.verify {
 		return nil, nil
 	}
@@ -83,8 +86,10 @@ func (v *verdict) err(path string) error {
 	if v == nil || len(v.Left) == 0 {
 		return nil
 	}
-	return &diagnostic.Error{Kind: errDiffers, Path: path, Found: fmt.Sprintf("%v: %d blocks are left out", errDiffers, len(v.Left)),
-		Fix: "graft.Verify() leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's author"}
+	return &diagnostic.Error{Kind: errDiffers, Path: path,
+		Found: fmt.Sprintf("%v: %d blocks are left out", errDiffers, len(v.Left)),
+		Fix: "graft.Verify() leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's " +
+			"author"}
 }
 
 // verified tells a report what was found.

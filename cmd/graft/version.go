@@ -36,7 +36,8 @@ func (c *cli) version() *cobra.Command {
 				Platform      string           `json:"platform"`
 				ORT           string           `json:"onnxruntime"` // the one that doctor --fetch brings
 				Plugins       []includedPlugin `json:"plugins"`
-			}{schemaVersion, buildVersion(), commit, date, library.HostABI.String(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fetch.Version, []includedPlugin{}}
+			}{schemaVersion, buildVersion(), commit, date, library.HostABI.String(), runtime.Version(),
+				runtime.GOOS + "/" + runtime.GOARCH, fetch.Version, []includedPlugin{}}
 			for _, p := range inside {
 				v.Plugins = append(v.Plugins, includedPlugin{p.Name, p.Version})
 			}
@@ -62,7 +63,8 @@ type includedPlugin struct {
 
 // versionLine is what graft version and graft --version print.
 func versionLine() string {
-	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), library.HostABI, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), library.HostABI, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
 }
 
 // buildVersion is the release's or the module's version, or the revision that it was built from.

@@ -57,14 +57,16 @@ func tarred(list files, folders bool, at time.Time) ([]byte, error) {
 			return err
 		}
 		made[folder] = true
-		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: at, Format: tar.FormatUSTAR})
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: at,
+			Format: tar.FormatUSTAR})
 	}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		e := list[name]
 		if err := make(path.Dir(name)); err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(e.data)), Mode: int64(e.mode()), ModTime: at, Format: tar.FormatUSTAR}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(e.data)),
+			Mode: int64(e.mode()), ModTime: at, Format: tar.FormatUSTAR}); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(e.data); err != nil {
@@ -94,7 +96,8 @@ func tarball(to string, list files, at time.Time) error {
 func zipped(to string, list files, last []string, at time.Time) error {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(list)), func(name string) bool { return slices.Contains(last, name) })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(list)),
+		func(name string) bool { return slices.Contains(last, name) })
 	for _, name := range append(names, last...) {
 		h := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: at}
 		h.SetMode(list[name].mode())
@@ -123,13 +126,15 @@ func (r *release) installed(p platform, prefix, doc string) (files, error) {
 			return nil, err
 		}
 	}
-	for name, from := range map[string]string{"LICENSE": filepath.Join(r.sources, "LICENSE"), licences: filepath.Join(r.work, licences), "README.md": filepath.Join(r.sources, "README.md"),
+	for name, from := range map[string]string{"LICENSE": filepath.Join(r.sources, "LICENSE"),
+		licences: filepath.Join(r.work, licences), "README.md": filepath.Join(r.sources, "README.md"),
 		"CHANGELOG.md": filepath.Join(r.sources, "CHANGELOG.md")} {
 		if err := list.add(doc+name, from, false); err != nil {
 			return nil, err
 		}
 	}
-	for shell, to := range map[string]string{"bash": "share/bash-completion/completions/graft", "zsh": "share/zsh/site-functions/_graft", "fish": "share/fish/vendor_completions.d/graft.fish"} {
+	for shell, to := range map[string]string{"bash": "share/bash-completion/completions/graft",
+		"zsh": "share/zsh/site-functions/_graft", "fish": "share/fish/vendor_completions.d/graft.fish"} {
 		text, err := r.host("completion", shell)
 		if err != nil {
 			return nil, err

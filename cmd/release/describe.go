@@ -88,7 +88,8 @@ func (r *release) describe() error {
 	if err := add("Go's standard library", goVersion, []string{goLicence}); err != nil {
 		return err
 	}
-	list, err := r.command(r.sources, []string{"CGO_ENABLED=0", "GOFLAGS="}, "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/graft")
+	list, err := r.command(r.sources, []string{"CGO_ENABLED=0", "GOFLAGS="}, "go", "list", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/graft")
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,8 @@ func pack(folder string, files map[string][]byte) error {
 			if err != nil {
 				return err
 			}
-			list = append(list, &embedded.Plugin{Name: plugin, Version: m.Version, Files: content.Files{}, Sizes: map[string]int64{}})
+			list = append(list, &embedded.Plugin{Name: plugin, Version: m.Version, Files: content.Files{},
+				Sizes: map[string]int64{}})
 		}
 		p := list[len(list)-1]
 		sum := sha256.Sum256(files[name])

@@ -15,7 +15,8 @@ func (r *release) image() error {
 	folder := filepath.Join(r.out, "oci")
 	blob := func(media string, data []byte) (ocispec.Descriptor, error) {
 		d := digest.FromBytes(data)
-		return ocispec.Descriptor{MediaType: media, Digest: d, Size: int64(len(data))}, write(filepath.Join(folder, "blobs", d.Algorithm().String(), d.Encoded()), data)
+		return ocispec.Descriptor{MediaType: media, Digest: d, Size: int64(len(data))},
+			write(filepath.Join(folder, "blobs", d.Algorithm().String(), d.Encoded()), data)
 	}
 	object := func(media string, value any) (ocispec.Descriptor, error) {
 		data, err := json.Marshal(value)
@@ -24,9 +25,11 @@ func (r *release) image() error {
 		}
 		return blob(media, data)
 	}
-	labels := map[string]string{ocispec.AnnotationTitle: "graft", ocispec.AnnotationVersion: r.version, ocispec.AnnotationRevision: r.commit, ocispec.AnnotationSource: homepage,
+	labels := map[string]string{ocispec.AnnotationTitle: "graft", ocispec.AnnotationVersion: r.version,
+		ocispec.AnnotationRevision: r.commit, ocispec.AnnotationSource: homepage,
 		ocispec.AnnotationLicenses: "Apache-2.0", ocispec.AnnotationDescription: summary}
-	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Annotations: labels}
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex,
+		Annotations: labels}
 	for _, p := range r.platforms {
 		list, err := r.installed(p, "usr/", "usr/share/doc/graft/")
 		if err != nil {
@@ -53,8 +56,9 @@ func (r *release) image() error {
 		if err != nil {
 			return err
 		}
-		m, err := object(ocispec.MediaTypeImageManifest, ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-			Config: described, Layers: []ocispec.Descriptor{layer}, Annotations: labels})
+		m, err := object(ocispec.MediaTypeImageManifest,
+			ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+				Config: described, Layers: []ocispec.Descriptor{layer}, Annotations: labels})
 		if err != nil {
 			return err
 		}
@@ -66,12 +70,15 @@ func (r *release) image() error {
 		return err
 	}
 	all.Annotations = map[string]string{ocispec.AnnotationRefName: r.version}
-	top, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{all}})
+	top, err := json.Marshal(
+		ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex,
+			Manifests: []ocispec.Descriptor{all}})
 	if err != nil {
 		return err
 	}
 	if err := write(filepath.Join(folder, ocispec.ImageIndexFile), top); err != nil {
 		return err
 	}
-	return write(filepath.Join(folder, ocispec.ImageLayoutFile), fmt.Appendf(nil, `{"imageLayoutVersion":%q}`, ocispec.ImageLayoutVersion))
+	return write(filepath.Join(folder, ocispec.ImageLayoutFile),
+		fmt.Appendf(nil, `{"imageLayoutVersion":%q}`, ocispec.ImageLayoutVersion))
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // allowed are the libraries that every system with glibc has.
-var allowed = regexp.MustCompile(`^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$`)
+var allowed = regexp.MustCompile(
+	`^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1|ld-linux-x86-64\.so\.2|ld-linux-aarch64\.so\.1)$`)
 
 // checkLibraries refuses libraries that would not load where glibc is as old as a platform says.
 func (r *release) checkLibraries() error {
@@ -22,7 +23,8 @@ func (r *release) checkLibraries() error {
 			return err
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("%s: found no plugin, needed what make release-libraries builds", filepath.Join(r.libraries, p.machine))
+			return fmt.Errorf("%s: found no plugin, needed what make release-libraries builds",
+				filepath.Join(r.libraries, p.machine))
 		}
 		if own := r.library(p); own != "" {
 			list = append(list, own)

@@ -13,7 +13,8 @@ func TestNewer(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want bool
-	}{{"2.28", "2.28", false}, {"2.29", "2.28", true}, {"2.4", "2.28", false}, {"2.2.5", "2.28", false}, {"2.28.1", "2.28", true}, {"3.0", "2.28", true}} {
+	}{{"2.28", "2.28", false}, {"2.29", "2.28", true}, {"2.4", "2.28", false}, {"2.2.5", "2.28", false},
+		{"2.28.1", "2.28", true}, {"3.0", "2.28", true}} {
 		if got := newer(c.a, c.b); got != c.want {
 			t.Errorf("%s is newer than %s: %v", c.a, c.b, got)
 		}
@@ -39,7 +40,9 @@ func TestPortable(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, "x.c"), []byte(source), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command(compiler, append([]string{"-shared", "-fPIC", "-o", path, filepath.Join(folder, "x.c")}, flags...)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(compiler,
+			append([]string{"-shared", "-fPIC", "-o", path, filepath.Join(folder, "x.c")},
+				flags...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return path
@@ -56,9 +59,11 @@ func TestPortable(t *testing.T) {
 		p    platform
 		want string
 	}{
-		"fits":                {build(plain), here, ""},
-		"too new":             {build("#include <stdio.h>\nvoid say(void) { puts(\"x\"); }"), old, "found that it needs puts of glibc 2."},
-		"another library":     {build(plain, "-Wl,--no-as-needed", "-lgcc_s"), here, "found that it needs libgcc_s.so.1, needed nothing but glibc"},
+		"fits": {build(plain), here, ""},
+		"too new": {build("#include <stdio.h>\nvoid say(void) { puts(\"x\"); }"), old,
+			"found that it needs puts of glibc 2."},
+		"another library": {build(plain, "-Wl,--no-as-needed", "-lgcc_s"), here,
+			"found that it needs libgcc_s.so.1, needed nothing but glibc"},
 		"another processor":   {build(plain), other, "found a library for"},
 		"not a library":       {"libraries_test.go", here, "bad magic number"},
 		"a file that is gone": {filepath.Join(t.TempDir(), "libx.so"), here, "no such file"},

@@ -1,10 +1,11 @@
-// Command release writes what people install, from one commit and from libraries that were built for it: archives, Debian packages,
-// Python wheels, an npm package, an OCI image layout, and Go modules with plugins inside. Two runs give the same bytes.
+// Command release writes what people install, from one commit and from libraries that were built for it: archives,
+// Debian packages, Python wheels, an npm package, an OCI image layout, and Go modules with plugins inside. Two runs
+// give the same bytes.
 //
 //	go run ./cmd/release -libraries build/release -out dist
 //
-// The folder of libraries has one for each processor, x86_64 and aarch64: what CMake makes with abi/cmake/Portable.cmake. The sources are
-// those of the commit that is checked out, not what the working tree holds.
+// The folder of libraries has one for each processor, x86_64 and aarch64: what CMake makes with
+// abi/cmake/Portable.cmake. The sources are those of the commit that is checked out, not what the working tree holds.
 package main
 
 import (
@@ -144,7 +145,8 @@ func replaceable(folder string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(folder, "SHA256SUMS")); err != nil {
-		return fmt.Errorf("-out %s: found a folder with other files, needed one that is not there, is empty, or holds a release", folder)
+		return fmt.Errorf("-out %s: found a folder with other files, needed one that is not there, is empty, or holds a "+
+			"release", folder)
 	}
 	return nil
 }
@@ -178,7 +180,8 @@ func (r *release) checkOut() error {
 	if err != nil {
 		return err
 	}
-	if changed, err := r.command(top, nil, "git", "status", "--porcelain", "--untracked-files=no"); err == nil && changed != "" {
+	if changed, err := r.command(top, nil, "git", "status", "--porcelain", "--untracked-files=no"); err == nil &&
+		changed != "" {
 		fmt.Fprintln(os.Stderr, "release: the working tree has changes, which are left out")
 	}
 	archive := filepath.Join(r.work, "sources.tar")
@@ -221,10 +224,12 @@ func (r *release) library(p platform) string {
 
 // buildAll builds the command line with the plugins inside.
 func (r *release) buildAll() error {
-	flags := fmt.Sprintf("-s -w -X main.release=%s -X main.commit=%s -X main.date=%s", r.version, r.commit, r.date.Format(time.RFC3339))
+	flags := fmt.Sprintf("-s -w -X main.release=%s -X main.commit=%s -X main.date=%s", r.version, r.commit,
+		r.date.Format(time.RFC3339))
 	for _, p := range r.platforms {
 		env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + p.goarch, "GOFLAGS=", "GOWORK=off", "GOAMD64=v1"}
-		if _, err := r.command(r.sources, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", r.built(p), "./cmd/graft"); err != nil {
+		if _, err := r.command(r.sources, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o",
+			r.built(p), "./cmd/graft"); err != nil {
 			return err
 		}
 		if err := portable(r.built(p), p); err != nil {

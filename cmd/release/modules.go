@@ -73,7 +73,8 @@ func (r *release) module(path, folder string) error {
 	if err != nil {
 		return err
 	}
-	for name, data := range map[string][]byte{"list": []byte(version + "\n"), version + ".info": info, version + ".mod": mod, version + ".zip": b.Bytes()} {
+	for name, data := range map[string][]byte{"list": []byte(version + "\n"), version + ".info": info,
+		version + ".mod": mod, version + ".zip": b.Bytes()} {
 		if err := write(filepath.Join(to, name), data); err != nil {
 			return err
 		}

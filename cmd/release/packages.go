@@ -70,7 +70,8 @@ Description: %s
 			return err
 		}
 		to := filepath.Join(r.out, fmt.Sprintf("graft_%s_%s.deb", r.version, p.goarch))
-		if _, err := r.command("", []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix())}, "dpkg-deb", "--root-owner-group", "-Zgzip", "-z9", "--threads-max=1", "--build", folder, to); err != nil {
+		if _, err := r.command("", []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix())}, "dpkg-deb",
+			"--root-owner-group", "-Zgzip", "-z9", "--threads-max=1", "--build", folder, to); err != nil {
 			return err
 		}
 	}
@@ -128,7 +129,8 @@ Description-Content-Type: text/markdown
 
 %s`, distName, r.version, summary, author, licences, homepage, readme)}
 		tag := "manylinux_" + strings.ReplaceAll(p.maximum, ".", "_") + "_" + p.machine
-		list[info+"WHEEL"] = entry{data: fmt.Appendf(nil, "Wheel-Version: 1.0\nGenerator: graft-release\nRoot-Is-Purelib: false\nTag: py3-none-%s\n", tag)}
+		list[info+"WHEEL"] = entry{data: fmt.Appendf(nil,
+			"Wheel-Version: 1.0\nGenerator: graft-release\nRoot-Is-Purelib: false\nTag: py3-none-%s\n", tag)}
 		list[info+"entry_points.txt"] = entry{data: []byte("[console_scripts]\ngraft = graft.__main__:main\n")}
 		if err := list.add(info+"licenses/LICENSE", filepath.Join(r.sources, "LICENSE"), false); err != nil {
 			return err
@@ -143,8 +145,10 @@ Description-Content-Type: text/markdown
 		}
 		fmt.Fprintf(&record, "%sRECORD,,\n", info)
 		list[info+"RECORD"] = entry{data: []byte(record.String())}
-		last := slices.DeleteFunc(slices.Sorted(maps.Keys(list)), func(name string) bool { return !strings.HasPrefix(name, info) })
-		if err := zipped(filepath.Join(r.out, fmt.Sprintf("%s-%s-py3-none-%s.whl", distName, r.version, tag)), list, last, r.date); err != nil {
+		last := slices.DeleteFunc(slices.Sorted(maps.Keys(list)),
+			func(name string) bool { return !strings.HasPrefix(name, info) })
+		if err := zipped(filepath.Join(r.out, fmt.Sprintf("%s-%s-py3-none-%s.whl", distName, r.version, tag)), list, last,
+			r.date); err != nil {
 			return err
 		}
 	}
@@ -154,8 +158,10 @@ Description-Content-Type: text/markdown
 // npm writes Node's package, with all processors inside.
 func (r *release) npm() error {
 	list := files{}
-	for name, from := range map[string]string{"LICENSE": filepath.Join(r.sources, "LICENSE"), licences: filepath.Join(r.work, licences), "README.md": filepath.Join(r.sources, "cmd/release/npm/README.md"),
-		"index.js": filepath.Join(r.sources, "cmd/release/npm/index.js"), "index.d.ts": filepath.Join(r.sources, "cmd/release/npm/index.d.ts")} {
+	for name, from := range map[string]string{"LICENSE": filepath.Join(r.sources, "LICENSE"),
+		licences: filepath.Join(r.work, licences), "README.md": filepath.Join(r.sources, "cmd/release/npm/README.md"),
+		"index.js":   filepath.Join(r.sources, "cmd/release/npm/index.js"),
+		"index.d.ts": filepath.Join(r.sources, "cmd/release/npm/index.d.ts")} {
 		if err := list.add("package/"+name, from, false); err != nil {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/plan"
 )
 
-// TestCacheOfATrainedModel: over a cache in fewer bits a trained model mostly pronounces words as it does over float32, and the cache
-// takes the bytes of the type.
+// TestCacheOfATrainedModel: over a cache in fewer bits a trained model mostly pronounces words as it does over
+// float32, and the cache takes the bytes of the type.
 func TestCacheOfATrainedModel(t *testing.T) {
 	words, _ := heldOut(t, 120)
 	longest := []string{slices.MaxFunc(words, func(a, b string) int { return len(a) - len(b) })}
@@ -32,7 +32,8 @@ func TestCacheOfATrainedModel(t *testing.T) {
 		g := opened(t, generate.Open, o)
 		search := g.Search()
 		search.NumBeams = 2
-		_, s := results(t, g, search, longest, pipeline.Options{}) // alone, since which rows share a batch is a matter of time
+		// alone, since which rows share a batch is a matter of time
+		_, s := results(t, g, search, longest, pipeline.Options{})
 		got, _ := results(t, g, search, words, pipeline.Options{})
 		if usual == nil {
 			usual, whole = got, s

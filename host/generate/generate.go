@@ -84,7 +84,8 @@ func once(folder string, device func() (Device, error)) (*Generator, error) {
 		return nil, err
 	}
 	if class := config.MakesSound(); class != "" {
-		return nil, &diagnostic.Error{Path: filepath.Join(folder, "config.json"), Found: "the model makes sound (" + diagnostic.Clip(class) + ")",
+		return nil, &diagnostic.Error{Path: filepath.Join(folder, "config.json"),
+			Found:  "the model makes sound (" + diagnostic.Clip(class) + ")",
 			Needed: "one that makes text", Fix: "run its files with ONNX Runtime; graft patch speeds up each of them"}
 	}
 	g := &Generator{}
@@ -148,10 +149,11 @@ type Summary struct {
 	Scores *score.Scores `json:"scores,omitempty"`
 }
 
-// Run generates for every text, or path of a file of speech or of an image, that read gives and hands the results to write, in
-// the order of the input. An input from which nothing can be generated becomes a result with an
-// error, and the others continue.
-func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error, p pipeline.Options) (*Summary, error) {
+// Run generates for every text, or path of a file of speech or of an image, that read gives and hands the results to
+// write, in the order of the input. An input from which nothing can be generated becomes a result with an error, and
+// the others continue.
+func (g *Generator) Run(ctx context.Context, o search.Options, read func() (string, error), write func(Result) error,
+	p pipeline.Options) (*Summary, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -161,7 +163,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 		}
 	}
 	if g.Files != nil && g.MaxInput > 0 {
-		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads %s: leave it out (max_input_tokens)", g.MaxInput, g.Files.Kind())
+		return nil, fmt.Errorf("inputs may have %d tokens, and the model reads %s: leave it out (max_input_tokens)",
+			g.MaxInput, g.Files.Kind())
 	}
 	s := &Summary{SchemaVersion: 2}
 	var inputTokens, failed atomic.Int64
@@ -176,7 +179,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 			return in, nil
 		},
 		Length: func(in *decode.Input) int { return len(in.Tokens) },
-		Device: func(ctx context.Context, next func() (*pipeline.Item[*decode.Input], error), done func(int, decode.Output) error) error {
+		Device: func(ctx context.Context, next func() (*pipeline.Item[*decode.Input], error),
+			done func(int, decode.Output) error) error {
 			return g.Device.Run(ctx, o, func() (*decode.Input, error) {
 				item, err := next()
 				if item == nil || err != nil {

@@ -35,7 +35,8 @@ func options(t *testing.T, batch int) decode.Options {
 	return decode.Options{Library: l, Plugins: set, Batch: batch, CacheBytes: 64 << 20}
 }
 
-func opened(t *testing.T, open func(string, decode.Options) (*generate.Generator, error), o decode.Options) *generate.Generator {
+func opened(t *testing.T, open func(string, decode.Options) (*generate.Generator, error),
+	o decode.Options) *generate.Generator {
 	t.Helper()
 	g, err := open(g2p, o)
 	if err != nil {
@@ -57,10 +58,12 @@ func list(inputs []string) func() (string, error) {
 }
 
 // results runs a generator over inputs.
-func results(t *testing.T, g *generate.Generator, o search.Options, inputs []string, p pipeline.Options) ([]generate.Result, *generate.Summary) {
+func results(t *testing.T, g *generate.Generator, o search.Options, inputs []string,
+	p pipeline.Options) ([]generate.Result, *generate.Summary) {
 	t.Helper()
 	var out []generate.Result
-	summary, err := g.Run(t.Context(), o, list(inputs), func(r generate.Result) error { out = append(out, r); return nil }, p)
+	summary, err := g.Run(t.Context(), o, list(inputs), func(r generate.Result) error { out = append(out, r); return nil },
+		p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +94,8 @@ func TestExportedEqualsEngine(t *testing.T) {
 	inputs := words(t, 40)
 	inputs[7], inputs[20] = "", "\xff" // one of the special tokens alone, one that is refused
 	engine := opened(t, generate.Open, options(t, 8))
-	asExported := []*generate.Generator{opened(t, generate.OpenExported, options(t, 1)), opened(t, generate.OpenExported, options(t, 8))}
+	asExported := []*generate.Generator{opened(t, generate.OpenExported, options(t, 1)),
+		opened(t, generate.OpenExported, options(t, 8))}
 	for _, set := range []func(*search.Options){
 		func(o *search.Options) { o.NumBeams = 4 },
 		func(o *search.Options) { o.NumBeams = 1 },
@@ -112,7 +116,8 @@ func TestExportedEqualsEngine(t *testing.T) {
 						t.Errorf("batch %d, sync %t, input %d: %+v, the engine gives %+v", batch, sync, i, got[i], want[i])
 					}
 				}
-				if s.Steps != sum.Steps || s.Reorders != sum.Reorders || s.NewTokens != sum.NewTokens || s.Failed != 1 || s.BatchSize != batch {
+				if s.Steps != sum.Steps || s.Reorders != sum.Reorders || s.NewTokens != sum.NewTokens || s.Failed != 1 ||
+					s.BatchSize != batch {
 					t.Errorf("batch %d, sync %t: %+v, the engine's summary is %+v", batch, sync, *s, *sum)
 				}
 				if s.SelfCacheBytes < sum.SelfCacheBytes/8 || s.CrossCacheBytes == 0 {
@@ -124,9 +129,10 @@ func TestExportedEqualsEngine(t *testing.T) {
 }
 
 func sameSequences(a, b generate.Result) bool {
-	return a.Index == b.Index && a.Error == b.Error && slices.EqualFunc(a.Sequences, b.Sequences, func(x, y generate.Sequence) bool {
-		return x.Text == y.Text && slices.Equal(x.Tokens, y.Tokens) && x.Ended == y.Ended
-	})
+	return a.Index == b.Index && a.Error == b.Error &&
+		slices.EqualFunc(a.Sequences, b.Sequences, func(x, y generate.Sequence) bool {
+			return x.Text == y.Text && slices.Equal(x.Tokens, y.Tokens) && x.Ended == y.Ended
+		})
 }
 
 // A run that continues another samples what one run would have sampled.
@@ -152,7 +158,8 @@ func TestFirstContinuesSampling(t *testing.T) {
 // A folder of a model that makes sound of text is refused for that, before anything else is looked for.
 func TestModelsOfSoundAreRefused(t *testing.T) {
 	for _, c := range []struct{ config, class string }{
-		{`{"model_type": "speecht5", "architectures": ["SpeechT5ForTextToSpeech"], "vocab_size": 81}`, "SpeechT5ForTextToSpeech"},
+		{`{"model_type": "speecht5", "architectures": ["SpeechT5ForTextToSpeech"], "vocab_size": 81}`,
+			"SpeechT5ForTextToSpeech"},
 		{`{"model_type": "vits", "vocab_size": 38}`, "VitsModel"},
 	} {
 		dir := t.TempDir()
@@ -162,7 +169,8 @@ func TestModelsOfSoundAreRefused(t *testing.T) {
 			}
 		}
 		_, err := generate.Open(dir, decode.Options{})
-		if err == nil || !strings.Contains(err.Error(), "config.json: the model makes sound ("+c.class+"), needed one that makes text") {
+		if err == nil || !strings.Contains(err.Error(),
+			"config.json: the model makes sound ("+c.class+"), needed one that makes text") {
 			t.Errorf("%s: %v", c.config, err)
 		}
 	}
@@ -181,7 +189,8 @@ func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = generate.OpenExported(dir, options(t, 1))
-	if !errors.Is(err, exported.ErrNoPast) || !strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {
+	if !errors.Is(err, exported.ErrNoPast) ||
+		!strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {
 		t.Errorf("%v", err)
 	}
 }

@@ -152,7 +152,8 @@ func snakeCase(name string) string {
 	var out []rune
 	runes := []rune(name)
 	for i, r := range runes {
-		start := unicode.IsUpper(r) && i > 0 && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
+		start := unicode.IsUpper(r) && i > 0 &&
+			(!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
 		if start {
 			out = append(out, '_')
 		}
@@ -180,7 +181,8 @@ func (o *Origin) Continues(output, input string) error {
 	path := output + originSuffix
 	data, err := storage.ReadRegular(path, maxOriginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: found no %s beside it, which says what it was made from and is needed to continue it", output, filepath.Base(path))
+		return fmt.Errorf("%s: found no %s beside it, which says what it was made from and is needed to continue it", output,
+			filepath.Base(path))
 	}
 	if err != nil {
 		return err
@@ -199,7 +201,8 @@ func (o *Origin) Continues(output, input string) error {
 		return refuse("with another model: " + name + " is not the same")
 	}
 	if name := differs(before.Options, o.Options); name != "" {
-		return refuse(fmt.Sprintf("with other options: %s was %s and is %s", name, shown(before.Options[name]), shown(o.Options[name])))
+		return refuse(fmt.Sprintf("with other options: %s was %s and is %s", name, shown(before.Options[name]),
+			shown(o.Options[name])))
 	}
 	if (before.Input == nil) != (o.Input == nil) {
 		return refuse("from another input")

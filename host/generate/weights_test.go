@@ -12,8 +12,9 @@ import (
 	"github.com/opgraft/graft/host/session/fold"
 )
 
-// TestWeightsOfATrainedModel: a trained model of weights in fewer bits mostly pronounces words as it does in float32, and about as
-// often as the dictionary does. Its layers are 128 wide and less, so it has few other weights to make up for one.
+// TestWeightsOfATrainedModel: a trained model of weights in fewer bits mostly pronounces words as it does in float32,
+// and about as often as the dictionary does. Its layers are 128 wide and less, so it has few other weights to make up
+// for one.
 func TestWeightsOfATrainedModel(t *testing.T) {
 	words, want := heldOut(t, 120)
 	cache := fold.At(t.TempDir(), nil)
@@ -60,7 +61,8 @@ func TestWeightsOfATrainedModel(t *testing.T) {
 			t.Errorf("%s: %d of %d words are as in float32, want at least %g of them", c.weights, equal, len(words), c.equal)
 		}
 		if lost := right["float32"] - right[c.weights]; lost > c.lost {
-			t.Errorf("%s: %d words are right, in float32 %d; want at most %d fewer", c.weights, right[c.weights], right["float32"], c.lost)
+			t.Errorf("%s: %d words are right, in float32 %d; want at most %d fewer", c.weights, right[c.weights],
+				right["float32"], c.lost)
 		}
 		if (s.Weights != nil) != w.Quantizes() {
 			t.Errorf("%s: the summary has %v of weights", c.weights, s.Weights)

@@ -2,15 +2,16 @@ package ort
 
 import "runtime/debug"
 
-// instead reports a run that is the plain session's, because operators in another process cannot do it: they are not there,
-// or an output of it lies in the memory of an input, so that it could not be repeated if they went.
+// instead reports a run that is the plain session's, because operators in another process cannot do it: they are not
+// there, or an output of it lies in the memory of an input, so that it could not be repeated if they went.
 func (b *wayBack) instead(args [8]uintptr, overlaps func([8]uintptr) bool) (instead bool) {
 	if b.apart == nil {
 		return false
 	}
 	defer func() {
 		if p := recover(); p != nil { // it must not unwind through C
-			b.logger.Warn("a run of operators in another process was not looked at", "model", b.name, "reason", p, "stack", string(debug.Stack()))
+			b.logger.Warn("a run of operators in another process was not looked at", "model", b.name, "reason", p, "stack",
+				string(debug.Stack()))
 			instead = false
 		}
 	}()

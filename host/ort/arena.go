@@ -7,17 +7,19 @@ import (
 )
 
 // A session of ONNX Runtime takes what it computes with from an arena of its own, which grows to what its largest run
-// took and stays so. Sessions of a process that have one together hold what those take that run at once. ONNX Runtime shares an
-// arena by its environment: one that is registered there becomes that of the sessions which are made then and ask for it.
+// took and stays so. Sessions of a process that have one together hold what those take that run at once. ONNX Runtime
+// shares an arena by its environment: one that is registered there becomes that of the sessions which are made then
+// and ask for it.
 //
 // The environment is the program's, and it has one place for an arena of the CPU. What is registered in it is never
-// replaced but by another of these, and is told by its limit of memory, which is far above any memory and another number for
-// each.
+// replaced but by another of these, and is told by its limit of memory, which is far above any memory and another
+// number for each.
 
 const (
 	// configEnvAllocators is ONNX Runtime's session config entry for that.
 	configEnvAllocators = "session.use_env_allocators"
-	// sharedBy is how many sessions an arena has at most: it is a lock too, which each operator of each of their runs takes.
+	// sharedBy is how many sessions an arena has at most: it is a lock too, which each operator of each of their runs
+	// takes.
 	sharedBy = 8
 	// firstTag is the limit of the first arena: no machine has the memory.
 	firstTag = 1 << 50
@@ -42,8 +44,8 @@ type arenas struct {
 	off    bool // this ONNX Runtime has no such arenas
 }
 
-// ours reports that sessions with these options may share an arena: ONNX Runtime would make each one of its own, and the
-// program has said nothing about it.
+// ours reports that sessions with these options may share an arena: ONNX Runtime would make each one of its own, and
+// the program has said nothing about it.
 func (c creation) ours(l *Library) bool {
 	switch _, set, err := l.config(c.options, configEnvAllocators); {
 	case set || err != nil || c.foreign(l):
@@ -141,12 +143,13 @@ func (l *Library) unregister(env uintptr) error {
 // arenaInfo is an OrtMemoryInfo, to be released.
 func (l *Library) arenaInfo() (info uintptr, err error) {
 	const arenaAllocator, memTypeDefault = 1, 0
-	err = l.try("CreateCpuMemoryInfo", slotCreateCpuMemoryInfo, arenaAllocator, memTypeDefault, uintptr(unsafe.Pointer(&info)))
+	err = l.try("CreateCpuMemoryInfo", slotCreateCpuMemoryInfo, arenaAllocator, memTypeDefault,
+		uintptr(unsafe.Pointer(&info)))
 	return info, err
 }
 
-// made is told of the session that was made to share the arena, and gives the one that it has: nil where that is none of
-// ours, because the program registered one meanwhile.
+// made is told of the session that was made to share the arena, and gives the one that it has: nil where that is none
+// of ours, because the program registered one meanwhile.
 func (a *arena) made(session uintptr) *arena {
 	if a == nil {
 		return nil

@@ -31,7 +31,8 @@ func statistic(t testing.TB, s *Session, name string) int {
 	}
 	defer s.library.call(slotReleaseAllocator, handle)
 	var pairs uintptr
-	if err := s.library.try("AllocatorGetStats", slotAllocatorGetStats, handle, uintptr(unsafe.Pointer(&pairs))); err != nil {
+	if err := s.library.try("AllocatorGetStats", slotAllocatorGetStats, handle,
+		uintptr(unsafe.Pointer(&pairs))); err != nil {
 		t.Fatal(err)
 	}
 	defer s.library.call(slotReleaseKeyValuePairs, pairs)
@@ -81,8 +82,11 @@ func TestArenaIsShared(t *testing.T) {
 		{"asked for", SessionOptions{}, sharing, shared},
 		{"not asked for", SessionOptions{}, negate, func(limit uintptr) bool { return !shared(limit) }},
 		{"no arena", SessionOptions{NoArena: true}, sharing, func(limit uintptr) bool { return limit == 0 }},
-		{"the program's entry says no", SessionOptions{Config: map[string]string{configEnvAllocators: "0"}}, sharing, func(limit uintptr) bool { return !shared(limit) }},
-		{"the program's entry says yes, and nothing is registered", SessionOptions{Config: map[string]string{configEnvAllocators: "1"}}, sharing, func(limit uintptr) bool { return !shared(limit) }},
+		{"the program's entry says no", SessionOptions{Config: map[string]string{configEnvAllocators: "0"}}, sharing,
+			func(limit uintptr) bool { return !shared(limit) }},
+		{"the program's entry says yes, and nothing is registered",
+			SessionOptions{Config: map[string]string{configEnvAllocators: "1"}}, sharing,
+			func(limit uintptr) bool { return !shared(limit) }},
 	} {
 		c.options.Patcher = c.patcher
 		s := session(t, relu, c.options)
@@ -94,8 +98,8 @@ func TestArenaIsShared(t *testing.T) {
 	}
 }
 
-// TestArenaOfOptions: options that a program makes while the hook is installed say whether there is an arena; those that were
-// made before may say anything.
+// TestArenaOfOptions: options that a program makes while the hook is installed say whether there is an arena; those
+// that were made before may say anything.
 func TestArenaOfOptions(t *testing.T) {
 	t.Cleanup(func() { noArenas(t) })
 	r := newRaw(t)
@@ -115,7 +119,8 @@ func TestArenaOfOptions(t *testing.T) {
 	}
 	clone := func(options uintptr) uintptr {
 		out := r.word()
-		if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options, uintptr(unsafe.Pointer(out))); err != nil {
+		if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options,
+			uintptr(unsafe.Pointer(out))); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { library.call(slotReleaseSessionOptions, *out) })
@@ -249,7 +254,8 @@ func TestResultsOutliveArena(t *testing.T) {
 // allocator is one that a program registers.
 func (r *raw) allocator() uintptr {
 	var own uintptr
-	if err := library.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&own))); err != nil {
+	if err := library.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&own))); err != nil {
 		r.Fatal(err)
 	}
 	info, err := library.cpuMemory()
@@ -269,8 +275,8 @@ func (r *raw) allocator() uintptr {
 	return address(words)
 }
 
-// TestArenaOfProgram: what a program registers in its environment stays there, whenever it does, and each of its calls has
-// the result that it has without these arenas.
+// TestArenaOfProgram: what a program registers in its environment stays there, whenever it does, and each of its
+// calls has the result that it has without these arenas.
 func TestArenaOfProgram(t *testing.T) {
 	t.Cleanup(func() { noArenas(t) })
 	const limit = 1 << 40 // of the program's own arena
@@ -290,7 +296,8 @@ func TestArenaOfProgram(t *testing.T) {
 	seen := func() error {
 		config, keys := r.word(), []*byte{(*byte)(pointer(r.text("max_mem")))}
 		limits := []uintptr{limit}
-		if err := library.try("CreateArenaCfgV2", slotCreateArenaCfgV2, address(keys), address(limits), 1, uintptr(unsafe.Pointer(config))); err != nil {
+		if err := library.try("CreateArenaCfgV2", slotCreateArenaCfgV2, address(keys), address(limits), 1,
+			uintptr(unsafe.Pointer(config))); err != nil {
 			return err
 		}
 		defer library.call(slotReleaseArenaCfg, *config)
@@ -349,7 +356,8 @@ func TestArenaOfProgram(t *testing.T) {
 		first.Close()
 		second.Close()
 		if l, free := library.registered(r.env); l != way.limit || free {
-			t.Errorf("%s was registered, and sessions came and went: limit %d, nothing %v; want %d", way.name, l, free, way.limit)
+			t.Errorf("%s was registered, and sessions came and went: limit %d, nothing %v; want %d", way.name, l, free,
+				way.limit)
 		}
 		if err := unregister(); err != nil {
 			t.Errorf("%s: %v", way.name, err)
@@ -390,7 +398,8 @@ func TestArenasAtOnce(t *testing.T) {
 
 const markEnvironments = "GRAFT_TEST_ENVIRONMENTS"
 
-// TestArenasOfEnvironments: a program that makes and releases environments, also while sessions live, in a process of its own.
+// TestArenasOfEnvironments: a program that makes and releases environments, also while sessions live, in a process of
+// its own.
 func TestArenasOfEnvironments(t *testing.T) {
 	if os.Getenv(markEnvironments) == "" {
 		child := exec.Command(os.Args[0], "-test.run=^TestArenasOfEnvironments$", "-test.v")
@@ -410,7 +419,8 @@ func TestArenasOfEnvironments(t *testing.T) {
 		if err := library.try("CreateEnv", slotCreateEnv, 2, r.text("program"), uintptr(unsafe.Pointer(env))); err != nil {
 			t.Fatal(err)
 		}
-		if err := library.try("CreateSessionFromArray", slotCreateSessionFromArray, *env, at, size, 0, uintptr(unsafe.Pointer(out))); err != nil {
+		if err := library.try("CreateSessionFromArray", slotCreateSessionFromArray, *env, at, size, 0,
+			uintptr(unsafe.Pointer(out))); err != nil {
 			t.Fatal(err)
 		}
 		s, err := library.wrapSession(*out)

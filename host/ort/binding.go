@@ -81,7 +81,8 @@ func (b *Binding) OutputTo(name string, m *Memory) error {
 		return err
 	}
 	delete(b.bound, ">"+name)
-	err = b.session.library.try("BindOutputToDevice", slotBindOutputToDevice, b.native, uintptr(unsafe.Pointer(p)), m.native)
+	err = b.session.library.try("BindOutputToDevice", slotBindOutputToDevice, b.native, uintptr(unsafe.Pointer(p)),
+		m.native)
 	runtime.KeepAlive(m)
 	return err
 }
@@ -120,7 +121,8 @@ func (b *Binding) Outputs() (map[string]*Value, error) {
 	defer runtime.KeepAlive(b)
 	l := b.session.library
 	var allocator uintptr
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
 	var text, lengths, n uintptr

@@ -36,14 +36,16 @@ func TestRunInto(t *testing.T) {
 		}
 		expect(t, "y", y, float32(-i), -2)
 	}
-	if err := s.RunInto(context.Background(), nil, []string{"y"}, nil); err == nil || !strings.Contains(err.Error(), "0 places for 1 outputs") {
+	if err := s.RunInto(context.Background(), nil, []string{"y"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "0 places for 1 outputs") {
 		t.Errorf("no places: %v", err)
 	}
 }
 
 // TestBinding: runs reuse memory, and an output becomes the next input without a copy.
 func TestBinding(t *testing.T) {
-	w := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)), Dims: []int64{2}, RawData: rawFloats(1, 10)}
+	w := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)), Dims: []int64{2},
+		RawData: rawFloats(1, 10)}
 	s := session(t, marshal(t, sum(w)), SessionOptions{})
 	b, err := s.NewBinding()
 	if err != nil {

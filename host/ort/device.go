@@ -86,7 +86,8 @@ func (l *Library) env() (uintptr, error) {
 		}
 		quiet()
 		const warning = 2
-		if err := l.try("CreateEnv", slotCreateEnv, warning, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&e.env))); err != nil {
+		if err := l.try("CreateEnv", slotCreateEnv, warning, uintptr(unsafe.Pointer(name)),
+			uintptr(unsafe.Pointer(&e.env))); err != nil {
 			return 0, err
 		}
 	}

@@ -47,7 +47,8 @@ func (l *Library) domain(d Domain) (uintptr, error) {
 		return 0, err
 	}
 	var native uintptr
-	if err := l.try("CreateCustomOpDomain", slotCreateCustomOpDomain, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&native))); err != nil {
+	if err := l.try("CreateCustomOpDomain", slotCreateCustomOpDomain, uintptr(unsafe.Pointer(name)),
+		uintptr(unsafe.Pointer(&native))); err != nil {
 		return 0, err
 	}
 	for i, op := range d.Operators {
@@ -82,10 +83,10 @@ func (l *Library) addDomains(options uintptr, list []Domain) error {
 	return nil
 }
 
-// know has the runtime enter the domain of plugins' operators in its table of domains, before any session that the hook sees or
-// that this package makes. The runtime enters a domain while it creates the first session that has it, and does not guard the
-// table: of sessions created at once all but one would fail (its issues 22663 and 26366), and another would read what is being
-// written. Where it fails, the next session tries again.
+// know has the runtime enter the domain of plugins' operators in its table of domains, before any session that the
+// hook sees or that this package makes. The runtime enters a domain while it creates the first session that has it,
+// and does not guard the table: of sessions created at once all but one would fail (its issues 22663 and 26366), and
+// another would read what is being written. Where it fails, the next session tries again.
 func (l *Library) know(env uintptr) {
 	c := &l.domainCache
 	if c.known.Load() {

@@ -80,7 +80,8 @@ func plusOneThen(t testing.TB, also func()) uintptr {
 			shape := []int64{2}
 			for _, err := range []error{
 				library.try("KernelContext_GetInput", getInput, context, 0, uintptr(unsafe.Pointer(&in))),
-				library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1, uintptr(unsafe.Pointer(&out))),
+				library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1,
+					uintptr(unsafe.Pointer(&out))),
 				library.try("GetTensorMutableData", slotGetTensorMutableData, in, uintptr(unsafe.Pointer(&x))),
 				library.try("GetTensorMutableData", slotGetTensorMutableData, out, uintptr(unsafe.Pointer(&y))),
 			} {
@@ -130,8 +131,8 @@ func TestDomains(t *testing.T) {
 // markAtOnce says to a child of TestDomainsAtOnce that it is one.
 const markAtOnce = "GRAFT_TEST_SESSIONS_AT_ONCE"
 
-// TestDomainsAtOnce makes a process's first sessions with operators in several threads at once. A process has one try: where the
-// domain is not known before, one in five fails.
+// TestDomainsAtOnce makes a process's first sessions with operators in several threads at once. A process has one
+// try: where the domain is not known before, one in five fails.
 func TestDomainsAtOnce(t *testing.T) {
 	if os.Getenv(markAtOnce) == "" {
 		for range 12 {
@@ -151,7 +152,8 @@ func TestDomainsAtOnce(t *testing.T) {
 			ready.Add(1)
 			for ready.Load() < sessions { // a channel would wake them one after the other
 			}
-			s, err := library.NewSessionFromBytes(probeModel, SessionOptions{Unpatched: true, IntraOpThreads: 1, Domains: []Domain{{Name: abi.ONNXDomain}}})
+			s, err := library.NewSessionFromBytes(probeModel,
+				SessionOptions{Unpatched: true, IntraOpThreads: 1, Domains: []Domain{{Name: abi.ONNXDomain}}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -183,7 +185,8 @@ func TestDomainKnown(t *testing.T) {
 	defer pin.Unpin()
 	pin.Pin(&session)
 	if err := library.takeStatus("CreateSessionFromArray", library.call(slotCreateSessionFromArray, env,
-		uintptr(unsafe.Pointer(unsafe.SliceData(probeModel))), uintptr(len(probeModel)), 0, uintptr(unsafe.Pointer(&session)))); err != nil {
+		uintptr(unsafe.Pointer(unsafe.SliceData(probeModel))), uintptr(len(probeModel)), 0,
+		uintptr(unsafe.Pointer(&session)))); err != nil {
 		t.Fatal(err)
 	}
 	library.releaseSession(session)

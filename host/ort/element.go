@@ -26,11 +26,13 @@ func (l *Library) created(e ElementType) uintptr {
 // probe tells the type of a tensor made with a number.
 func (l *Library) probe(n ElementType) (ElementType, bool) {
 	var allocator, native uintptr
-	if l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))) != nil {
+	if l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))) != nil {
 		return 0, false
 	}
 	shape := []int64{1}
-	if l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator, uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
+	if l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator,
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
 		1, uintptr(n), uintptr(unsafe.Pointer(&native))) != nil {
 		return 0, false
 	}

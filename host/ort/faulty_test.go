@@ -44,10 +44,12 @@ func faulty(t testing.TB, how func() int) []Domain {
 		if h == wrongShape {
 			shape[0]++
 		}
-		if err := library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1, uintptr(unsafe.Pointer(&out))); err != nil {
+		if err := library.try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1,
+			uintptr(unsafe.Pointer(&out))); err != nil {
 			return library.newStatus(CodeFail, err.Error())
 		}
-		if err := library.try("GetTensorMutableData", slotGetTensorMutableData, out, uintptr(unsafe.Pointer(&y))); err != nil {
+		if err := library.try("GetTensorMutableData", slotGetTensorMutableData, out,
+			uintptr(unsafe.Pointer(&y))); err != nil {
 			t.Error(err)
 		}
 		given, written := unsafe.Slice((*float32)(pointer(x)), n/4), unsafe.Slice((*float32)(pointer(y)), n/4)
@@ -101,22 +103,23 @@ func stage(t testing.TB, strict bool) *scene {
 	s := &scene{plain: marshal(t, reluTwice("Relu", ""))}
 	domains := faulty(t, func() int { return int(s.how.Load()) })
 	patched := marshal(t, reluTwice("PlusOne", "test.faulty"))
-	install(t, Hook{Strict: strict, Logger: slog.New(slog.NewTextHandler(s, nil)), Patcher: func(r Request) (*Patch, error) {
-		p := &Patch{Model: patched, Domains: domains}
-		if r.WayBack {
-			p.Plain = &Plain{Model: func() ([]byte, func() error, error) {
-				s.opened++
-				return s.plain, func() error { return s.changed }, s.fault
-			}, Release: func() { s.closed++ }}
-			if r.Path != "" {
-				p.Plain.Model = func() ([]byte, func() error, error) {
+	install(t, Hook{Strict: strict, Logger: slog.New(slog.NewTextHandler(s, nil)),
+		Patcher: func(r Request) (*Patch, error) {
+			p := &Patch{Model: patched, Domains: domains}
+			if r.WayBack {
+				p.Plain = &Plain{Model: func() ([]byte, func() error, error) {
 					s.opened++
-					return nil, func() error { return s.changed }, s.fault
+					return s.plain, func() error { return s.changed }, s.fault
+				}, Release: func() { s.closed++ }}
+				if r.Path != "" {
+					p.Plain.Model = func() ([]byte, func() error, error) {
+						s.opened++
+						return nil, func() error { return s.changed }, s.fault
+					}
 				}
 			}
-		}
-		return p, nil
-	}})
+			return p, nil
+		}})
 	return s
 }
 

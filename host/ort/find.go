@@ -16,7 +16,8 @@ import (
 const EnvPath = "GRAFT_ONNXRUNTIME"
 
 // fetchHint is the fix for every runtime that is missing or unusable.
-const fetchHint = "run `graft doctor --fetch` (or `make setup` in the repository), or set " + EnvPath + " to a libonnxruntime of your own"
+const fetchHint = "run `graft doctor --fetch` (or `make setup` in the repository), or set " + EnvPath +
+	" to a libonnxruntime of your own"
 
 // ErrNotFound reports that no libonnxruntime was found; the error lists every path tried.
 var ErrNotFound = errors.New("onnxruntime was not found")
@@ -88,7 +89,8 @@ func Find(option string) (Location, error) {
 	for _, l := range locations {
 		places.WriteString("\n  " + l.Path + " (" + l.Source + ")")
 	}
-	return Location{}, &diagnostic.Error{Kind: ErrNotFound, Found: ErrNotFound.Error(), Needed: "it at one of:" + places.String(), Fix: fetchHint}
+	return Location{}, &diagnostic.Error{Kind: ErrNotFound, Found: ErrNotFound.Error(),
+		Needed: "it at one of:" + places.String(), Fix: fetchHint}
 }
 
 // FindAndOpen is [Find] followed by [Open].

@@ -42,8 +42,10 @@ func TestFindOrder(t *testing.T) {
 		prepare      func(path string)
 	}{
 		{"system", filepath.Join(system, "libonnxruntime.so"), nil},
-		{"executable", filepath.Join(filepath.Dir(exe), "libonnxruntime.so"), func(path string) { t.Cleanup(func() { os.Remove(path) }) }},
-		{"executable", filepath.Join(filepath.Dir(exe), "libonnxruntime.so.1"), func(path string) { t.Cleanup(func() { os.Remove(path) }) }},
+		{"executable", filepath.Join(filepath.Dir(exe), "libonnxruntime.so"),
+			func(path string) { t.Cleanup(func() { os.Remove(path) }) }},
+		{"executable", filepath.Join(filepath.Dir(exe), "libonnxruntime.so.1"),
+			func(path string) { t.Cleanup(func() { os.Remove(path) }) }},
 		{"cache", filepath.Join(cache, fetch.LibraryName), nil},
 		{EnvPath, filepath.Join(dir, "mine.so"), func(path string) { t.Setenv(EnvPath, path) }},
 	} {
@@ -76,7 +78,8 @@ func TestFindNamesEveryPath(t *testing.T) {
 	for _, c := range []struct{ option, env string }{{missing, ""}, {"", missing}} {
 		t.Setenv(EnvPath, c.env)
 		_, err := FindAndOpen(c.option)
-		if !errors.Is(err, ErrNotFound) || strings.Count(err.Error(), "\n  /") != 1 || !strings.Contains(err.Error(), missing) ||
+		if !errors.Is(err, ErrNotFound) || strings.Count(err.Error(), "\n  /") != 1 ||
+			!strings.Contains(err.Error(), missing) ||
 			!strings.Contains(err.Error(), "graft doctor --fetch") || !strings.Contains(err.Error(), EnvPath) {
 			t.Errorf("option %q, environment %q: got %v", c.option, c.env, err)
 		}

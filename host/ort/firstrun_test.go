@@ -16,7 +16,8 @@ import (
 func handlerOf(t testing.TB, signal syscall.Signal) uintptr {
 	t.Helper()
 	var action [4]uint64 // handler, flags, restorer, mask
-	if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(signal), 0, uintptr(unsafe.Pointer(&action)), 8, 0, 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(signal), 0, uintptr(unsafe.Pointer(&action)),
+		8, 0, 0); errno != 0 {
 		t.Fatal(errno)
 	}
 	return uintptr(action[0])
@@ -30,7 +31,8 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 	before := handlerOf(t, stolen)
 	take := func() {
 		action := [4]uint64{1} // SIG_IGN
-		if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(stolen), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); errno != 0 {
+		if _, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(stolen), uintptr(unsafe.Pointer(&action)), 0,
+			8, 0, 0); errno != 0 {
 			t.Error(errno)
 		}
 	}
@@ -44,7 +46,8 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 			take()
 		}
 	})}}}
-	install(t, Hook{Strict: true, Patcher: func(Request) (*Patch, error) { return &Patch{Model: content, Domains: domains}, nil }})
+	install(t, Hook{Strict: true,
+		Patcher: func(Request) (*Patch, error) { return &Patch{Model: content, Domains: domains}, nil }})
 	watched := func() bool { return library.hook.runSites[0].watched.Load() > 0 }
 	r := newRaw(t)
 	at, size := r.bytes(marshal(t, unary("Relu")))

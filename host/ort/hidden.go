@@ -9,7 +9,8 @@ import (
 )
 
 // Hidden says which outputs of a patched session hold zeros in place of a model's rows of hidden tokens: an output
-// (B, S, ..) where the input Mask (B, S), or with axes of one between them, is 0 or, when it is Added to scores, is not.
+// (B, S, ..) where the input Mask (B, S), or with axes of one between them, is 0 or, when it is Added to scores, is
+// not.
 type Hidden struct {
 	Mask    string
 	Added   bool
@@ -24,14 +25,15 @@ func (h *Hidden) MaskName() string {
 	return h.Mask
 }
 
-// Clear makes a model's own output what the patched session has: zeros in rows of hidden tokens. It changes nothing of an
-// output that holds no such rows, nor of one that does not fit the mask.
+// Clear makes a model's own output what the patched session has: zeros in rows of hidden tokens. It changes nothing
+// of an output that holds no such rows, nor of one that does not fit the mask.
 func (h *Hidden) Clear(name string, output, mask *Value) error {
 	if h == nil || mask == nil || !slices.Contains(h.Outputs, name) {
 		return nil
 	}
 	shape, rows := output.Shape(), mask.Shape()
-	if len(rows) < 2 || len(shape) < 2 || shape[0] != rows[0] || shape[1] != rows[len(rows)-1] || mask.Len() != shape[0]*shape[1] || mask.Len() == 0 {
+	if len(rows) < 2 || len(shape) < 2 || shape[0] != rows[0] || shape[1] != rows[len(rows)-1] ||
+		mask.Len() != shape[0]*shape[1] || mask.Len() == 0 {
 		return nil
 	}
 	visible, err := mask.truths()

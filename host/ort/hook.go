@@ -28,8 +28,8 @@ type Hook struct {
 	Same func(plain, patched *Value) (difference string)
 	// Share is that of all other runs which are compared too, 0 to 1.
 	Share float64
-	// Differences is how many of a session's runs differ when the plain one takes over; 0 is 1. Of those before, its results are
-	// the program's.
+	// Differences is how many of a session's runs differ when the plain one takes over; 0 is 1. Of those before, its
+	// results are the program's.
 	Differences int
 }
 
@@ -43,8 +43,8 @@ type Hook struct {
 //   - CompileModel passes through likewise: what it writes outlives the process, so it must not
 //     depend on operators that only this process registers.
 //
-// It also watches how session options come by their execution providers, for [Request.Appended], and which allocators the
-// program registers in its environment, for [Patch.ShareArena].
+// It also watches how session options come by their execution providers, for [Request.Appended], and which allocators
+// the program registers in its environment, for [Patch.ShareArena].
 //
 // Functions that another library exports beside the table (Python's InferenceSession, C++ inside
 // the runtime) are not reached. Installing again replaces the hook. Sessions may be created
@@ -175,7 +175,8 @@ func (h *hook) makeEntries() []*entry {
 		})
 	replace("CreateSessionFromArrayWithPrepackedWeightsContainer", slotCreateSessionFromArrayWithPrepackedWeightsContainer,
 		func(env, model, size, options, container, out uintptr) uintptr {
-			return h.create(creation{env: env, model: model, size: size, options: options, container: container, prepacked: true, out: out})
+			return h.create(creation{env: env, model: model, size: size, options: options, container: container, prepacked: true,
+				out: out})
 		})
 	replace("ReleaseSession", slotReleaseSession, func(session uintptr) {
 		h.firstRuns.began(session)

@@ -158,7 +158,8 @@ func TestUninstallRestores(t *testing.T) {
 		}
 		for i := range protection {
 			if protection[i] != hookedProtection[i] || protection[i] != afterProtection[i] {
-				t.Errorf("round %d: protection of table %d: %s, while installed %s, after %s", round, i, protection[i], hookedProtection[i], afterProtection[i])
+				t.Errorf("round %d: protection of table %d: %s, while installed %s, after %s", round, i, protection[i],
+					hookedProtection[i], afterProtection[i])
 			}
 		}
 	}
@@ -305,7 +306,8 @@ func TestUnpatchedAndOwnPatcher(t *testing.T) {
 		t.Error("Retained outlived the session")
 	}
 	own := SessionOptions{Patcher: func(Request) (*Patch, error) { return nil, errors.New("cannot") }}
-	if _, err := library.NewSessionFromBytes(content, own); err == nil || !strings.HasSuffix(err.Error(), "bytes in memory was not patched: cannot") {
+	if _, err := library.NewSessionFromBytes(content, own); err == nil ||
+		!strings.HasSuffix(err.Error(), "bytes in memory was not patched: cannot") {
 		t.Errorf("own patcher fails: got %v", err)
 	}
 	own.Patcher = func(Request) (*Patch, error) { return nil, nil }
@@ -333,7 +335,8 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if seen.Path != path || seen.Model != nil || !has || entry != "a,b" || hasOther || len(entries) != 2 || entries["graft.plugins"] != "a,b" {
+	if seen.Path != path || seen.Model != nil || !has || entry != "a,b" || hasOther || len(entries) != 2 ||
+		entries["graft.plugins"] != "a,b" {
 		t.Errorf("from a file: %+v, graft.plugins %q (%v), graft.disable %v, all %v", seen, entry, has, hasOther, entries)
 	}
 	_ = session(t, content, SessionOptions{})

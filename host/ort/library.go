@@ -96,7 +96,8 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 	}
 	api, _, _ := purego.SyscallN(loadWord(base, 0), APIVersion)
 	if api == 0 {
-		return nil, &diagnostic.Error{Kind: ErrTooOld, Path: path, Found: fmt.Sprintf("found version %q without API version %d", version, APIVersion), Fix: fetchHint}
+		return nil, &diagnostic.Error{Kind: ErrTooOld, Path: path,
+			Found: fmt.Sprintf("found version %q without API version %d", version, APIVersion), Fix: fetchHint}
 	}
 
 	libraries.Lock()
@@ -114,8 +115,8 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 	return l, nil
 }
 
-// takeOver has libgraft.so, which graft run loads into programs, leave the sessions of this one to it: a program with this package
-// decides itself which are patched.
+// takeOver has libgraft.so, which graft run loads into programs, leave the sessions of this one to it: a program with
+// this package decides itself which are patched.
 func takeOver() {
 	if disable, err := purego.Dlsym(purego.RTLD_DEFAULT, "graft_disable"); err == nil {
 		purego.SyscallN(disable)
@@ -184,7 +185,8 @@ func (l *Library) try(name string, s slot, args ...uintptr) error {
 func (l *Library) Providers() ([]string, error) {
 	var list uintptr
 	var n int32
-	if err := l.try("GetAvailableProviders", slotGetAvailableProviders, uintptr(unsafe.Pointer(&list)), uintptr(unsafe.Pointer(&n))); err != nil {
+	if err := l.try("GetAvailableProviders", slotGetAvailableProviders, uintptr(unsafe.Pointer(&list)),
+		uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, err
 	}
 	names := make([]string, n)

@@ -39,10 +39,14 @@ func TestOpenRefuses(t *testing.T) {
 		is         error
 		want       []string
 	}{
-		{"missing", filepath.Join(dir, "none.so"), os.ErrNotExist, []string{"none.so: cannot read: no such file or directory, needed a libonnxruntime; ", "graft doctor --fetch", EnvPath}},
+		{"missing", filepath.Join(dir, "none.so"), os.ErrNotExist,
+			[]string{"none.so: cannot read: no such file or directory, needed a libonnxruntime; ", "graft doctor --fetch",
+				EnvPath}},
 		{"not a library", text, ErrUnusable, []string{text + ": does not load: "}},
-		{"another library", libc, ErrUnusable, []string{libc + ": is not a libonnxruntime, needed a library that exports OrtGetApiBase; "}},
-		{"too old", old, ErrTooOld, []string{old + ": found ONNX Runtime 1.22.0, needed 1.29.0 or newer (API version 29); ", "graft doctor --fetch"}},
+		{"another library", libc, ErrUnusable,
+			[]string{libc + ": is not a libonnxruntime, needed a library that exports OrtGetApiBase; "}},
+		{"too old", old, ErrTooOld,
+			[]string{old + ": found ONNX Runtime 1.22.0, needed 1.29.0 or newer (API version 29); ", "graft doctor --fetch"}},
 		{"new enough by name only", young, ErrTooOld, []string{young + `: found version "1.29.3" without API version 29; `}},
 		{"odd version", odd, ErrUnusable, []string{odd + `: found version "nightly", needed the form major.minor.patch; `}},
 	} {
@@ -67,7 +71,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	defer purego.Dlclose(handle)
 	libraries, err := Loaded()
-	if len(libraries) != 1 || libraries[0] != library || !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), old) {
+	if len(libraries) != 1 || libraries[0] != library || !errors.Is(err, ErrTooOld) ||
+		!strings.Contains(err.Error(), old) {
 		t.Errorf("Loaded() beside an old runtime: %v, %v", libraries, err)
 	}
 }
@@ -110,7 +115,8 @@ func TestNotLoaded(t *testing.T) {
 const markNotLoaded = "GRAFT_TEST_NOT_LOADED"
 
 func TestParseVersion(t *testing.T) {
-	for version, ok := range map[string]bool{"1.29.0": true, "1.30.1-dev": true, "2.0.0": true, "1.28.9": false, "0.99.0": false} {
+	for version, ok := range map[string]bool{"1.29.0": true, "1.30.1-dev": true, "2.0.0": true, "1.28.9": false,
+		"0.99.0": false} {
 		err := checkVersion("x.so", version)
 		if (err == nil) != ok {
 			t.Errorf("%s: got %v, want accepted: %v", version, err, ok)
@@ -119,7 +125,8 @@ func TestParseVersion(t *testing.T) {
 }
 
 func TestParseMaps(t *testing.T) {
-	ms, err := parseMaps(strings.NewReader(`7f0000000000-7f0000001000 r-xp 00000000 fe:00 12                         /opt/a b/libonnxruntime.so.1
+	ms, err := parseMaps(strings.NewReader(
+		`7f0000000000-7f0000001000 r-xp 00000000 fe:00 12                         /opt/a b/libonnxruntime.so.1
 7f0000002000-7f0000003000 r--p 00001000 fe:00 12                         /opt/a b/libonnxruntime.so.1 (deleted)
 7f0000004000-7f0000005000 rw-p 00000000 00:00 0
 7f0000006000-7f0000007000 r-xp 00000000 fe:00 13                         /lib/libc.so.6

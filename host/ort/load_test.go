@@ -48,12 +48,15 @@ func TestLoadOfPatchedFile(t *testing.T) {
 	}
 	child("unpatched") // the file comes into the page cache
 	unpatched, patched := child("unpatched"), child("patched")
-	t.Logf("unpatched %.0f ms, %d KB; patched %.0f ms, %d KB", unpatched.Milliseconds, unpatched.PeakKB, patched.Milliseconds, patched.PeakKB)
+	t.Logf("unpatched %.0f ms, %d KB; patched %.0f ms, %d KB", unpatched.Milliseconds, unpatched.PeakKB,
+		patched.Milliseconds, patched.PeakKB)
 	if float64(patched.PeakKB) > 1.05*float64(unpatched.PeakKB) {
-		t.Errorf("the patched load takes %d KB, the unpatched one %d KB: more than 1.05 times", patched.PeakKB, unpatched.PeakKB)
+		t.Errorf("the patched load takes %d KB, the unpatched one %d KB: more than 1.05 times", patched.PeakKB,
+			unpatched.PeakKB)
 	}
 	if minimum := 134_000; unpatched.PeakKB < minimum {
-		t.Errorf("the unpatched load takes %d KB, less than its weights (%d KB): the measurement is wrong", unpatched.PeakKB, minimum)
+		t.Errorf("the unpatched load takes %d KB, less than its weights (%d KB): the measurement is wrong", unpatched.PeakKB,
+			minimum)
 	}
 }
 

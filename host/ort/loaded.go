@@ -112,7 +112,8 @@ func parseMaps(r io.Reader) (mappings, error) {
 		// 7f01-7f02 r-xp 00000000 fe:00 1234   /lib/x.so (deleted)
 		fields := strings.SplitN(lines.Text(), " ", 6)
 		if len(fields) < 5 {
-			return nil, &diagnostic.Error{Path: mapsPath, Found: fmt.Sprintf("%q has %d fields", lines.Text(), len(fields)), Needed: "at least 5"}
+			return nil, &diagnostic.Error{Path: mapsPath, Found: fmt.Sprintf("%q has %d fields", lines.Text(), len(fields)),
+				Needed: "at least 5"}
 		}
 		low, high, _ := strings.Cut(fields[0], "-")
 		start, err1 := strconv.ParseUint(low, 16, 64)
@@ -132,7 +133,8 @@ func parseMaps(r io.Reader) (mappings, error) {
 func mappedLibraries(ms mappings) []string {
 	var named, others []string
 	for _, m := range ms {
-		if !m.executable() || !strings.HasPrefix(m.path, "/") || slices.Contains(named, m.path) || slices.Contains(others, m.path) {
+		if !m.executable() || !strings.HasPrefix(m.path, "/") || slices.Contains(named, m.path) ||
+			slices.Contains(others, m.path) {
 			continue
 		}
 		if strings.Contains(filepath.Base(m.path), "onnxruntime") {

@@ -41,7 +41,8 @@ func goString(address uintptr) string {
 // cString copies a string and ends it with a zero byte.
 func cString(s string) (*byte, error) {
 	if i := strings.IndexByte(s, 0); i >= 0 {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("string %q has a zero byte at %d", s, i), Needed: "none: ONNX Runtime takes zero-terminated strings"}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("string %q has a zero byte at %d", s, i),
+			Needed: "none: ONNX Runtime takes zero-terminated strings"}
 	}
 	b := make([]byte, len(s)+1)
 	copy(b, s)

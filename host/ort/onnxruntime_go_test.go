@@ -142,7 +142,8 @@ func TestOnnxruntimeGoFallback(t *testing.T) {
 		t.Errorf("logged %s, want %s", log.String(), want)
 	}
 	install(t, Hook{Patcher: refuse, Strict: true})
-	if _, err := dynamic(t, path, nil, -1); err == nil || !strings.Contains(err.Error(), "graft: "+path+" was not patched: softmax has no axis") {
+	if _, err := dynamic(t, path, nil, -1); err == nil ||
+		!strings.Contains(err.Error(), "graft: "+path+" was not patched: softmax has no axis") {
 		t.Errorf("strict: got %v", err)
 	}
 }

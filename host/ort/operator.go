@@ -13,13 +13,14 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// An Operator is a custom operator whose kernels are Go values. ONNX Runtime takes one element type a parameter: an operator of
-// several is as many of one name.
+// An Operator is a custom operator whose kernels are Go values. ONNX Runtime takes one element type a parameter: an
+// operator of several is as many of one name.
 type Operator struct {
 	Name            string
 	Since           int // version of the operator
 	Inputs, Outputs []Parameter
-	// Create makes the kernel of a node, on the thread that creates the session. What it is given is valid until it returns.
+	// Create makes the kernel of a node, on the thread that creates the session. What it is given is valid until it
+	// returns.
 	Create func(*NodeInfo) (NodeKernel, error)
 }
 
@@ -31,8 +32,8 @@ type Parameter struct {
 	MinCount           int  // variadic only
 }
 
-// A NodeKernel computes a node. Runs come from any thread, several at once. An error of type *[Error] fails the run with its code,
-// any other with [CodeFail]. ONNX Runtime closes it with its session.
+// A NodeKernel computes a node. Runs come from any thread, several at once. An error of type *[Error] fails the run
+// with its code, any other with [CodeFail]. ONNX Runtime closes it with its session.
 type NodeKernel interface {
 	Run(*Call) error
 	Close()
@@ -170,8 +171,10 @@ func createKernel(op, _, info, out uintptr) uintptr {
 	return l.guarded(func() error {
 		n := &NodeInfo{library: l, info: info}
 		var inputs, outputs uintptr
-		if err := errors.Join(l.try("KernelInfo_GetInputCount", slotKernelInfo_GetInputCount, info, uintptr(unsafe.Pointer(&inputs))),
-			l.try("KernelInfo_GetOutputCount", slotKernelInfo_GetOutputCount, info, uintptr(unsafe.Pointer(&outputs)))); err != nil {
+		if err := errors.Join(l.try("KernelInfo_GetInputCount", slotKernelInfo_GetInputCount, info,
+			uintptr(unsafe.Pointer(&inputs))),
+			l.try("KernelInfo_GetOutputCount", slotKernelInfo_GetOutputCount, info,
+				uintptr(unsafe.Pointer(&outputs)))); err != nil {
 			return err
 		}
 		n.Inputs, n.Outputs = int(inputs), int(outputs)

@@ -19,12 +19,14 @@ type Tensor struct {
 	Data    []byte
 }
 
-// Constant is the value of an input that is the same in every run, valid as long as the kernel; not ok where there is none.
+// Constant is the value of an input that is the same in every run, valid as long as the kernel; not ok where there is
+// none.
 func (n *NodeInfo) Constant(i int) (t Tensor, ok bool, err error) {
 	l := n.library
 	var constant int32
 	var value uintptr
-	if l.try("KernelInfoGetConstantInput_tensor", slotKernelInfoGetConstantInput_tensor, n.info, uintptr(i), uintptr(unsafe.Pointer(&constant)),
+	if l.try("KernelInfoGetConstantInput_tensor", slotKernelInfoGetConstantInput_tensor, n.info, uintptr(i),
+		uintptr(unsafe.Pointer(&constant)),
 		uintptr(unsafe.Pointer(&value))) != nil || constant == 0 || value == 0 {
 		return t, false, nil // an input that the node leaves out is an error of it
 	}
@@ -35,7 +37,8 @@ func (n *NodeInfo) Constant(i int) (t Tensor, ok bool, err error) {
 // Wants reports that the node has an output.
 func (n *NodeInfo) Wants(i int) bool {
 	size := new(uintptr) // of its name, with the closing zero
-	err := n.library.try("KernelInfo_GetOutputName", slotKernelInfo_GetOutputName, n.info, uintptr(i), 0, uintptr(unsafe.Pointer(size)))
+	err := n.library.try("KernelInfo_GetOutputName", slotKernelInfo_GetOutputName, n.info, uintptr(i), 0,
+		uintptr(unsafe.Pointer(size)))
 	return err != nil || *size > 1
 }
 
@@ -72,7 +75,8 @@ func (n *NodeInfo) attribute(name string, s slot, into ...uintptr) bool {
 	if err != nil {
 		return false
 	}
-	return n.library.try("KernelInfoGetAttribute", s, append([]uintptr{n.info, uintptr(unsafe.Pointer(p))}, into...)...) == nil
+	return n.library.try("KernelInfoGetAttribute", s,
+		append([]uintptr{n.info, uintptr(unsafe.Pointer(p))}, into...)...) == nil
 }
 
 // attributes reads a list: first its length, then its elements.
@@ -100,7 +104,8 @@ type Call struct {
 func (c *Call) Input(i int) (t Tensor, ok bool, err error) {
 	l := c.library
 	var value uintptr
-	if err := l.try("KernelContext_GetInput", slotKernelContext_GetInput, c.context, uintptr(i), uintptr(unsafe.Pointer(&value))); err != nil || value == 0 {
+	if err := l.try("KernelContext_GetInput", slotKernelContext_GetInput, c.context, uintptr(i),
+		uintptr(unsafe.Pointer(&value))); err != nil || value == 0 {
 		return t, false, err
 	}
 	t, err = l.tensorAt(value)
@@ -111,7 +116,8 @@ func (c *Call) Input(i int) (t Tensor, ok bool, err error) {
 func (c *Call) Output(i int, shape []int64) (t Tensor, ok bool, err error) {
 	l := c.library
 	var value uintptr
-	if err := l.try("KernelContext_GetOutput", slotKernelContext_GetOutput, c.context, uintptr(i), uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
+	if err := l.try("KernelContext_GetOutput", slotKernelContext_GetOutput, c.context, uintptr(i),
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
 		uintptr(len(shape)), uintptr(unsafe.Pointer(&value))); err != nil || value == 0 {
 		return t, false, err
 	}
@@ -122,7 +128,8 @@ func (c *Call) Output(i int, shape []int64) (t Tensor, ok bool, err error) {
 // tensorAt views a tensor on the CPU.
 func (l *Library) tensorAt(value uintptr) (t Tensor, err error) {
 	var info, data uintptr
-	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, value, uintptr(unsafe.Pointer(&info))); err != nil {
+	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, value,
+		uintptr(unsafe.Pointer(&info))); err != nil {
 		return t, err
 	}
 	t.Element, t.Shape, err = l.tensorInfo(info)

@@ -57,37 +57,40 @@ func (k *listener) Run(c *Call) error {
 	return nil
 }
 
-// TestOperator: an operator whose kernels are Go sees its node's attributes, constants, inputs and outputs, and words its errors.
+// TestOperator: an operator whose kernels are Go sees its node's attributes, constants, inputs and outputs, and words
+// its errors.
 func TestOperator(t *testing.T) {
 	var made listener
 	closed := 0
 	f32 := Parameter{Element: Float32}
 	optional := Parameter{Element: Float32, Optional: true}
-	op, err := library.NewOperator(Operator{Name: "Listen", Since: 1, Inputs: []Parameter{f32, optional, f32}, Outputs: []Parameter{optional, f32},
-		Create: func(n *NodeInfo) (NodeKernel, error) {
-			i, hasI := n.Int("i")
-			f, hasF := n.Float("f")
-			s, hasS := n.Text("s")
-			is, hasIs := n.Ints("is")
-			fs, hasFs := n.Floats("fs")
-			_, none := n.Int("none")
-			_, other := n.Int("s")
-			var constants []int
-			for i := range n.Inputs {
-				c, ok, err := n.Constant(i)
-				if err != nil {
-					return nil, err
+	op, err := library.NewOperator(
+		Operator{Name: "Listen", Since: 1, Inputs: []Parameter{f32, optional, f32}, Outputs: []Parameter{optional, f32},
+			Create: func(n *NodeInfo) (NodeKernel, error) {
+				i, hasI := n.Int("i")
+				f, hasF := n.Float("f")
+				s, hasS := n.Text("s")
+				is, hasIs := n.Ints("is")
+				fs, hasFs := n.Floats("fs")
+				_, none := n.Int("none")
+				_, other := n.Int("s")
+				var constants []int
+				for i := range n.Inputs {
+					c, ok, err := n.Constant(i)
+					if err != nil {
+						return nil, err
+					}
+					if ok && len(c.Data) == 4 {
+						constants = append(constants, i)
+					}
 				}
-				if ok && len(c.Data) == 4 {
-					constants = append(constants, i)
+				made = listener{fmt.Sprintln(i, hasI, f, hasF, s, hasS, is, hasIs, fs, hasFs, none, other, constants, n.Inputs,
+					n.Outputs, n.Wants(0), n.Wants(1)), &closed}
+				if i == 13 {
+					return nil, errors.New("made to refuse")
 				}
-			}
-			made = listener{fmt.Sprintln(i, hasI, f, hasF, s, hasS, is, hasIs, fs, hasFs, none, other, constants, n.Inputs, n.Outputs, n.Wants(0), n.Wants(1)), &closed}
-			if i == 13 {
-				return nil, errors.New("made to refuse")
-			}
-			return &made, nil
-		}})
+				return &made, nil
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +98,8 @@ func TestOperator(t *testing.T) {
 	model := func(i int64) []byte {
 		m := unary("Listen")
 		m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String("test.listen"), Version: proto.Int64(1)})
-		m.Graph.Initializer = []*onnx.Tensor{{Name: proto.String("c"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{1}, FloatData: []float32{5}}}
+		m.Graph.Initializer = []*onnx.Tensor{{Name: proto.String("c"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			Dims: []int64{1}, FloatData: []float32{5}}}
 		n := m.Graph.Node[0]
 		n.Domain, n.Input, n.Output = proto.String("test.listen"), []string{"x", "", "c"}, []string{"", "y"}
 		n.Attribute = []*onnx.Attribute{
@@ -129,7 +133,8 @@ func TestOperator(t *testing.T) {
 	if closed != 1 {
 		t.Errorf("the kernel was closed %d times", closed)
 	}
-	if _, err := library.NewSessionFromBytes(model(13), SessionOptions{Unpatched: true, Domains: domains}); err == nil || !strings.Contains(err.Error(), "made to refuse") {
+	if _, err := library.NewSessionFromBytes(model(13), SessionOptions{Unpatched: true, Domains: domains}); err == nil ||
+		!strings.Contains(err.Error(), "made to refuse") {
 		t.Errorf("a kernel that is refused: %v", err)
 	}
 }

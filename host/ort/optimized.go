@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Optimized hands over the graph that ONNX Runtime makes of the program's own model with the program's options, in ONNX's form: in
-// memory that is gone when use returns. It makes and releases a session, in which no weights are packed, and writes no file
-// but in memory.
+// Optimized hands over the graph that ONNX Runtime makes of the program's own model with the program's options, in
+// ONNX's form: in memory that is gone when use returns. It makes and releases a session, in which no weights are
+// packed, and writes no file but in memory.
 func (r Request) Optimized(use func(model []byte) error) error {
 	f, path, err := memoryFile("graft-optimized")
 	if err != nil {
@@ -33,11 +33,13 @@ func (r Request) optimize(l *Library, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.try("SetOptimizedModelFilePath", slotSetOptimizedModelFilePath, options, uintptr(unsafe.Pointer(to))); err != nil {
+	if err := l.try("SetOptimizedModelFilePath", slotSetOptimizedModelFilePath, options,
+		uintptr(unsafe.Pointer(to))); err != nil {
 		return err
 	}
 	// It warns that the file is for this machine alone, and it is for this moment.
-	if err := l.try("SetSessionLogSeverityLevel", slotSetSessionLogSeverityLevel, options, uintptr(LogError-LogVerbose)); err != nil {
+	if err := l.try("SetSessionLogSeverityLevel", slotSetSessionLogSeverityLevel, options,
+		uintptr(LogError-LogVerbose)); err != nil {
 		return err
 	}
 	if err := l.addConfig(options, map[string]string{"session.disable_prepacking": "1"}); err != nil {

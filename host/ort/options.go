@@ -192,17 +192,20 @@ func (l *Library) appendProvider(options uintptr, p Provider) error {
 // appendCUDA appends the CUDA provider, which has functions of its own and is not taken by name.
 func (l *Library) appendCUDA(options uintptr, keys, values []*byte) error {
 	var cuda uintptr
-	if err := l.try("CreateCUDAProviderOptions", slotCreateCUDAProviderOptions, uintptr(unsafe.Pointer(&cuda))); err != nil {
+	if err := l.try("CreateCUDAProviderOptions", slotCreateCUDAProviderOptions,
+		uintptr(unsafe.Pointer(&cuda))); err != nil {
 		return err
 	}
 	defer l.call(slotReleaseCUDAProviderOptions, cuda)
 	if len(keys) > 0 {
-		if err := l.try("UpdateCUDAProviderOptions", slotUpdateCUDAProviderOptions, cuda, uintptr(unsafe.Pointer(unsafe.SliceData(keys))),
+		if err := l.try("UpdateCUDAProviderOptions", slotUpdateCUDAProviderOptions, cuda,
+			uintptr(unsafe.Pointer(unsafe.SliceData(keys))),
 			uintptr(unsafe.Pointer(unsafe.SliceData(values))), uintptr(len(keys))); err != nil {
 			return err
 		}
 	}
-	return l.try("SessionOptionsAppendExecutionProvider_CUDA_V2", slotSessionOptionsAppendExecutionProvider_CUDA_V2, options, cuda)
+	return l.try("SessionOptionsAppendExecutionProvider_CUDA_V2", slotSessionOptionsAppendExecutionProvider_CUDA_V2,
+		options, cuda)
 }
 
 // addConfig sets session config entries in the order of their keys.
@@ -245,7 +248,8 @@ func (l *Library) config(options uintptr, key string) (value string, ok bool, er
 	}
 	buffer := make([]byte, size) // size counts the final zero byte
 	if err := l.try("GetSessionConfigEntry", slotGetSessionConfigEntry, options,
-		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(unsafe.SliceData(buffer))), uintptr(unsafe.Pointer(&size))); err != nil {
+		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(unsafe.SliceData(buffer))),
+		uintptr(unsafe.Pointer(&size))); err != nil {
 		return "", false, err
 	}
 	return goString(uintptr(unsafe.Pointer(unsafe.SliceData(buffer)))), true, nil
@@ -264,7 +268,8 @@ func (l *Library) configEntries(options uintptr) (map[string]string, error) {
 	}
 	defer l.call(slotReleaseKeyValuePairs, pairs)
 	var keys, values, n uintptr
-	l.call(slotGetKeyValuePairs, pairs, uintptr(unsafe.Pointer(&keys)), uintptr(unsafe.Pointer(&values)), uintptr(unsafe.Pointer(&n)))
+	l.call(slotGetKeyValuePairs, pairs, uintptr(unsafe.Pointer(&keys)), uintptr(unsafe.Pointer(&values)),
+		uintptr(unsafe.Pointer(&n)))
 	for i := range int(n) {
 		entries[goString(loadWord(keys, i))] = goString(loadWord(values, i))
 	}

@@ -108,8 +108,10 @@ func (h *hook) clearBoundInputs(binding uintptr) {
 func (h *hook) bindingOverlaps(args [8]uintptr) bool {
 	l, b := h.library, h.boundOf(args[2])
 	var allocator, list, n uintptr
-	if b == nil || l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))) != nil ||
-		l.try("GetBoundOutputValues", slotGetBoundOutputValues, args[2], allocator, uintptr(unsafe.Pointer(&list)), uintptr(unsafe.Pointer(&n))) != nil {
+	if b == nil || l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))) != nil ||
+		l.try("GetBoundOutputValues", slotGetBoundOutputValues, args[2], allocator, uintptr(unsafe.Pointer(&list)),
+			uintptr(unsafe.Pointer(&n))) != nil {
 		return true
 	}
 	if n == 0 {

@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// An OrtValue holds its tensor by a C++ shared pointer: {the tensor, the count's block}, and the block counts owners after
-// its virtual table. No function of the C API tells that count, and it is the only thing that says whether a session has let
-// go of a tensor that it was given. So the layout is tried once a runtime, on a value whose owners are known; where it does
-// not tell exactly them, nothing is known of any value.
+// An OrtValue holds its tensor by a C++ shared pointer: {the tensor, the count's block}, and the block counts owners
+// after its virtual table. No function of the C API tells that count, and it is the only thing that says whether a
+// session has let go of a tensor that it was given. So the layout is tried once a runtime, on a value whose owners
+// are known; where it does not tell exactly them, nothing is known of any value.
 const (
 	ownersBlock = wordSize // within an OrtValue
 	ownersCount = wordSize // within the block
@@ -20,8 +20,8 @@ const (
 // counting is what was found out about it.
 type counting struct {
 	once sync.Once
-	// memory is that of this process, nil where nothing is told: what is read by it and is not there, or is something else,
-	// is an error and no signal.
+	// memory is that of this process, nil where nothing is told: what is read by it and is not there, or is something
+	// else, is an error and no signal.
 	memory io.ReaderAt
 	one    int32 // what is counted of one owner
 }

@@ -34,7 +34,8 @@ func (p process) ReadAt(to []byte, at int64) (int, error) {
 	return copy(to, all[:]), nil
 }
 
-// TestOwnersOfOtherLayouts: a value that does not hold what is expected tells nothing, and nothing is read where nothing is.
+// TestOwnersOfOtherLayouts: a value that does not hold what is expected tells nothing, and nothing is read where
+// nothing is.
 func TestOwnersOfOtherLayouts(t *testing.T) {
 	const value, block = 0x1000, 0x2000
 	for _, c := range []struct {

@@ -8,9 +8,9 @@ import (
 )
 
 // ONNX Runtime's matrix products lay their weights out anew when a session is made, in panels that are as large as the
-// weights. A container of prepacked weights lets sessions share panels, of weights that they are given by AddInitializer,
-// and finds them by their content. It never gives one back. So the sessions of each content of weights have a container of
-// their own, and it is released with the last of them.
+// weights. A container of prepacked weights lets sessions share panels, of weights that they are given by
+// AddInitializer, and finds them by their content. It never gives one back. So the sessions of each content of
+// weights have a container of their own, and it is released with the last of them.
 
 // panels is such a container.
 type panels struct {
@@ -28,8 +28,8 @@ type panelsOf struct {
 
 var contentSeed = maphash.MakeSeed()
 
-// content is a number of weights that are laid out anew. Two contents of one number would share a container, in which each
-// still has panels of its own.
+// content is a number of weights that are laid out anew. Two contents of one number would share a container, in which
+// each still has panels of its own.
 func content(weights []Weight) uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
@@ -54,7 +54,8 @@ func (l *Library) enter(weights []Weight) (*panels, error) {
 	p := all.list[key]
 	if p == nil {
 		p = &panels{library: l, key: key}
-		if err := l.try("CreatePrepackedWeightsContainer", slotCreatePrepackedWeightsContainer, uintptr(unsafe.Pointer(&p.container))); err != nil {
+		if err := l.try("CreatePrepackedWeightsContainer", slotCreatePrepackedWeightsContainer,
+			uintptr(unsafe.Pointer(&p.container))); err != nil {
 			return nil, err
 		}
 		if all.list == nil {

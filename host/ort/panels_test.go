@@ -17,8 +17,10 @@ const square = 256
 
 // product is y = x W, with W in no file.
 func product(names ...string) *onnx.Model {
-	g := &onnx.Graph{Input: []*onnx.ValueInfo{value("x", tensorType(Float32, "n"))}, Output: []*onnx.ValueInfo{value("y", tensorType(Float32, "n"))},
-		Initializer: []*onnx.Tensor{{Name: proto.String("rows"), DataType: proto.Int32(int32(Int64)), Dims: []int64{2}, Int64Data: []int64{-1, square}},
+	g := &onnx.Graph{Input: []*onnx.ValueInfo{value("x", tensorType(Float32, "n"))},
+		Output: []*onnx.ValueInfo{value("y", tensorType(Float32, "n"))},
+		Initializer: []*onnx.Tensor{{Name: proto.String("rows"), DataType: proto.Int32(int32(Int64)), Dims: []int64{2},
+			Int64Data: []int64{-1, square}},
 			{Name: proto.String("line"), DataType: proto.Int32(int32(Int64)), Dims: []int64{1}, Int64Data: []int64{-1}}}}
 	g.Node = append(g.Node, node("Reshape", []string{"x", "rows"}, []string{"x2"}))
 	from := "x2"
@@ -53,9 +55,10 @@ func packedSession(t *testing.T, m *onnx.Model, weights ...Weight) (*Session, []
 		weights[i].Release = func() { released[i]++ }
 	}
 	content := marshal(t, m)
-	s := session(t, marshal(t, unary("Relu")), SessionOptions{LogSeverity: LogFatal, Patcher: func(Request) (*Patch, error) {
-		return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: slices.Clone(weights)}, nil
-	}})
+	s := session(t, marshal(t, unary("Relu")),
+		SessionOptions{LogSeverity: LogFatal, Patcher: func(Request) (*Patch, error) {
+			return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: slices.Clone(weights)}, nil
+		}})
 	return s, released
 }
 
@@ -83,8 +86,9 @@ func line() []float32 {
 // weights are released when a session has laid them out, and no answer depends on them or on another session any more.
 func TestSessionsSharePanels(t *testing.T) {
 	m := product("v", "w")
-	own, err := library.NewSessionFromBytes(marshal(t, m), SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
-		Weights: []Weight{matrix(t, "v", 0.5), matrix(t, "w", -0.25)}})
+	own, err := library.NewSessionFromBytes(marshal(t, m),
+		SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
+			Weights: []Weight{matrix(t, "v", 0.5), matrix(t, "w", -0.25)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +214,8 @@ func TestPackedWeightsThatONNXRuntimeLooksInto(t *testing.T) {
 	w := matrix(t, "w", 1)
 	s, released := packedSession(t, m, w, b)
 	if !slices.Equal(released, []int{1, 0}) {
-		t.Errorf("released %v times when the session was made, want once where there is a copy and never where there is none", released)
+		t.Errorf("released %v times when the session was made, want once where there is a copy and never where there is none",
+			released)
 	}
 	if n := sessionsOfContainers(); len(n) > 0 {
 		t.Errorf("containers of a session with copies: %v", n)
@@ -230,9 +235,10 @@ func TestPackedWeightsThatNoOneLaysOut(t *testing.T) {
 	w := matrix(t, "w", 1)
 	released := 0
 	w.Release = func() { released++ }
-	s := session(t, marshal(t, unary("Relu")), SessionOptions{Config: map[string]string{"session.disable_prepacking": "1"}, Patcher: func(Request) (*Patch, error) {
-		return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{w}}, nil
-	}})
+	s := session(t, marshal(t, unary("Relu")),
+		SessionOptions{Config: map[string]string{"session.disable_prepacking": "1"}, Patcher: func(Request) (*Patch, error) {
+			return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{w}}, nil
+		}})
 	if released != 0 {
 		t.Fatalf("released %d times while the session reads it", released)
 	}
@@ -248,9 +254,10 @@ func TestRefusedPackedWeightsLeaveNothing(t *testing.T) {
 	w := matrix(t, "w", 1)
 	released := 0
 	w.Release = func() { released++ }
-	_, err := library.NewSessionFromBytes(marshal(t, unary("Relu")), SessionOptions{Patcher: func(Request) (*Patch, error) {
-		return &Patch{Model: []byte("damaged"), Weights: []Weight{w}}, nil
-	}})
+	_, err := library.NewSessionFromBytes(marshal(t, unary("Relu")),
+		SessionOptions{Patcher: func(Request) (*Patch, error) {
+			return &Patch{Model: []byte("damaged"), Weights: []Weight{w}}, nil
+		}})
 	if n := sessionsOfContainers(); err == nil || released != 1 || len(n) > 0 {
 		t.Errorf("error %v, released %d times, containers %v", err, released, n)
 	}

@@ -87,8 +87,8 @@ type Patch struct {
 	Done func()
 }
 
-// Apart is what becomes of operators in another process, which may end. A run of theirs that fails with [CodeEngineError] is
-// repeated by the plain session, and the next one goes to the patched session again.
+// Apart is what becomes of operators in another process, which may end. A run of theirs that fails with
+// [CodeEngineError] is repeated by the plain session, and the next one goes to the patched session again.
 type Apart interface {
 	// Ready reports that they can run now. Where they cannot, the plain session runs.
 	Ready() bool
@@ -148,7 +148,8 @@ func (l *Library) createAs(c creation) (status uintptr) {
 	case !c.prepacked:
 		return l.original(slotCreateSessionFromArray, c.env, c.model, c.size, c.options, c.out)
 	default:
-		return l.original(slotCreateSessionFromArrayWithPrepackedWeightsContainer, c.env, c.model, c.size, c.options, c.container, c.out)
+		return l.original(slotCreateSessionFromArrayWithPrepackedWeightsContainer, c.env, c.model, c.size, c.options,
+			c.container, c.out)
 	}
 }
 

@@ -270,24 +270,26 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 
 	// By ONNX Runtime itself.
 	automatic := func(n *appendedNote) { n.automatic = true }
-	watch("SessionOptionsSetEpSelectionPolicy", slotSessionOptionsSetEpSelectionPolicy, func(original func(...uintptr) uintptr) any {
-		return func(options, policy uintptr) uintptr {
-			status := original(options, policy)
-			if status == 0 {
-				notes.change(options, automatic)
+	watch("SessionOptionsSetEpSelectionPolicy", slotSessionOptionsSetEpSelectionPolicy,
+		func(original func(...uintptr) uintptr) any {
+			return func(options, policy uintptr) uintptr {
+				status := original(options, policy)
+				if status == 0 {
+					notes.change(options, automatic)
+				}
+				return status
 			}
-			return status
-		}
-	})
-	watch("SessionOptionsSetEpSelectionPolicyDelegate", slotSessionOptionsSetEpSelectionPolicyDelegate, func(original func(...uintptr) uintptr) any {
-		return func(options, delegate, state uintptr) uintptr {
-			status := original(options, delegate, state)
-			if status == 0 {
-				notes.change(options, automatic)
+		})
+	watch("SessionOptionsSetEpSelectionPolicyDelegate", slotSessionOptionsSetEpSelectionPolicyDelegate,
+		func(original func(...uintptr) uintptr) any {
+			return func(options, delegate, state uintptr) uintptr {
+				status := original(options, delegate, state)
+				if status == 0 {
+					notes.change(options, automatic)
+				}
+				return status
 			}
-			return status
-		}
-	})
+		})
 
 	lends := func(n *appendedNote) { n.lends = true }
 	replace("AddExternalInitializers", slotAddExternalInitializers, func(original func(...uintptr) uintptr) any {
@@ -296,12 +298,13 @@ func (h *hook) watchOptions(add func(name string, table uintptr, index int, call
 			return original(options, names, values, n)
 		}
 	})
-	replace("AddExternalInitializersFromFilesInMemory", slotAddExternalInitializersFromFilesInMemory, func(original func(...uintptr) uintptr) any {
-		return func(options, names, buffers, lengths, n uintptr) uintptr {
-			notes.change(options, lends)
-			return original(options, names, buffers, lengths, n)
-		}
-	})
+	replace("AddExternalInitializersFromFilesInMemory", slotAddExternalInitializersFromFilesInMemory,
+		func(original func(...uintptr) uintptr) any {
+			return func(options, names, buffers, lengths, n uintptr) uintptr {
+				notes.change(options, lends)
+				return original(options, names, buffers, lengths, n)
+			}
+		})
 
 	replace("CreateSessionOptions", slotCreateSessionOptions, func(original func(...uintptr) uintptr) any {
 		return func(out uintptr) uintptr {
@@ -341,11 +344,13 @@ func firstMember(options uintptr) int {
 // cudaDevice asks opaque options of the CUDA provider for their device.
 func (l *Library) cudaDevice(options uintptr) int {
 	var allocator uintptr
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return 0
 	}
 	var text uintptr
-	if err := l.try("GetCUDAProviderOptionsAsString", slotGetCUDAProviderOptionsAsString, options, allocator, uintptr(unsafe.Pointer(&text))); err != nil {
+	if err := l.try("GetCUDAProviderOptionsAsString", slotGetCUDAProviderOptionsAsString, options, allocator,
+		uintptr(unsafe.Pointer(&text))); err != nil {
 		return 0
 	}
 	defer func() { _ = l.try("AllocatorFree", slotAllocatorFree, allocator, text) }()
@@ -373,6 +378,7 @@ func (l *Library) pair(pairs uintptr, key string) string {
 		return ""
 	}
 	var keys, values, n uintptr
-	l.call(slotGetKeyValuePairs, pairs, uintptr(unsafe.Pointer(&keys)), uintptr(unsafe.Pointer(&values)), uintptr(unsafe.Pointer(&n)))
+	l.call(slotGetKeyValuePairs, pairs, uintptr(unsafe.Pointer(&keys)), uintptr(unsafe.Pointer(&values)),
+		uintptr(unsafe.Pointer(&n)))
 	return option(keys, values, n, key)
 }

@@ -76,7 +76,8 @@ func TestAppended(t *testing.T) {
 	r.pins = append(r.pins, cuda)
 	var devices, count uintptr
 	const getEpDevices, alloc slot = 303, 75
-	if err := library.try("GetEpDevices", getEpDevices, r.env, uintptr(unsafe.Pointer(&devices)), uintptr(unsafe.Pointer(&count))); err != nil || count == 0 {
+	if err := library.try("GetEpDevices", getEpDevices, r.env, uintptr(unsafe.Pointer(&devices)),
+		uintptr(unsafe.Pointer(&count))); err != nil || count == 0 {
 		t.Fatalf("%d devices, %v", count, err)
 	}
 	for _, test := range []struct {
@@ -86,20 +87,30 @@ func TestAppended(t *testing.T) {
 		want Appended
 	}{
 		{"CUDA", slotSessionOptionsAppendExecutionProvider_CUDA, []uintptr{address(cuda)}, Appended{CUDA, 3}},
-		{"CUDA, opaque options", slotSessionOptionsAppendExecutionProvider_CUDA_V2, []uintptr{address(cuda)}, Appended{CUDA, 12}},
-		{"ROCM", slotSessionOptionsAppendExecutionProvider_ROCM, []uintptr{address(cuda)}, Appended{"ROCMExecutionProvider", 3}},
-		{"TensorRT", slotSessionOptionsAppendExecutionProvider_TensorRT, []uintptr{address(cuda)}, Appended{"TensorrtExecutionProvider", 3}},
-		{"TensorRT, opaque options", slotSessionOptionsAppendExecutionProvider_TensorRT_V2, []uintptr{address(cuda)}, Appended{"TensorrtExecutionProvider", 0}},
-		{"MIGraphX", slotSessionOptionsAppendExecutionProvider_MIGraphX, []uintptr{address(cuda)}, Appended{"MIGraphXExecutionProvider", 3}},
+		{"CUDA, opaque options", slotSessionOptionsAppendExecutionProvider_CUDA_V2, []uintptr{address(cuda)},
+			Appended{CUDA, 12}},
+		{"ROCM", slotSessionOptionsAppendExecutionProvider_ROCM, []uintptr{address(cuda)},
+			Appended{"ROCMExecutionProvider", 3}},
+		{"TensorRT", slotSessionOptionsAppendExecutionProvider_TensorRT, []uintptr{address(cuda)},
+			Appended{"TensorrtExecutionProvider", 3}},
+		{"TensorRT, opaque options", slotSessionOptionsAppendExecutionProvider_TensorRT_V2, []uintptr{address(cuda)},
+			Appended{"TensorrtExecutionProvider", 0}},
+		{"MIGraphX", slotSessionOptionsAppendExecutionProvider_MIGraphX, []uintptr{address(cuda)},
+			Appended{"MIGraphXExecutionProvider", 3}},
 		{"CANN", slotSessionOptionsAppendExecutionProvider_CANN, []uintptr{0}, Appended{"CANNExecutionProvider", 0}},
-		{"OpenVINO", slotSessionOptionsAppendExecutionProvider_OpenVINO, []uintptr{0}, Appended{"OpenVINOExecutionProvider", 0}},
+		{"OpenVINO", slotSessionOptionsAppendExecutionProvider_OpenVINO, []uintptr{0},
+			Appended{"OpenVINOExecutionProvider", 0}},
 		{"Dnnl", slotSessionOptionsAppendExecutionProvider_Dnnl, []uintptr{0}, Appended{"DnnlExecutionProvider", 0}},
-		{"OpenVINO, pairs", slotSessionOptionsAppendExecutionProvider_OpenVINO_V2, []uintptr{0, 0, 0}, Appended{"OpenVINOExecutionProvider", 0}},
-		{"VitisAI", slotSessionOptionsAppendExecutionProvider_VitisAI, []uintptr{0, 0, 0}, Appended{"VitisAIExecutionProvider", 0}},
+		{"OpenVINO, pairs", slotSessionOptionsAppendExecutionProvider_OpenVINO_V2, []uintptr{0, 0, 0},
+			Appended{"OpenVINOExecutionProvider", 0}},
+		{"VitisAI", slotSessionOptionsAppendExecutionProvider_VitisAI, []uintptr{0, 0, 0},
+			Appended{"VitisAIExecutionProvider", 0}},
 		{"by short name", slotSessionOptionsAppendExecutionProvider,
 			[]uintptr{r.text("CUDA"), r.strings("x", "device_id"), r.strings("9", "5"), 2}, Appended{CUDA, 5}},
-		{"by full name", slotSessionOptionsAppendExecutionProvider, []uintptr{r.text("XNNPACKExecutionProvider"), 0, 0, 0}, Appended{"XNNPACKExecutionProvider", 0}},
-		{"by device", slotSessionOptionsAppendExecutionProvider_V2, []uintptr{r.env, devices, 1, 0, 0, 0}, Appended{"CPUExecutionProvider", 0}},
+		{"by full name", slotSessionOptionsAppendExecutionProvider, []uintptr{r.text("XNNPACKExecutionProvider"), 0, 0, 0},
+			Appended{"XNNPACKExecutionProvider", 0}},
+		{"by device", slotSessionOptionsAppendExecutionProvider_V2, []uintptr{r.env, devices, 1, 0, 0, 0},
+			Appended{"CPUExecutionProvider", 0}},
 		{"by device, with options", slotSessionOptionsAppendExecutionProvider_V2,
 			[]uintptr{r.env, devices, 1, r.strings("device_id"), r.strings("2"), 1}, Appended{"CPUExecutionProvider", 2}},
 	} {
@@ -119,7 +130,8 @@ func TestAppended(t *testing.T) {
 				t.Fatal(err)
 			}
 			clone := r.word()
-			if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options, uintptr(unsafe.Pointer(clone))); err != nil {
+			if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options,
+				uintptr(unsafe.Pointer(clone))); err != nil {
 				t.Fatal(err)
 			}
 			// What the clone has must not depend on its original, which may be released first.
@@ -160,7 +172,8 @@ func TestAppendedInOrder(t *testing.T) {
 	at, size := r.bytes(marshal(t, unary("Relu")))
 	seen := watch(t)
 	options := r.options()
-	if err := library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text("NoSuch"), 0, 0, 0); err == nil {
+	if err := library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text("NoSuch"), 0, 0,
+		0); err == nil {
 		t.Fatal("a provider that does not exist was taken")
 	}
 	if _, err := r.session(slotCreateSessionFromArray, at, size, options); err != nil || len(seen.list) != 0 {
@@ -169,7 +182,8 @@ func TestAppendedInOrder(t *testing.T) {
 	t.Run("append", func(t *testing.T) {
 		succeed(t, slotSessionOptionsAppendExecutionProvider)
 		for _, name := range []string{"NvTensorRTRTX", "CUDA", "NvTensorRTRTX"} {
-			if err := library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text(name), 0, 0, 0); err != nil {
+			if err := library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text(name), 0, 0,
+				0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +218,8 @@ func TestAppendedByAnAddressUsedAgain(t *testing.T) {
 		return *out
 	}
 	old := create()
-	release := library.hook.entries[slices.IndexFunc(library.hook.entries, func(e *entry) bool { return e.name == "ReleaseSessionOptions" })].original
+	release := library.hook.entries[slices.IndexFunc(library.hook.entries,
+		func(e *entry) bool { return e.name == "ReleaseSessionOptions" })].original
 	for range 100 { // until the allocator gives the address again
 		library.hook.appended.add(old, Appended{CUDA, 0})
 		purego.SyscallN(release, old)
@@ -230,7 +245,8 @@ func TestAppendedOfOwnSessions(t *testing.T) {
 		list, _ = r.Appended()
 		return nil, nil
 	}}
-	o.Config = map[string]string{"ep.cudaexecutionprovider.device_id": "1", "ep.cudaexecutionprovider.x": "2", "ep.cpuexecutionprovider.y": "3"}
+	o.Config = map[string]string{"ep.cudaexecutionprovider.device_id": "1", "ep.cudaexecutionprovider.x": "2",
+		"ep.cpuexecutionprovider.y": "3"}
 	session(t, content, o)
 	if !slices.Equal(list, []Appended{{CUDA, 1}}) {
 		t.Errorf("config entries: %v", list)
@@ -242,7 +258,8 @@ func TestAppendedOfOwnSessions(t *testing.T) {
 	if !slices.Equal(list, []Appended{{"XNNPACKExecutionProvider", 0}}) {
 		t.Errorf("a session of ours: %v", list)
 	}
-	_, err := library.NewSessionFromBytes(content, SessionOptions{Providers: []Provider{{"CUDA", map[string]string{"device_id": "1"}}}})
+	_, err := library.NewSessionFromBytes(content,
+		SessionOptions{Providers: []Provider{{"CUDA", map[string]string{"device_id": "1"}}}})
 	// A build with CUDA says that it cannot load its provider here, one without that it has none.
 	if _, none := os.Stat("/dev/nvidiactl"); none != nil && (err == nil || !strings.Contains(err.Error(), "CUDA")) {
 		t.Errorf("the CUDA provider on a machine without a GPU: %v", err)

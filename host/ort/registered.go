@@ -17,8 +17,8 @@ var probeModel = []byte("\x08\x08" + // IR version 8
 	"\x42\x02\x10\x0d") // opset 13
 
 // registered asks what memory of the CPU an environment has registered for its sessions: the limit of an arena, or that
-// there is nothing. No function of the C API tells it: a session that would have no arena tells what it is given, and an allocator
-// of the program is the environment's own too.
+// there is nothing. No function of the C API tells it: a session that would have no arena tells what it is given, and
+// an allocator of the program is the environment's own too.
 func (l *Library) registered(env uintptr) (limit uintptr, free bool) {
 	session, err := l.arenaSession(env)
 	if err != nil {
@@ -42,7 +42,8 @@ func (l *Library) registered(env uintptr) (limit uintptr, free bool) {
 	if kind != deviceAllocator {
 		return l.limit(given), false
 	}
-	if l.try("GetSharedAllocator", slotGetSharedAllocator, env, info, uintptr(unsafe.Pointer(&shared))) != nil || shared == 0 {
+	if l.try("GetSharedAllocator", slotGetSharedAllocator, env, info, uintptr(unsafe.Pointer(&shared))) != nil ||
+		shared == 0 {
 		return 0, false
 	}
 	// ONNX Runtime's own allocators have one function that allocates.
@@ -62,8 +63,10 @@ func (l *Library) probeSession(env uintptr, o SessionOptions) (session uintptr, 
 		return 0, err
 	}
 	defer l.call(slotReleaseSessionOptions, options)
-	err = l.takeStatus("CreateSessionFromArray", l.original(slotCreateSessionFromArray, env, uintptr(unsafe.Pointer(unsafe.SliceData(probeModel))), uintptr(len(probeModel)),
-		options, uintptr(unsafe.Pointer(&session))))
+	err = l.takeStatus("CreateSessionFromArray",
+		l.original(slotCreateSessionFromArray, env, uintptr(unsafe.Pointer(unsafe.SliceData(probeModel))),
+			uintptr(len(probeModel)),
+			options, uintptr(unsafe.Pointer(&session))))
 	return session, err
 }
 
@@ -78,7 +81,8 @@ func (l *Library) shrink(keeper uintptr) {
 	if err != nil {
 		return
 	}
-	if l.try("AddRunConfigEntry", slotAddRunConfigEntry, options, uintptr(unsafe.Pointer(text[0])), uintptr(unsafe.Pointer(text[1]))) != nil {
+	if l.try("AddRunConfigEntry", slotAddRunConfigEntry, options, uintptr(unsafe.Pointer(text[0])),
+		uintptr(unsafe.Pointer(text[1]))) != nil {
 		return
 	}
 	x, err := NewTensor(l, []int64{1}, []float32{0})
@@ -87,7 +91,8 @@ func (l *Library) shrink(keeper uintptr) {
 	}
 	defer x.Close()
 	in, out := x.native, uintptr(0)
-	if l.takeStatus("Run", l.original(slotRun, keeper, options, uintptr(unsafe.Pointer(&text[2])), uintptr(unsafe.Pointer(&in)), 1,
+	if l.takeStatus("Run", l.original(slotRun, keeper, options, uintptr(unsafe.Pointer(&text[2])),
+		uintptr(unsafe.Pointer(&in)), 1,
 		uintptr(unsafe.Pointer(&text[3])), 1, uintptr(unsafe.Pointer(&out)))) == nil {
 		l.call(slotReleaseValue, out)
 	}
@@ -115,7 +120,8 @@ func (h *hook) watchArenas(add func(name string, table uintptr, index int, callb
 		}
 		return status
 	}
-	replace := func(name string, s slot, registers bool, callback func(change func(env uintptr, args ...uintptr) uintptr) any) {
+	replace := func(name string, s slot, registers bool,
+		callback func(change func(env uintptr, args ...uintptr) uintptr) any) {
 		var e *entry
 		e = add(name, l.api, int(s), callback(func(env uintptr, args ...uintptr) uintptr {
 			return change(registers, env, func() uintptr {

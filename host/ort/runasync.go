@@ -31,7 +31,8 @@ var asyncEnded = sync.OnceValue(func() uintptr {
 		r := v.(*asyncRun)
 		if status != 0 {
 			l := r.back.hook.library
-			status = r.back.rescue(status, r.args, func(args [8]uintptr) uintptr { return l.original(slotRun, args[:]...) }, l.runOverlaps)
+			status = r.back.rescue(status, r.args, func(args [8]uintptr) uintptr { return l.original(slotRun, args[:]...) },
+				l.runOverlaps)
 			if status == 0 {
 				outputs, n = r.args[7], r.args[6]
 			}
@@ -40,9 +41,11 @@ var asyncEnded = sync.OnceValue(func() uintptr {
 	})
 })
 
-func (h *hook) runAsync(session, options, inputNames, inputs, n, outputNames, m, outputs, function, user uintptr) uintptr {
+func (h *hook) runAsync(session, options, inputNames, inputs, n, outputNames, m, outputs, function,
+	user uintptr) uintptr {
 	run := func(session, function, user uintptr) uintptr {
-		return h.library.original(slotRunAsync, session, options, inputNames, inputs, n, outputNames, m, outputs, function, user)
+		return h.library.original(slotRunAsync, session, options, inputNames, inputs, n, outputNames, m, outputs, function,
+			user)
 	}
 	back := h.backs.of(session)
 	if back == nil {

@@ -64,7 +64,8 @@ func (h *hook) watch(by int64) {
 }
 
 // ran is told of a run that failed, or is in the place of one that is watched.
-func (h *hook) ran(f *frame, args [8]uintptr, shadows bool, run func([8]uintptr) uintptr, overlaps func([8]uintptr) bool) (status uintptr) {
+func (h *hook) ran(f *frame, args [8]uintptr, shadows bool, run func([8]uintptr) uintptr,
+	overlaps func([8]uintptr) bool) (status uintptr) {
 	back := h.backs.of(args[0])
 	status = f.status
 	if f.ran == 0 {
@@ -89,10 +90,12 @@ func (h *hook) ran(f *frame, args [8]uintptr, shadows bool, run func([8]uintptr)
 
 // rescue repeats a run that failed in the plain session. What it returns is the program's: 0, or an OrtStatus. A panic
 // leaves the first failure: it must not unwind through C.
-func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) uintptr, overlaps func([8]uintptr) bool) (result uintptr) {
+func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) uintptr,
+	overlaps func([8]uintptr) bool) (result uintptr) {
 	defer func() {
 		if p := recover(); p != nil {
-			b.logger.Warn("a patched session failed, and so did its way back", "model", b.name, "reason", p, "stack", string(debug.Stack()))
+			b.logger.Warn("a patched session failed, and so did its way back", "model", b.name, "reason", p, "stack",
+				string(debug.Stack()))
 			result = status
 		}
 	}()
@@ -103,7 +106,8 @@ func (b *wayBack) rescue(status uintptr, args [8]uintptr, run func([8]uintptr) u
 	}
 	if err := b.open(); err != nil {
 		if !b.warned.Swap(true) {
-			b.logger.Warn("a patched session failed, and none of the model itself can take over", "model", b.name, "reason", failure.Message, "obstacle", err)
+			b.logger.Warn("a patched session failed, and none of the model itself can take over", "model", b.name, "reason",
+				failure.Message, "obstacle", err)
 		}
 		return status
 	}

@@ -15,8 +15,9 @@ import (
 func sequence() *onnx.Model {
 	m := identity(Float32, "n")
 	m.Graph.Node = []*onnx.Node{node("SequenceConstruct", []string{"x", "x"}, []string{"y"})}
-	m.Graph.Output = []*onnx.ValueInfo{value("y", &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{
-		ElemType: tensorType(Float32, "n")}}})}
+	m.Graph.Output = []*onnx.ValueInfo{value("y",
+		&onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{
+			ElemType: tensorType(Float32, "n")}}})}
 	return m
 }
 
@@ -46,11 +47,13 @@ func TestSequenceOutput(t *testing.T) {
 // TestEmptyOptional takes an optional without content from one model to another, where it would
 // end the process.
 func TestEmptyOptional(t *testing.T) {
-	kind := &onnx.Type{Value: &onnx.Type_OptionalType{OptionalType: &onnx.Type_Optional{ElemType: tensorType(Float32, "n")}}}
+	kind := &onnx.Type{Value: &onnx.Type_OptionalType{OptionalType: &onnx.Type_Optional{ElemType: tensorType(Float32,
+		"n")}}}
 	m := identity(Float32, "n")
 	m.Graph.Input = nil
 	none := node("Optional", nil, []string{"y"})
-	none.Attribute = []*onnx.Attribute{{Name: proto.String("type"), Type: onnx.Attribute_TYPE_PROTO.Enum(), Tp: tensorType(Float32, "n")}}
+	none.Attribute = []*onnx.Attribute{{Name: proto.String("type"), Type: onnx.Attribute_TYPE_PROTO.Enum(),
+		Tp: tensorType(Float32, "n")}}
 	m.Graph.Node = []*onnx.Node{none}
 	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
 	out, err := session(t, marshal(t, m), SessionOptions{}).Run(context.Background(), nil)
@@ -77,7 +80,8 @@ func TestEmptyOptional(t *testing.T) {
 
 func TestNewSequence(t *testing.T) {
 	m := identity(Float32, "n")
-	kind := &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: tensorType(Float32, "n")}}}
+	kind := &onnx.Type{Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: tensorType(Float32,
+		"n")}}}
 	m.Graph.Input = []*onnx.ValueInfo{value("x", kind)}
 	m.Graph.Output = []*onnx.ValueInfo{value("y", kind)}
 	m.Graph.Node = []*onnx.Node{node("Identity", []string{"x"}, []string{"y"})}
@@ -122,7 +126,8 @@ func TestNewSequence(t *testing.T) {
 		t.Errorf("a sequence of strings holds %q, %v", list, err)
 	}
 
-	if _, err := library.NewSequence(nil); err == nil || !strings.Contains(err.Error(), "a sequence of no tensor, needed at least one") {
+	if _, err := library.NewSequence(nil); err == nil ||
+		!strings.Contains(err.Error(), "a sequence of no tensor, needed at least one") {
 		t.Errorf("an empty sequence: %v", err)
 	}
 	if _, err := library.NewSequence([]*Value{item}); !errors.Is(err, ErrClosed) {

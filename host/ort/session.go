@@ -113,7 +113,8 @@ func (l *Library) create(c creation, o SessionOptions) error {
 	}
 	name, s, args := "CreateSession", slotCreateSession, []uintptr{c.env, c.path, c.options, c.out}
 	if c.model != 0 {
-		name, s, args = "CreateSessionFromArray", slotCreateSessionFromArray, []uintptr{c.env, c.model, c.size, c.options, c.out}
+		name, s, args = "CreateSessionFromArray", slotCreateSessionFromArray,
+			[]uintptr{c.env, c.model, c.size, c.options, c.out}
 	}
 	var status uintptr
 	withSignals(len(c.own) > 0, func() {
@@ -131,7 +132,8 @@ func (l *Library) wrapSession(native uintptr) (*Session, error) {
 	s := &Session{library: l, native: native, cnames: map[string]*byte{}}
 	s.cleanup = runtime.AddCleanup(s, func(native uintptr) { l.releaseSession(native) }, native)
 	var err error
-	if s.inputs, err = s.describe(slotSessionGetInputCount, slotSessionGetInputName, slotSessionGetInputTypeInfo); err == nil {
+	if s.inputs, err = s.describe(slotSessionGetInputCount, slotSessionGetInputName,
+		slotSessionGetInputTypeInfo); err == nil {
 		s.outputs, err = s.describe(slotSessionGetOutputCount, slotSessionGetOutputName, slotSessionGetOutputTypeInfo)
 	}
 	if err != nil {
@@ -153,13 +155,15 @@ func (s *Session) describe(count, name, typeInfo slot) ([]ValueInfo, error) {
 	if err := l.try("SessionGetInputCount", count, s.native, uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, err
 	}
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
 	infos := make([]ValueInfo, n)
 	for i := range infos {
 		var text, info uintptr
-		if err := l.try("SessionGetInputName", name, s.native, uintptr(i), allocator, uintptr(unsafe.Pointer(&text))); err != nil {
+		if err := l.try("SessionGetInputName", name, s.native, uintptr(i), allocator,
+			uintptr(unsafe.Pointer(&text))); err != nil {
 			return nil, err
 		}
 		infos[i].Name = goString(text)
@@ -171,7 +175,8 @@ func (s *Session) describe(count, name, typeInfo slot) ([]ValueInfo, error) {
 			return nil, err
 		}
 		s.cnames[infos[i].Name] = p
-		if err := l.try("SessionGetInputTypeInfo", typeInfo, s.native, uintptr(i), uintptr(unsafe.Pointer(&info))); err != nil {
+		if err := l.try("SessionGetInputTypeInfo", typeInfo, s.native, uintptr(i),
+			uintptr(unsafe.Pointer(&info))); err != nil {
 			return nil, err
 		}
 		err = l.typeInfo(info, &infos[i])
@@ -186,7 +191,8 @@ func (s *Session) describe(count, name, typeInfo slot) ([]ValueInfo, error) {
 // typeInfo reads an OrtTypeInfo.
 func (l *Library) typeInfo(info uintptr, v *ValueInfo) error {
 	var kind int32
-	if err := l.try("GetOnnxTypeFromTypeInfo", slotGetOnnxTypeFromTypeInfo, info, uintptr(unsafe.Pointer(&kind))); err != nil {
+	if err := l.try("GetOnnxTypeFromTypeInfo", slotGetOnnxTypeFromTypeInfo, info,
+		uintptr(unsafe.Pointer(&kind))); err != nil {
 		return err
 	}
 	v.Kind = Kind(kind)
@@ -194,7 +200,8 @@ func (l *Library) typeInfo(info uintptr, v *ValueInfo) error {
 		return nil
 	}
 	var tensor uintptr // owned by info
-	if err := l.try("CastTypeInfoToTensorInfo", slotCastTypeInfoToTensorInfo, info, uintptr(unsafe.Pointer(&tensor))); err != nil {
+	if err := l.try("CastTypeInfoToTensorInfo", slotCastTypeInfoToTensorInfo, info,
+		uintptr(unsafe.Pointer(&tensor))); err != nil {
 		return err
 	}
 	var err error
@@ -250,7 +257,8 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		return ErrClosed
 	}
 	if len(results) != len(outputs) {
-		return &diagnostic.Error{Found: fmt.Sprintf("%d places for %d outputs", len(results), len(outputs)), Needed: "one each"}
+		return &diagnostic.Error{Found: fmt.Sprintf("%d places for %d outputs", len(results), len(outputs)),
+			Needed: "one each"}
 	}
 	names := make([]*byte, 0, len(inputs)+len(outputs))
 	values := make([]uintptr, 0, len(inputs)+len(outputs))
@@ -264,7 +272,8 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 		}
 		if v.kind == KindOptional {
 			// ONNX Runtime 1.30 reads through a null pointer there.
-			return &diagnostic.Error{Found: fmt.Sprintf("input %q: an optional without content cannot be fed", name), Fix: "leave out the input or feed a content"}
+			return &diagnostic.Error{Found: fmt.Sprintf("input %q: an optional without content cannot be fed", name),
+				Fix: "leave out the input or feed a content"}
 		}
 		names, values = append(names, p), append(values, v.native)
 	}
@@ -290,7 +299,8 @@ func (s *Session) RunInto(ctx context.Context, inputs map[string]*Value, outputs
 	s.run(func() {
 		err = s.library.try("Run", slotRun, s.native, options,
 			uintptr(unsafe.Pointer(unsafe.SliceData(names))), uintptr(unsafe.Pointer(unsafe.SliceData(values))), uintptr(n),
-			uintptr(unsafe.Pointer(unsafe.SliceData(names[n:]))), uintptr(len(outputs)), uintptr(unsafe.Pointer(unsafe.SliceData(values[n:]))))
+			uintptr(unsafe.Pointer(unsafe.SliceData(names[n:]))), uintptr(len(outputs)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(values[n:]))))
 	})
 	done()
 	runtime.KeepAlive(inputs)

@@ -51,7 +51,8 @@ func TestRunErrors(t *testing.T) {
 		outputs []string
 		want    string
 	}{
-		{"unknown input", ctx, map[string]*Value{"q": x}, nil, `no input or output "q", needed one of inputs [x: float32[n]]`},
+		{"unknown input", ctx, map[string]*Value{"q": x}, nil,
+			`no input or output "q", needed one of inputs [x: float32[n]]`},
 		{"unknown output", ctx, map[string]*Value{"x": x}, []string{"z"}, `no input or output "z"`},
 		{"missing input", ctx, map[string]*Value{}, nil, "onnxruntime: Run: "},
 		{"wrong type", ctx, map[string]*Value{"x": wrong}, nil, "Unexpected input data type"},
@@ -75,13 +76,16 @@ func TestRunErrors(t *testing.T) {
 // endless is a model that loops 2^62 times.
 func endless() *onnx.Model {
 	body := &onnx.Graph{Name: proto.String("body"),
-		Node:   []*onnx.Node{node("Identity", []string{"go"}, []string{"go_on"}), node("Identity", []string{"v"}, []string{"w"})},
-		Input:  []*onnx.ValueInfo{value("i", tensorType(Int64)), value("go", tensorType(Bool)), value("v", tensorType(Float32, "n"))},
+		Node: []*onnx.Node{node("Identity", []string{"go"}, []string{"go_on"}),
+			node("Identity", []string{"v"}, []string{"w"})},
+		Input: []*onnx.ValueInfo{value("i", tensorType(Int64)), value("go", tensorType(Bool)),
+			value("v", tensorType(Float32, "n"))},
 		Output: []*onnx.ValueInfo{value("go_on", tensorType(Bool)), value("w", tensorType(Float32, "n"))}}
 	m := identity(Float32, "n")
 	m.Graph.Node = []*onnx.Node{node("Loop", []string{"trips", "", "x"}, []string{"y"},
 		&onnx.Attribute{Name: proto.String("body"), Type: onnx.Attribute_GRAPH.Enum(), G: body})}
-	m.Graph.Initializer = []*onnx.Tensor{{Name: proto.String("trips"), DataType: proto.Int32(int32(Int64)), Int64Data: []int64{1 << 62}}}
+	m.Graph.Initializer = []*onnx.Tensor{{Name: proto.String("trips"), DataType: proto.Int32(int32(Int64)),
+		Int64Data: []int64{1 << 62}}}
 	return m
 }
 
@@ -163,11 +167,13 @@ func TestOptions(t *testing.T) {
 		"zero byte":    {Config: map[string]string{"a": "\x00"}},
 		"is null":      {Domains: []Domain{{Name: "d", Operators: []uintptr{0}}}},
 	} {
-		if _, err := library.NewSessionFromBytes(marshal(t, unary("Neg")), o); err == nil || name != "no such file" && !strings.Contains(err.Error(), name) {
+		if _, err := library.NewSessionFromBytes(marshal(t, unary("Neg")), o); err == nil ||
+			name != "no such file" && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := library.NewSessionFromBytes(nil, SessionOptions{}); err == nil || !strings.Contains(err.Error(), "the model is empty") {
+	if _, err := library.NewSessionFromBytes(nil, SessionOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "the model is empty") {
 		t.Errorf("empty model: %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func (l *Library) borrow(native uintptr) (*Value, error) {
 	return v, v.describe()
 }
 
-// classOf is the class of the shapes of a run's inputs: their names, and of each axis whether its length is 0, 1 or more.
+// classOf is the class of the shapes of a run's inputs: their names, and of each axis whether its length is 0, 1 or
+// more.
 func (l *Library) classOf(args [8]uintptr) string {
 	var class strings.Builder
 	for i := range int(args[4]) {
@@ -64,9 +65,9 @@ func (b *wayBack) compares(args [8]uintptr) bool {
 	return !seen || b.share > 0 && rand.Float64() < b.share
 }
 
-// shadow runs the plain session beside a run of the patched one that went well, where it is to be compared. places are where
-// the program wanted outputs. Where one differs, the results of the plain session are the program's, and it takes over where
-// that was one difference too many.
+// shadow runs the plain session beside a run of the patched one that went well, where it is to be compared. places
+// are where the program wanted outputs. Where one differs, the results of the plain session are the program's, and it
+// takes over where that was one difference too many.
 func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr) uintptr) (status uintptr) {
 	defer func() {
 		if p := recover(); p != nil { // the results are there
@@ -79,7 +80,8 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 	}
 	if err := b.open(); err != nil {
 		if !b.warned.Swap(true) {
-			b.logger.Warn("a run was not compared, because none of the model itself can be opened", "model", b.name, "reason", err)
+			b.logger.Warn("a run was not compared, because none of the model itself can be opened", "model", b.name, "reason",
+				err)
 		}
 		return 0
 	}
@@ -119,7 +121,8 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 	if n := b.differ.Add(1); n > b.bears {
 		b.revert(didDiffer, difference, "run", "repeated", "differences", n)
 	} else {
-		b.logger.Debug("a run of a patched session answered otherwise than its model", "model", b.name, "reason", difference, "differences", n)
+		b.logger.Debug("a run of a patched session answered otherwise than its model", "model", b.name, "reason", difference,
+			"differences", n)
 	}
 	for i, place := range places {
 		if place == 0 {

@@ -68,8 +68,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestShadowOfAShare: of runs whose class was compared a share is compared too, and the plain session takes over when as many
-// differed as are borne; the program gets its results of each.
+// TestShadowOfAShare: of runs whose class was compared a share is compared too, and the plain session takes over when
+// as many differed as are borne; the program gets its results of each.
 func TestShadowOfAShare(t *testing.T) {
 	s := stage(t, false)
 	active := *library.Installed()

@@ -63,7 +63,8 @@ func TestSlots(t *testing.T) {
 var (
 	comments   = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
 	directives = regexp.MustCompile(`(?m)^#.*$`)
-	member     = regexp.MustCompile(`ORT_API2_STATUS\(\s*(\w+)|ORT_CLASS_RELEASE\((\w+)|(?s:ORT_API_T\(.*?,\s*(\w+)\s*[,)])|\(ORT_API_CALL\s*\*\s*(\w+)\)`)
+	member     = regexp.MustCompile(
+		`ORT_API2_STATUS\(\s*(\w+)|ORT_CLASS_RELEASE\((\w+)|(?s:ORT_API_T\(.*?,\s*(\w+)\s*[,)])|\(ORT_API_CALL\s*\*\s*(\w+)\)`)
 )
 
 // headerTable maps the functions of a struct of function pointers to their indices.

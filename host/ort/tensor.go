@@ -50,7 +50,8 @@ func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
 	if n, err := elements(shape); err != nil {
 		return nil, err
 	} else if n != int64(len(data)) {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("%d strings for shape %v", len(data), shape), Needed: strconv.FormatInt(n, 10)}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("%d strings for shape %v", len(data), shape),
+			Needed: strconv.FormatInt(n, 10)}
 	}
 	v, err := l.Allocate(String, shape)
 	if err != nil {
@@ -58,7 +59,8 @@ func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
 	}
 	list, err := cStrings(data)
 	if err == nil {
-		err = l.try("FillStringTensor", slotFillStringTensor, v.native, uintptr(unsafe.Pointer(unsafe.SliceData(list))), uintptr(len(list)))
+		err = l.try("FillStringTensor", slotFillStringTensor, v.native, uintptr(unsafe.Pointer(unsafe.SliceData(list))),
+			uintptr(len(list)))
 		runtime.KeepAlive(list)
 	}
 	if err != nil {
@@ -74,10 +76,12 @@ func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
 		return nil, err
 	}
 	var allocator, native uintptr
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
-	if err := l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator, uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
+	if err := l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator,
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
 		uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
@@ -102,7 +106,8 @@ func (l *Library) NewSequence(items []*Value) (*Value, error) {
 		copies, natives[i] = append(copies, c), c.native
 	}
 	var native uintptr
-	if err := l.try("CreateValue", slotCreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))), uintptr(len(natives)),
+	if err := l.try("CreateValue", slotCreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))),
+		uintptr(len(natives)),
 		uintptr(KindSequence), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
@@ -140,7 +145,8 @@ func (l *Library) copy(v *Value) (*Value, error) {
 }
 
 // tensorOver makes a tensor over pinned Go memory.
-func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value, error) {
+func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value,
+	error) {
 	if err := checkSize(element, shape, bytes); err != nil {
 		return nil, err
 	}
@@ -156,8 +162,10 @@ func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Poi
 	pin := new(runtime.Pinner)
 	pin.Pin(data)
 	var native uintptr
-	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, cpu, uintptr(data), uintptr(bytes),
-		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
+	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, cpu, uintptr(data),
+		uintptr(bytes),
+		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element),
+		uintptr(unsafe.Pointer(&native))); err != nil {
 		pin.Unpin()
 		return nil, err
 	}
@@ -188,7 +196,8 @@ func checkSize(element ElementType, shape []int64, bytes int64) error {
 		return &diagnostic.Error{Found: fmt.Sprintf("elements of type %v have no fixed width", element)}
 	}
 	if need := element.Bytes(n); need != bytes {
-		return &diagnostic.Error{Found: fmt.Sprintf("%d bytes for a tensor of type %v and shape %v", bytes, element, shape), Needed: strconv.FormatInt(need, 10)}
+		return &diagnostic.Error{Found: fmt.Sprintf("%d bytes for a tensor of type %v and shape %v", bytes, element, shape),
+			Needed: strconv.FormatInt(need, 10)}
 	}
 	return nil
 }
@@ -229,7 +238,8 @@ func (v *Value) describe() error {
 		return nil
 	}
 	var info uintptr
-	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, v.native, uintptr(unsafe.Pointer(&info))); err != nil {
+	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, v.native,
+		uintptr(unsafe.Pointer(&info))); err != nil {
 		return err
 	}
 	defer l.call(slotReleaseTensorTypeAndShapeInfo, info)
@@ -242,7 +252,8 @@ func (v *Value) describe() error {
 func (l *Library) tensorInfo(info uintptr) (ElementType, []int64, error) {
 	var element int32
 	var rank uintptr
-	if err := l.try("GetTensorElementType", slotGetTensorElementType, info, uintptr(unsafe.Pointer(&element))); err != nil {
+	if err := l.try("GetTensorElementType", slotGetTensorElementType, info,
+		uintptr(unsafe.Pointer(&element))); err != nil {
 		return 0, nil, err
 	}
 	if err := l.try("GetDimensionsCount", slotGetDimensionsCount, info, uintptr(unsafe.Pointer(&rank))); err != nil {
@@ -311,7 +322,8 @@ func (v *Value) Bytes() ([]byte, error) {
 	if device, id, err := v.device(); err != nil {
 		return nil, err
 	} else if device != DeviceCPU {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("the tensor lies on %v %d", device, id), Fix: "copy it to the host first"}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("the tensor lies on %v %d", device, id),
+			Fix: "copy it to the host first"}
 	}
 	n := v.element.Bytes(v.Len())
 	if n == 0 {
@@ -324,7 +336,8 @@ func (v *Value) Bytes() ([]byte, error) {
 // bfloat16, or uint8 for any type of eight bits.
 func Data[T Element](v *Value) ([]T, error) {
 	if v.kind == KindTensor && !viewable[T](v.element) {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("a tensor of %v cannot be viewed as %v", v.element, elementTypeOf[T]())}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("a tensor of %v cannot be viewed as %v", v.element,
+			elementTypeOf[T]())}
 	}
 	b, err := v.Bytes()
 	if err != nil || len(b) == 0 {
@@ -339,20 +352,23 @@ func (v *Value) Strings() ([]string, error) {
 		return nil, ErrClosed
 	}
 	if v.kind != KindTensor || v.element != String {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v of %v", v.kind, v.element), Needed: "a tensor of strings"}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v of %v", v.kind, v.element),
+			Needed: "a tensor of strings"}
 	}
 	defer runtime.KeepAlive(v)
 	list := make([]string, v.Len())
 	for i := range list {
 		var n uintptr
-		if err := v.library.try("GetStringTensorElementLength", slotGetStringTensorElementLength, v.native, uintptr(i), uintptr(unsafe.Pointer(&n))); err != nil {
+		if err := v.library.try("GetStringTensorElementLength", slotGetStringTensorElementLength, v.native, uintptr(i),
+			uintptr(unsafe.Pointer(&n))); err != nil {
 			return nil, err
 		}
 		if n == 0 {
 			continue
 		}
 		b := make([]byte, n)
-		if err := v.library.try("GetStringTensorElement", slotGetStringTensorElement, v.native, n, uintptr(i), uintptr(unsafe.Pointer(&b[0]))); err != nil {
+		if err := v.library.try("GetStringTensorElement", slotGetStringTensorElement, v.native, n, uintptr(i),
+			uintptr(unsafe.Pointer(&b[0]))); err != nil {
 			return nil, err
 		}
 		list[i] = string(b)
@@ -374,7 +390,8 @@ func (v *Value) Items() ([]*Value, error) {
 	if err := l.try("GetValueCount", slotGetValueCount, v.native, uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, err
 	}
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&allocator))); err != nil {
+	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
 	items := make([]*Value, 0, n)

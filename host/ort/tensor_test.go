@@ -165,10 +165,12 @@ func TestTensorErrors(t *testing.T) {
 		}, "too many elements"},
 		{"strings as bytes", func() error { _, err := library.NewTensorBytes(String, []int64{1}, []byte{1}); return err },
 			"no fixed width"},
-		{"wrong view", func() error { _, err := Data[int64](good); return err }, "a tensor of float32 cannot be viewed as int64"},
+		{"wrong view", func() error { _, err := Data[int64](good); return err },
+			"a tensor of float32 cannot be viewed as int64"},
 		{"not strings", func() error { _, err := good.Strings(); return err }, "needed a tensor of strings"},
 		{"not a sequence", func() error { _, err := good.Items(); return err }, "the value is a tensor, needed a sequence"},
-		{"number of strings", func() error { _, err := library.NewStrings([]int64{2}, []string{"a"}); return err }, "1 strings for shape [2], needed 2"},
+		{"number of strings", func() error { _, err := library.NewStrings([]int64{2}, []string{"a"}); return err },
+			"1 strings for shape [2], needed 2"},
 		{"closed", func() error { good.Close(); good.Close(); _, err := good.Bytes(); return err }, "used after Close"},
 	}
 	for _, c := range cases {

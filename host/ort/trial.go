@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Session makes a session besides the one that was requested, of the program's model and options: from a patch, or as it
-// would be without one where that is nil. It writes no profile and no optimised model. It is for a Patcher to try what it
-// is about to return, and is to be closed.
+// Session makes a session besides the one that was requested, of the program's model and options: from a patch, or as
+// it would be without one where that is nil. It writes no profile and no optimised model. It is for a Patcher to try
+// what it is about to return, and is to be closed.
 func (r Request) Session(p *Patch) (*Session, error) {
 	options, err := r.Library.silent(r.options)
 	if err != nil {

@@ -19,8 +19,8 @@ var heapTrim = sync.OnceValue(func() uintptr {
 })
 
 // trim gives memory back to the system that the C library holds free. ONNX Runtime takes weights, panels and chunks of
-// arenas from its heaps, and glibc retains holes in these: a process that makes and releases sessions of 90 MB of weights
-// came to hold 200 MB of them. It takes some ten milliseconds, a tenth of making such a session.
+// arenas from its heaps, and glibc retains holes in these: a process that makes and releases sessions of 90 MB of
+// weights came to hold 200 MB of them. It takes some ten milliseconds, a tenth of making such a session.
 func trim() {
 	if address := heapTrim(); address != 0 {
 		purego.SyscallN(address, 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestTrim: free memory of the C library's heaps goes back to the system when a session of large weights is no more, and when
-// one was made beside another that has the same panels.
+// TestTrim: free memory of the C library's heaps goes back to the system when a session of large weights is no more,
+// and when one was made beside another that has the same panels.
 func TestTrim(t *testing.T) {
 	trims, own := 0, heapTrim
 	counting := purego.NewCallback(func(uintptr) uintptr { trims++; return 0 })

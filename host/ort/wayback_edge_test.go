@@ -42,8 +42,8 @@ func (panicking) Enabled(context.Context, slog.Level) bool { return true }
 
 func (panicking) Handle(context.Context, slog.Record) error { panic("no log") }
 
-// TestLogThatPanics: on the threads of a program that calls ONNX Runtime nothing panics, and a line that is lost changes
-// no answer.
+// TestLogThatPanics: on the threads of a program that calls ONNX Runtime nothing panics, and a line that is lost
+// changes no answer.
 func TestLogThatPanics(t *testing.T) {
 	s := stage(t, false)
 	active := *library.Installed()

@@ -41,7 +41,8 @@ func TestWayBack(t *testing.T) {
 				s.how.Store(well)
 				expect(t, "once it would be well", run(t, x, 1, 1), 2, 2)
 				if s.opened != 1 || s.closed != 0 || Reverted() != before+1 {
-					t.Errorf("the plain model was opened %d times and closed %d times, %d reverted", s.opened, s.closed, Reverted()-before)
+					t.Errorf("the plain model was opened %d times and closed %d times, %d reverted", s.opened, s.closed,
+						Reverted()-before)
 				}
 				s.expectLog(t, 1, "level=WARN", "runs unpatched from now on", "run=repeated")
 				x.Close()
@@ -95,7 +96,8 @@ func TestErrorsOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if _, err := x.Run(context.Background(), map[string]*Value{"x": in}); err == nil || !strings.Contains(err.Error(), "Invalid rank for input: x") {
+	if _, err := x.Run(context.Background(), map[string]*Value{"x": in}); err == nil ||
+		!strings.Contains(err.Error(), "Invalid rank for input: x") {
 		t.Errorf("a wrong rank: got %v", err)
 	}
 	ints, err := NewTensor(library, []int64{2}, []int64{1, 2})
@@ -103,7 +105,8 @@ func TestErrorsOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ints.Close()
-	if _, err := x.Run(context.Background(), map[string]*Value{"x": ints}); err == nil || !strings.Contains(err.Error(), "Unexpected input data type") {
+	if _, err := x.Run(context.Background(), map[string]*Value{"x": ints}); err == nil ||
+		!strings.Contains(err.Error(), "Unexpected input data type") {
 		t.Errorf("a wrong type: got %v", err)
 	}
 	ending, end := context.WithCancel(context.Background())
@@ -121,7 +124,8 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	in1, _ := NewTensor(library, []int64{2}, []float32{1, 2})
 	defer in1.Close()
 	names, values, outs, places := []uintptr{r.text("x")}, []uintptr{in1.native}, []uintptr{r.text("y")}, []uintptr{0}
-	err = library.try("Run", slotRun, x.native, options, address(names), address(values), 1, address(outs), 1, address(places))
+	err = library.try("Run", slotRun, x.native, options, address(names), address(values), 1, address(outs), 1,
+		address(places))
 	if err == nil || !strings.Contains(err.Error(), "terminate flag") {
 		t.Errorf("a run that the program ended: got %v", err)
 	}
@@ -330,7 +334,8 @@ func TestWayBackOfAsync(t *testing.T) {
 		defer in.Close()
 		names, values, outs, places := []uintptr{r.text("x")}, []uintptr{in.native}, []uintptr{r.text("y")}, []uintptr{0}
 		r.pins = append(r.pins, names, values, outs, places)
-		if err := library.try("RunAsync", slotRunAsync, x.native, 0, address(names), address(values), 1, address(outs), 1, address(places), function, 77); err != nil {
+		if err := library.try("RunAsync", slotRunAsync, x.native, 0, address(names), address(values), 1, address(outs), 1,
+			address(places), function, 77); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -23,7 +23,8 @@ type Weight struct {
 	// it out anew, and sessions of the same weights share what they get. Sessions that the program gets have that; to
 	// others it is a weight that is not in place.
 	Packed bool
-	// Release is called once: when the session is released, or was made if it has a copy or laid it out anew, or was not made.
+	// Release is called once: when the session is released, or was made if it has a copy or laid it out anew, or was not
+	// made.
 	Release func()
 }
 
@@ -64,7 +65,8 @@ func (w *lent) close() {
 // that is in place: of those that it lays out anew, then of all.
 func (w *lent) made(make func() error) error {
 	err := make()
-	for err != nil && (w.copyInstead(func(x Weight) bool { return x.Packed }) || w.copyInstead(func(Weight) bool { return true })) {
+	for err != nil && (w.copyInstead(func(x Weight) bool { return x.Packed }) ||
+		w.copyInstead(func(Weight) bool { return true })) {
 		w.withdraw()
 		err = make()
 	}
@@ -84,8 +86,8 @@ func (w *lent) copyInstead(which func(Weight) bool) (any bool) {
 	return any
 }
 
-// copied releases what ONNX Runtime does not read any more, now that the session is made: what it has a copy of, and what it
-// laid out anew.
+// copied releases what ONNX Runtime does not read any more, now that the session is made: what it has a copy of, and
+// what it laid out anew.
 func (w *lent) copied() {
 	done := make([]bool, len(w.weights))
 	for i, x := range w.weights {
@@ -174,7 +176,8 @@ func (h *hook) keep(session uintptr, retained any, weights lent) {
 	if size > trimAbove && weights.panels.shared() {
 		trim() // what laying out panels that were there already leaves in heaps
 	}
-	if large := size > trimAbove; large || weights.arena != nil || retained != nil || len(weights.weights) > 0 || len(weights.values) > 0 {
+	if large := size > trimAbove; large || weights.arena != nil || retained != nil || len(weights.weights) > 0 ||
+		len(weights.values) > 0 {
 		h.retained.Store(session, kept{retained, weights, large})
 	}
 }

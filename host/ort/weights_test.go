@@ -38,7 +38,8 @@ func weight(t *testing.T, name string, x float32, shape ...int64) (Weight, *atom
 		n *= d
 	}
 	released := new(atomic.Int32)
-	return Weight{Name: name, Element: Float32, Shape: shape, Data: outside(t, int(n), x), Release: func() { released.Add(1) }}, released
+	return Weight{Name: name, Element: Float32, Shape: shape, Data: outside(t, int(n), x),
+		Release: func() { released.Add(1) }}, released
 }
 
 const wide = 1 << 10
@@ -53,7 +54,8 @@ func TestWeights(t *testing.T) {
 			v, vReleased := weight(t, "v", 10, wide)
 			w, wReleased := weight(t, "w", 1, wide)
 			w.InPlace = true
-			o := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{v, w}}
+			o := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
+				Weights: []Weight{v, w}}
 			given := content
 			if way == "patch" {
 				given = marshal(t, unary("Relu"))
@@ -66,7 +68,8 @@ func TestWeights(t *testing.T) {
 				t.Fatal(err)
 			}
 			if vReleased.Load() != 1 || wReleased.Load() != 0 {
-				t.Errorf("released %d times where there is a copy and %d where there is none, want once and never", vReleased.Load(), wReleased.Load())
+				t.Errorf("released %d times where there is a copy and %d where there is none, want once and never",
+					vReleased.Load(), wReleased.Load())
 			}
 			fill(v.Data, 20)
 			expect(t, "y", run(t, s, x...), slices.Repeat([]float32{11}, wide)...)
@@ -87,7 +90,9 @@ func TestSharedWeightsAreReleasedBySession(t *testing.T) {
 	w.InPlace = true
 	var list []*Session
 	for range 2 {
-		list = append(list, session(t, content, SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{w}}))
+		list = append(list, session(t, content,
+			SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
+				Weights: []Weight{w}}))
 	}
 	list[0].Close()
 	if released.Load() != 1 {
@@ -104,7 +109,8 @@ func TestSharedWeightsAreReleasedBySession(t *testing.T) {
 // ahead of the first run.
 func TestWeightsThatONNXRuntimeLooksInto(t *testing.T) {
 	m := model(&onnx.Graph{
-		Node: []*onnx.Node{node("Transpose", []string{"w"}, []string{"wt"}), node("Gather", []string{"wt", "i"}, []string{"r"}),
+		Node: []*onnx.Node{node("Transpose", []string{"w"}, []string{"wt"}),
+			node("Gather", []string{"wt", "i"}, []string{"r"}),
 			node("Add", []string{"x", "r"}, []string{"y"})},
 		Input:  []*onnx.ValueInfo{value("x", tensorType(Float32, 2*wide))},
 		Output: []*onnx.ValueInfo{value("y", tensorType(Float32, 2*wide))},
@@ -116,9 +122,10 @@ func TestWeightsThatONNXRuntimeLooksInto(t *testing.T) {
 	w, released := weight(t, "w", 3, 2*wide, 2)
 	w.InPlace = true
 	content := marshal(t, m)
-	s := session(t, marshal(t, unary("Relu")), SessionOptions{LogSeverity: LogFatal, Patcher: func(Request) (*Patch, error) {
-		return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{w}}, nil
-	}})
+	s := session(t, marshal(t, unary("Relu")),
+		SessionOptions{LogSeverity: LogFatal, Patcher: func(Request) (*Patch, error) {
+			return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{w}}, nil
+		}})
 	if released.Load() != 1 {
 		t.Errorf("released %d times when there is a copy, want once", released.Load())
 	}
@@ -143,15 +150,20 @@ func TestWeightsThatAreRefusedAreReleased(t *testing.T) {
 		"a name with a zero byte":             {good, func(w *Weight) { w.Name = "a\x00" }},
 		"no model":                            {nil, func(*Weight) {}},
 		"a damaged model":                     {[]byte("damaged"), func(*Weight) {}},
-		"an initializer with data of its own": {marshal(t, sum(&onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)),
-			Dims: []int64{wide}, RawData: rawFloats(make([]float32, wide)...)})), func(*Weight) {}},
+		"an initializer with data of its own": {marshal(t,
+			sum(&onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(Float32)),
+				Dims: []int64{wide}, RawData: rawFloats(make([]float32, wide)...)})), func(*Weight) {}},
 	} {
 		for _, way := range []string{"session options", "patch"} {
 			w, released := weight(t, "w", 3, wide)
 			c.change(&w)
-			o, given := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"}, Weights: []Weight{w}}, c.model
+			o, given := SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
+				Weights: []Weight{w}}, c.model
 			if way == "patch" {
-				o, given = SessionOptions{Patcher: func(Request) (*Patch, error) { return &Patch{Model: c.model, Weights: []Weight{w}}, nil }}, good
+				o, given = SessionOptions{Patcher: func(Request) (*Patch,
+					error) {
+					return &Patch{Model: c.model, Weights: []Weight{w}}, nil
+				}}, good
 			}
 			if s, err := library.NewSessionFromBytes(given, o); err == nil {
 				s.Close()

@@ -53,8 +53,8 @@ func (s Strategy) Within(kind string) Strategy {
 // Storage is the element type that a cache has.
 type Storage string
 
-// The types that caches can have; the zero value is Float32. All others round what they store. Numbers of Int8 have scales:
-// of keys and values one a head and token, of rows one for each abi.CacheScaleGroup.
+// The types that caches can have; the zero value is Float32. All others round what they store. Numbers of Int8 have
+// scales: of keys and values one a head and token, of rows one for each abi.CacheScaleGroup.
 const (
 	Float32  Storage = "float32"
 	Float16  Storage = "float16"
@@ -138,7 +138,8 @@ func (l Layers) KeyWidth() int64 { return l.KVHeads * l.HeadSize }
 func (l Layers) ValueWidth() int64 { return l.KVHeads * l.ValueSize }
 
 func (l Layers) String() string {
-	return fmt.Sprintf("%d layers of %s attention, %d heads of %d (%d of keys), width %d", l.Layers, l.Type, l.Heads, l.HeadSize, l.KVHeads, l.Width)
+	return fmt.Sprintf("%d layers of %s attention, %d heads of %d (%d of keys), width %d", l.Layers, l.Type, l.Heads,
+		l.HeadSize, l.KVHeads, l.Width)
 }
 
 // maxWidth is the widest row that the operators over rows take.

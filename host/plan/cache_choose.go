@@ -167,11 +167,13 @@ func (c *CacheChoice) choose(p *Predictor, prefer Prefer) error {
 	switch {
 	case prefer == PreferMemory && best != first:
 		c.Reason = fmt.Sprintf("stores %s a request, %.3gx fewer than %s; expected %.2fx its speed, %.2fx at worst",
-			size(chosen.Largest.Bytes), ratio(c.Options[first].Largest.Bytes, chosen.Largest.Bytes), c.Options[first].Name, chosen.Speedup, chosen.Worst)
+			size(chosen.Largest.Bytes), ratio(c.Options[first].Largest.Bytes, chosen.Largest.Bytes), c.Options[first].Name,
+			chosen.Speedup, chosen.Worst)
 	case prefer == PreferMemory:
 		c.Reason = fmt.Sprintf("stores %s a request, and nothing else stores less", size(chosen.Largest.Bytes))
 	case best != first:
-		c.Reason = fmt.Sprintf("%s %.2fx the speed of %s over the range, %.2fx at worst", chosen.source(), chosen.Speedup, c.Options[first].Name, chosen.Worst)
+		c.Reason = fmt.Sprintf("%s %.2fx the speed of %s over the range, %.2fx at worst", chosen.source(), chosen.Speedup,
+			c.Options[first].Name, chosen.Worst)
 	default:
 		c.Reason = "nothing is expected to be clearly faster" + c.nearest(first)
 	}
@@ -239,7 +241,8 @@ func (c *CacheChoice) either(p *Predictor, first int) {
 		// Being ready for both takes folded weights: not for a rare shape.
 		if picked[0] > 0 && picked[1]*rareShapes >= len(shapes) {
 			c.Candidate, c.Either = c.Options[first].Candidate, cross
-			c.Reason = fmt.Sprintf("each request's shape decides: %s at %d of %d shapes of the range, %s at the others", x.Name, picked[1], len(shapes), c.Options[first].Name)
+			c.Reason = fmt.Sprintf("each request's shape decides: %s at %d of %d shapes of the range, %s at the others", x.Name,
+				picked[1], len(shapes), c.Options[first].Name)
 			return
 		}
 	}

@@ -32,7 +32,8 @@ var crossAll = []plan.Candidate{flash, hidden, keysOnly, hybrid}
 // batch many; it never pays where arithmetic is the limit.
 func TestChoiceForSpeed(t *testing.T) {
 	at := func(l plan.Layers, keys, beams, batch int64) plan.Kind {
-		return plan.Kind{Layers: l, Candidates: crossAll, Range: plan.Range{Keys: one(keys), Beams: one(beams), Batch: one(batch)}}
+		return plan.Kind{Layers: l, Candidates: crossAll,
+			Range: plan.Range{Keys: one(keys), Beams: one(beams), Batch: one(batch)}}
 	}
 	for _, c := range []struct {
 		what string
@@ -67,7 +68,8 @@ func TestChoiceForMemory(t *testing.T) {
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
 	self := bartLarge
 	self.Type = "self"
-	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(4)}}
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs},
+		Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(4)}}
 	got := choose(t, twoCores, plan.CacheOptions{Prefer: plan.PreferMemory}, own, cross)
 	if got[0].Candidate != keysOnly && got[0].Candidate != inputs || got[1].Candidate != hidden {
 		t.Errorf("chose %s and %s", got[0].Candidate, got[1].Candidate)
@@ -82,8 +84,11 @@ func TestChoiceForMemory(t *testing.T) {
 		t.Errorf("chose %s, options %+v", got[0].Candidate, got[0].Options)
 	}
 	cross.Candidates = []plan.Candidate{hidden}
-	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{cross}, plan.CacheOptions{})
-	if err == nil || !strings.Contains(err.Error(), "nothing can run the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: layer 3 is not to be trusted") {
+	_, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{cross},
+		plan.CacheOptions{})
+	if err == nil || !strings.Contains(err.Error(),
+		"nothing can run the 12 layers of cross attention, 16 heads of 64 (16 of keys), width 1024: prompt_hidden_states: "+
+			"layer 3 is not to be trusted") {
 		t.Errorf("got the error %v", err)
 	}
 }
@@ -94,7 +99,8 @@ func TestChoiceWithinMemory(t *testing.T) {
 	self := bartLarge
 	self.Type = "self"
 	kinds := []plan.Kind{
-		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly}, Range: plan.Range{Keys: one(1), Own: one(63), Beams: one(4), Batch: one(16)}},
+		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly},
+			Range: plan.Range{Keys: one(1), Own: one(63), Beams: one(4), Batch: one(16)}},
 		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}},
 	}
 	free := choose(t, twoCores, plan.CacheOptions{MaxBytes: 64 << 30}, kinds...)
@@ -105,12 +111,14 @@ func TestChoiceWithinMemory(t *testing.T) {
 	// 16 heads and 4 beams arithmetic on the encoder's output takes longer than what
 	// twice the batch gains.
 	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 1 << 30}, kinds...)
-	if got[0].Candidate != flash || got[1].Candidate != flash || !strings.HasSuffix(got[1].Reason, "; 1 GiB hold 8 of the largest requests") {
+	if got[0].Candidate != flash || got[1].Candidate != flash ||
+		!strings.HasSuffix(got[1].Reason, "; 1 GiB hold 8 of the largest requests") {
 		t.Errorf("%s and %s because %q", got[0].Candidate, got[1].Candidate, got[1].Reason)
 	}
 	// Where arithmetic is cheap the batch counts.
 	got = choose(t, plan.Machine{Bandwidth: 45e9, FLOPS: 100e12}, plan.CacheOptions{MaxBytes: 200 << 20}, kinds[0],
-		plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hybrid}, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}})
+		plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hybrid},
+			Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}})
 	if got[1].Candidate != hybrid {
 		t.Errorf("chose %s because %q", got[1].Candidate, got[1].Reason)
 	}
@@ -139,12 +147,14 @@ func TestBatchesWithinMemory(t *testing.T) {
 	self := bartLarge
 	self.Type = "self"
 	kinds := []plan.Kind{
-		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(1)}},
+		{Layers: self, Candidates: []plan.Candidate{flash, keysOnly},
+			Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(1)}},
 		{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(1)}},
 	}
 	got := choose(t, twoCores, plan.CacheOptions{MaxBytes: 8 << 30}, kinds...)
 	const kv, k = 272 * 24 * 4096, 272 * 12 * 4096
-	for i, want := range []int64{(8 << 30) / (kv + 96<<20), (8 << 30) / (kv + 4<<20), (8 << 30) / (kv + 48<<20), (8 << 30) / (kv + 4<<20)} {
+	for i, want := range []int64{(8 << 30) / (kv + 96<<20), (8 << 30) / (kv + 4<<20), (8 << 30) / (kv + 48<<20),
+		(8 << 30) / (kv + 4<<20)} {
 		if b := got[1].Options[i].Batch; b != want {
 			t.Errorf("%s: %d requests, want %d", got[1].Options[i].Name, b, want)
 		}
@@ -177,9 +187,11 @@ func TestCrossover(t *testing.T) {
 		t.Errorf("a pick allocates %g times", n)
 	}
 	// A range on both sides is decided for each request.
-	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true, Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
+	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true,
+		Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
 	got := choose(t, twoCores, plan.CacheOptions{}, k)[0]
-	if got.Either == nil || got.Candidate != flash || !strings.HasPrefix(got.Reason, "each request's shape decides: prompt_hidden_states at ") {
+	if got.Either == nil || got.Candidate != flash ||
+		!strings.HasPrefix(got.Reason, "each request's shape decides: prompt_hidden_states at ") {
 		t.Errorf("chose %s because %q", got.Candidate, got.Reason)
 	}
 	k.Either = false
@@ -190,7 +202,8 @@ func TestCrossover(t *testing.T) {
 
 // What is computed before the first step counts where outputs are short.
 func TestCrossPhaseCounts(t *testing.T) {
-	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hidden}, Range: plan.Range{Keys: one(1024), Beams: one(1), Batch: one(4), Steps: 1}}
+	k := plan.Kind{Layers: bartLarge, Candidates: []plan.Candidate{flash, hidden},
+		Range: plan.Range{Keys: one(1024), Beams: one(1), Batch: one(4), Steps: 1}}
 	if got := choose(t, twoCores, plan.CacheOptions{}, k)[0]; got.Candidate != hidden {
 		t.Errorf("for one token chose %s because %q", got.Candidate, got.Reason)
 	}
@@ -223,7 +236,8 @@ func (m projected) Projection(plan.Layers, plan.Shape) (float64, bool) { return 
 func TestMeasuredProjectionsCount(t *testing.T) {
 	self := bartLarge
 	self.Type = "self"
-	all := table{plan.KeysValues: 1, plan.Keys: 1, plan.HiddenStates: 1, plan.PromptHiddenStates: 1, plan.FirstLayerKeys: 1}
+	all := table{plan.KeysValues: 1, plan.Keys: 1, plan.HiddenStates: 1, plan.PromptHiddenStates: 1,
+		plan.FirstLayerKeys: 1}
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
 	for _, c := range []struct {
 		layers           plan.Layers
@@ -231,9 +245,11 @@ func TestMeasuredProjectionsCount(t *testing.T) {
 		seconds, prefill float64
 	}{
 		{self, flash, 1.5, 0}, {self, keysOnly, 1.25, 0}, {self, inputs, 1, 0}, {self, hidden, 1.5, 0},
-		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, hidden, 1, 0}, {bartLarge, hybrid, 1, 0.25 / 12},
+		{bartLarge, flash, 1, 0.5}, {bartLarge, keysOnly, 1, 0.25}, {bartLarge, hidden, 1, 0},
+		{bartLarge, hybrid, 1, 0.25 / 12},
 	} {
-		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Implementations{}, projected{all, 0.5}).Predict(c.layers, c.candidate, s)
+		got := plan.NewPredictor(plan.Machine{Bandwidth: 1, FLOPS: 1}, nil, plan.Implementations{},
+			projected{all, 0.5}).Predict(c.layers, c.candidate, s)
 		if math.Abs(got.Seconds-c.seconds) > 1e-9 || math.Abs(got.Prefill-c.prefill) > 1e-9 || !got.Measured {
 			t.Errorf("%s attention, %s: %+v, want %g and before it %g", c.layers.Type, c.candidate, got, c.seconds, c.prefill)
 		}
@@ -253,7 +269,8 @@ func TestMeasurementsCount(t *testing.T) {
 		{table{plan.PromptHiddenStates: 1e-9}, hidden},
 		{table{plan.KeysValues: 1e-9}, flash},
 	} {
-		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, c.measured), []plan.Kind{k}, plan.CacheOptions{})
+		got, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, c.measured), []plan.Kind{k},
+			plan.CacheOptions{})
 		if err != nil || got[0].Candidate != c.want {
 			t.Errorf("%v: chose %s, %v; want %s", c.measured, got[0].Candidate, err, c.want)
 		}
@@ -268,7 +285,8 @@ func TestMeasurementsCount(t *testing.T) {
 func TestRangeShapes(t *testing.T) {
 	r := plan.Range{Keys: [2]int64{16, 1024}, Own: one(0), Beams: [2]int64{1, 8}, Batch: one(3), Steps: 9}
 	list := r.Shapes()
-	if len(list) != 16 || list[0] != (plan.Shape{Keys: 16, Beams: 1, Batch: 3, Steps: 9}) || list[15] != (plan.Shape{Keys: 1024, Beams: 8, Batch: 3, Steps: 9}) {
+	if len(list) != 16 || list[0] != (plan.Shape{Keys: 16, Beams: 1, Batch: 3, Steps: 9}) ||
+		list[15] != (plan.Shape{Keys: 1024, Beams: 8, Batch: 3, Steps: 9}) {
 		t.Errorf("%d shapes: %v", len(list), list)
 	}
 	if list[4].Keys != 64 || list[8].Keys != 256 {
@@ -284,7 +302,8 @@ func TestNamedKinds(t *testing.T) {
 	r := plan.Range{Keys: one(1024), Own: one(64), Beams: one(4), Batch: one(16)}
 	self := bartLarge
 	self.Type = "self"
-	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs}, Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
+	own := plan.Kind{Layers: self, Candidates: []plan.Candidate{flash, hidden, keysOnly, inputs},
+		Range: plan.Range{Keys: one(1), Own: one(64), Beams: one(4), Batch: one(16)}}
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: r}
 	limit := 16 * (keysOnly.Bytes(self, own.Range.Largest()) + flash.Bytes(bartLarge, r.Largest()))
 	for _, c := range []struct {
@@ -297,8 +316,10 @@ func TestNamedKinds(t *testing.T) {
 	} {
 		own.Named = c.named
 		got := choose(t, twoCores, plan.CacheOptions{MaxBytes: limit}, own, cross)
-		if got[0].Candidate.Strategy != c.named || !strings.HasPrefix(got[0].Reason, "as named") || got[1].Candidate != c.want {
-			t.Errorf("%s is named: chose %s because %q and %s because %q, want %s", c.named, got[0].Candidate, got[0].Reason, got[1].Candidate, got[1].Reason, c.want)
+		if got[0].Candidate.Strategy != c.named || !strings.HasPrefix(got[0].Reason, "as named") ||
+			got[1].Candidate != c.want {
+			t.Errorf("%s is named: chose %s because %q and %s because %q, want %s", c.named, got[0].Candidate, got[0].Reason,
+				got[1].Candidate, got[1].Reason, c.want)
 		}
 		for _, o := range got[1].Options {
 			if o.Candidate == c.want && o.Batch != c.batch {
@@ -307,14 +328,16 @@ func TestNamedKinds(t *testing.T) {
 		}
 	}
 	own.Named = plan.FirstLayerKeys
-	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{own}, plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "first_layer_keys is no candidate of the ") {
+	if _, err := plan.ChooseCaches(plan.NewPredictor(twoCores, nil, plan.Implementations{}, nil), []plan.Kind{own},
+		plan.CacheOptions{}); err == nil || !strings.HasPrefix(err.Error(), "first_layer_keys is no candidate of the ") {
 		t.Errorf("found %v", err)
 	}
 }
 
 // Without a bound, options are told how many requests fit into what there is.
 func TestRequestsWithin(t *testing.T) {
-	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll, Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}}
+	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll,
+		Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}}
 	for _, o := range choose(t, twoCores, plan.CacheOptions{Within: 1 << 30}, cross)[0].Options {
 		if want := int64(1<<30) / o.Largest.Bytes; o.Batch != want {
 			t.Errorf("%s: %d requests, want %d", o.Name, o.Batch, want)

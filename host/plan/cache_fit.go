@@ -68,7 +68,8 @@ func fit(p *Predictor, choices []CacheChoice, limit int64) {
 				before = "deciding by each request's shape"
 			}
 			c.Candidate, c.Either = to, nil
-			c.Reason = fmt.Sprintf("%s hold %s of the largest requests, and %s with %s, the first choice", size(limit), count(x.batch), count(preferred.batch), before)
+			c.Reason = fmt.Sprintf("%s hold %s of the largest requests, and %s with %s, the first choice", size(limit),
+				count(x.batch), count(preferred.batch), before)
 			continue
 		}
 		c.Reason += fmt.Sprintf("; %s hold %s of the largest requests", size(limit), count(x.batch))

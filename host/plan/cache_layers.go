@@ -27,7 +27,8 @@ func LayersOf(list []*blocks.Block) []Layers {
 }
 
 func layersOf(a *blocks.Attention) Layers {
-	return Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: WidthOf(a), Positions: a.Positions}
+	return Layers{Type: a.Type, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize,
+		Width: WidthOf(a), Positions: a.Positions}
 }
 
 // WidthOf is the width of what a block's keys and values are projected from.

@@ -8,10 +8,12 @@ import (
 
 // Prediction is what a candidate is expected to take for all layers of a kind.
 type Prediction struct {
-	Seconds  float64 `json:"seconds"`           // of one step
-	Bytes    int64   `json:"bytes"`             // stored for one request
-	Prefill  float64 `json:"prefill_s"`         // of one request before its first step, beyond what every candidate computes
-	Measured bool    `json:"measured"`          // Seconds is from a table of this machine, and what Prefill and Seconds hold of linear layers
+	Seconds float64 `json:"seconds"` // of one step
+	Bytes   int64   `json:"bytes"`   // stored for one request
+	// of one request before its first step, beyond what every candidate computes
+	Prefill float64 `json:"prefill_s"`
+	// Seconds is from a table of this machine, and what Prefill and Seconds hold of linear layers
+	Measured bool    `json:"measured"`
 	Model    float64 `json:"predicted_seconds"` // Seconds as predicted, also where there is a measurement
 }
 
@@ -45,7 +47,8 @@ type Predictor struct {
 
 // NewPredictor makes one of a machine's roofline, of what the manifests say of the
 // operators that will run (nil: nothing), and of measurements of them (nil: none).
-func NewPredictor(m Machine, manifests []*manifest.Manifest, implementations Implementations, measured Measurements) *Predictor {
+func NewPredictor(m Machine, manifests []*manifest.Manifest, implementations Implementations,
+	measured Measurements) *Predictor {
 	p := &Predictor{machine: m, costs: maps.Clone(usualCosts), measured: measured}
 	for _, k := range implementations.Strategies() {
 		if l := implementations.Layout(k); l.Strategy != l.Inputs {

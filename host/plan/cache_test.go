@@ -11,15 +11,20 @@ import (
 
 // Layers of published models.
 var (
-	bartLarge = plan.Layers{Type: "cross", Layers: 12, Heads: 16, KVHeads: 16, HeadSize: 64, ValueSize: 64, Width: 1024, Positions: "learned"}
-	t5XXL     = plan.Layers{Type: "self", Layers: 24, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024, Positions: "relative"}
+	bartLarge = plan.Layers{Type: "cross", Layers: 12, Heads: 16, KVHeads: 16, HeadSize: 64, ValueSize: 64, Width: 1024,
+		Positions: "learned"}
+	t5XXL = plan.Layers{Type: "self", Layers: 24, Heads: 128, KVHeads: 128, HeadSize: 128, ValueSize: 128, Width: 1024,
+		Positions: "relative"}
 	tinyCross = whisper("cross", 4, 384)
-	llama     = plan.Layers{Type: "self", Layers: 22, Heads: 32, KVHeads: 4, HeadSize: 64, ValueSize: 64, Width: 2048, Positions: "rotary"}
-	codeLlama = plan.Layers{Type: "self", Layers: 32, Heads: 32, KVHeads: 32, HeadSize: 128, ValueSize: 128, Width: 4096, Positions: "rotary"}
+	llama     = plan.Layers{Type: "self", Layers: 22, Heads: 32, KVHeads: 4, HeadSize: 64, ValueSize: 64, Width: 2048,
+		Positions: "rotary"}
+	codeLlama = plan.Layers{Type: "self", Layers: 32, Heads: 32, KVHeads: 32, HeadSize: 128, ValueSize: 128, Width: 4096,
+		Positions: "rotary"}
 )
 
 func whisper(kind string, layers, width int64) plan.Layers {
-	return plan.Layers{Type: kind, Layers: layers, Heads: width / 64, KVHeads: width / 64, HeadSize: 64, ValueSize: 64, Width: width, Positions: "learned"}
+	return plan.Layers{Type: kind, Layers: layers, Heads: width / 64, KVHeads: width / 64, HeadSize: 64, ValueSize: 64,
+		Width: width, Positions: "learned"}
 }
 
 var (
@@ -112,15 +117,23 @@ func TestBytesOfRest(t *testing.T) {
 		{"no prompt to speak of", hidden, self, plan.Shape{Keys: 0, Own: 16, Beams: 1}, 16 * 1024},
 		{"inputs of all", inputs, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 48 * 512},
 		{"keys of the first layer", hybrid, whisper("cross", 4, 64), plan.Shape{Keys: 32, Beams: 4}, 32 * 256},
-		{"halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
+		{"halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, bartLarge,
+			plan.Shape{Keys: 1024, Beams: 4}, 1024 * 2048},
 		{"halves of an odd width in whole lines", plan.Candidate{Strategy: plan.HiddenStates, Storage: plan.BFloat16},
-			plan.Layers{Type: "self", Layers: 1, Heads: 1, KVHeads: 1, HeadSize: 3, ValueSize: 3, Width: 3}, plan.Shape{Keys: 16, Beams: 1}, 16 * 8},
-		{"halves of keys and values", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 512},
-		{"two pools of halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.BFloat16}, self, plan.Shape{Keys: 17, Own: 5, Beams: 4}, 32*256 + 32*512},
-		{"keys and values of int8, and a scale of each head", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8}, plan.Layers{Type: "self", Layers: 3, Heads: 8, KVHeads: 2, HeadSize: 64, ValueSize: 64, Width: 512},
+			plan.Layers{Type: "self", Layers: 1, Heads: 1, KVHeads: 1, HeadSize: 3, ValueSize: 3, Width: 3},
+			plan.Shape{Keys: 16, Beams: 1}, 16 * 8},
+		{"halves of keys and values", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, self,
+			plan.Shape{Keys: 16, Beams: 1}, 16 * 512},
+		{"two pools of halves", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.BFloat16}, self,
+			plan.Shape{Keys: 17, Own: 5, Beams: 4}, 32*256 + 32*512},
+		{"keys and values of int8, and a scale of each head", plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8},
+			plan.Layers{Type: "self", Layers: 3, Heads: 8, KVHeads: 2, HeadSize: 64, ValueSize: 64, Width: 512},
 			plan.Shape{Keys: 16, Beams: 1}, 16 * 3 * 2 * (64 + 64 + 8)},
-		{"hidden states of int8, and a scale of 64 numbers", plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Int8}, bartLarge, plan.Shape{Keys: 1024, Beams: 4}, 1024 * (1024 + 16*4)},
-		{"the model as exported has no other type", plan.Candidate{Strategy: plan.Exported, Storage: plan.Int8}, self, plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
+		{"hidden states of int8, and a scale of 64 numbers",
+			plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Int8}, bartLarge, plan.Shape{Keys: 1024, Beams: 4},
+			1024 * (1024 + 16*4)},
+		{"the model as exported has no other type", plan.Candidate{Strategy: plan.Exported, Storage: plan.Int8}, self,
+			plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
 	} {
 		if got := c.candidate.Bytes(c.layers, c.shape); got != c.want {
 			t.Errorf("%s: %s takes %d bytes, want %d", c.what, c.candidate, got, c.want)
@@ -146,9 +159,11 @@ func TestPredictions(t *testing.T) {
 	}{
 		{"reading keys and values, once for all beams", machine, flash, bartLarge, plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
 			12 * 2 * 1024 * 4 * 2 * e / 1e9, 12 * 4 * d * 2 * e / 1e9},
-		{"reading the encoder's output, and both weights", machine, hidden, bartLarge, plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
+		{"reading the encoder's output, and both weights", machine, hidden, bartLarge,
+			plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
 			12 * (2*1024*4*d + 4*d*2*e) / 1e9, 0},
-		{"computing on the encoder's output", plan.Machine{Bandwidth: 1e15, FLOPS: 1e9}, hidden, bartLarge, plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
+		{"computing on the encoder's output", plan.Machine{Bandwidth: 1e15, FLOPS: 1e9}, hidden, bartLarge,
+			plan.Shape{Keys: 1024, Beams: 4, Batch: 2},
 			12 * (8*1024*16*4*d/1e9 + 8*16*2*d*128/0.93e9), 0},
 		{"reading the keys, and their weight", machine, keysOnly, bartLarge, plan.Shape{Keys: 1024, Beams: 1, Batch: 2},
 			12 * (2*1024*4*e + 4*e*e) / 1e9, 12 * 4 * d * e / 1e9},
@@ -158,9 +173,11 @@ func TestPredictions(t *testing.T) {
 			24 * (552*4*2*16384 + 4*1024*2*16384) / 1e9, 0},
 		{"self attention over inputs makes none", machine, inputs, t5XXL, plan.Shape{Keys: 512, Own: 0, Beams: 1, Batch: 1},
 			24 * (512*4*1024 + 4*1024*2*16384) / 1e9, 0},
-		{"self attention over keys makes no values", machine, keysOnly, t5XXL, plan.Shape{Keys: 512, Own: 0, Beams: 1, Batch: 1},
+		{"self attention over keys makes no values", machine, keysOnly, t5XXL,
+			plan.Shape{Keys: 512, Own: 0, Beams: 1, Batch: 1},
 			24 * (512*4*16384 + 4*1024*16384 + 4*16384*16384) / 1e9, 0},
-		{"what all layers read may stay in cache", plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, hidden, tinyCross,
+		{"what all layers read may stay in cache",
+			plan.Machine{Bandwidth: 1e9, FLOPS: 1e15, LastCacheBandwidth: 4e9, LastCacheBytes: 20e6}, hidden, tinyCross,
 			plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, (1+3.0/4)*1500*4*384/1e9 + 4*4*384*2*384/1e9, 0},
 	} {
 		p := plan.NewPredictor(c.machine, costing(t, free), plan.Implementations{}, nil)
@@ -184,14 +201,17 @@ func TestPredictions(t *testing.T) {
 // What plugins say of their operators counts.
 func TestCostsOfPlugins(t *testing.T) {
 	s := plan.Shape{Keys: 1024, Beams: 1, Batch: 1}
-	full := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 1, FLOPS: 1}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
-	half := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}), plan.Implementations{}, nil).Predict(bartLarge, flash, s)
+	full := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 1, FLOPS: 1}), plan.Implementations{},
+		nil).Predict(bartLarge, flash, s)
+	half := plan.NewPredictor(machine, costing(t, manifest.Cost{Bandwidth: 0.5, FLOPS: 1, OverheadUS: 7}),
+		plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if want := 2*full.Seconds + 12*7e-6; math.Abs(half.Seconds/want-1) > 1e-9 {
 		t.Errorf("at half the bandwidth a step takes %g s, want %g", half.Seconds, want)
 	}
 	usual := plan.NewPredictor(machine, nil, plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if usual.Seconds <= full.Seconds || usual.Seconds >= half.Seconds {
-		t.Errorf("without a word of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds, half.Seconds)
+		t.Errorf("without a word of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds,
+			half.Seconds)
 	}
 }
 
@@ -200,7 +220,8 @@ func costing(t *testing.T, c manifest.Cost) []*manifest.Manifest {
 	t.Helper()
 	var list []*manifest.Manifest
 	for name, operators := range map[string][]string{
-		"flash-decode": {"CachedAttention"}, "el-attention": {"ELAttention"}, "slim-attention": {"KeyAttention", "InputAttention"},
+		"flash-decode": {"CachedAttention"}, "el-attention": {"ELAttention"},
+		"slim-attention": {"KeyAttention", "InputAttention"},
 	} {
 		m := &manifest.Manifest{Name: name}
 		for _, op := range operators {

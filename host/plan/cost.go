@@ -29,7 +29,8 @@ type Machine struct {
 // peak of common server cores, memory bandwidth shared beyond four of them.
 func ThisMachine() Machine {
 	n := float64(runtime.NumCPU())
-	return Machine{Bandwidth: 22e9 * min(n, 4), CacheBandwidth: 90e9 * n, CacheBytes: 1.5e6 * n, FLOPS: 120e9 * n, Dispatch: 1.5e-6,
+	return Machine{Bandwidth: 22e9 * min(n, 4), CacheBandwidth: 90e9 * n, CacheBytes: 1.5e6 * n, FLOPS: 120e9 * n,
+		Dispatch:           1.5e-6,
 		LastCacheBandwidth: 45e9 * n, LastCacheBytes: 2e6 * n}
 }
 
@@ -64,7 +65,9 @@ func (x Expectation) gains() bool { return x.Speedup >= MinGain && x.Worst >= Ma
 // String is "expected 1.50x over the range, 1.10x at worst", or what is said of bytes.
 func (x Expectation) String() string {
 	if x.Bytes {
-		return fmt.Sprintf("moves 1/%.2f of the bytes over the range, 1/%.2f at worst (times on the device are not predicted)", x.Speedup, x.Worst)
+		return fmt.Sprintf(
+			"moves 1/%.2f of the bytes over the range, 1/%.2f at worst (times on the device are not predicted)", x.Speedup,
+			x.Worst)
 	}
 	return fmt.Sprintf("expected %.2fx over the range, %.2fx at worst", x.Speedup, x.Worst)
 }
@@ -112,7 +115,8 @@ func (e *estimator) count(v *graph.Value) graph.Dim {
 }
 
 func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
-	e := &estimator{shapes: s, machine: o.Machine, panels: o.inPanels(), range_: samples(s.Symbols(), r), regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
+	e := &estimator{shapes: s, machine: o.Machine, panels: o.inPanels(), range_: samples(s.Symbols(), r),
+		regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
 	if o.Device != nil {
 		e.machine, e.bytesOnly = traffic, true
 	}
@@ -148,10 +152,11 @@ func scores(b *blocks.Block) graph.Dim {
 }
 
 // compare predicts both sides over the range. Where a length is not known at a
-// sample, the sample tells nothing and is left out. Where it is known, no value within the region has more elements than
-// inside or what the region reads and makes: reshapes to lengths that nobody knows tell apart what is one length, and
-// their products would be of any size.
-func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work, inside graph.Dim, cost manifest.Cost) Expectation {
+// sample, the sample tells nothing and is left out. Where it is known, no value within the region has more elements
+// than inside or what the region reads and makes: reshapes to lengths that nobody knows tell apart what is one
+// length, and their products would be of any size.
+func (e *estimator) compare(region []*graph.Node, ins, outs []*graph.Value, work, inside graph.Dim,
+	cost manifest.Cost) Expectation {
 	x := Expectation{Worst: math.Inf(1), Bytes: e.bytesOnly}
 	sum, count := 0.0, 0
 	for _, at := range e.range_ {
@@ -213,7 +218,8 @@ func (e *estimator) bandwidth(bytes float64) float64 {
 type limits struct{ elements, flops float64 }
 
 // exported is the expected time of the nodes as the graph has them.
-func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidth float64, most limits) (seconds float64, ok bool) {
+func (e *estimator) exported(region []*graph.Node, at map[string]int64, bandwidth float64,
+	most limits) (seconds float64, ok bool) {
 	for _, n := range region {
 		t, ok := e.node(n, at, bandwidth, most)
 		if !ok {

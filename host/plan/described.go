@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// NodeAttribute is an attribute of the node that stands for a block. One that Needed is false of changes nothing there: an
-// operator that does not have it does the same.
+// NodeAttribute is an attribute of the node that stands for a block. One that Needed is false of changes nothing
+// there: an operator that does not have it does the same.
 type NodeAttribute struct {
 	Name   string
 	Value  any
@@ -31,7 +31,8 @@ var (
 // AttentionAttributes are those of the node that stands for a block.
 func AttentionAttributes(b *blocks.Block) []NodeAttribute {
 	a, w := b.Attention, b.Wiring
-	query, key, value, output := Operand(w.QueryLayout), Operand(w.KeyLayout), Operand(w.ValueLayout), Operand(w.OutputLayout)
+	query, key, value, output := Operand(w.QueryLayout), Operand(w.KeyLayout), Operand(w.ValueLayout),
+		Operand(w.OutputLayout)
 	folded := query == "bshd" || key == "bshd" || value == "bshd" // of rank 3, heads may be told by their number alone
 	masked := w.BoolMask != nil || w.Lengths != nil
 	return []NodeAttribute{
@@ -95,7 +96,8 @@ func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) 
 		return why
 	}
 	for i, v := range []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores} {
-		if v != nil && !slices.ContainsFunc(d.Outputs, func(p signature.Parameter) bool { return p.Name == AttentionOutputs[i] }) {
+		if v != nil && !slices.ContainsFunc(d.Outputs,
+			func(p signature.Parameter) bool { return p.Name == AttentionOutputs[i] }) {
 			return fmt.Sprintf("%s gives no %s", d.Name, AttentionOutputs[i])
 		}
 	}
@@ -108,7 +110,8 @@ func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) 
 		}
 	}
 	for _, x := range d.Attributes {
-		if x.Required && !slices.ContainsFunc(AttentionAttributes(b), func(a NodeAttribute) bool { return x.Name == a.Name }) {
+		if x.Required && !slices.ContainsFunc(AttentionAttributes(b),
+			func(a NodeAttribute) bool { return x.Name == a.Name }) {
 			return fmt.Sprintf("%s needs the attribute %s, which is none of attention", d.Name, x.Name)
 		}
 	}
@@ -125,8 +128,8 @@ func stranger(d *signature.Operator, what string, list []signature.Parameter, kn
 	return ""
 }
 
-// AtPlaces puts values that have names in the order of an operator's parameters, with what stands for none where there is no such value.
-// An operator that is not described has them in the order in which they are.
+// AtPlaces puts values that have names in the order of an operator's parameters, with what stands for none where
+// there is no such value. An operator that is not described has them in the order in which they are.
 func AtPlaces[T any](values []T, names []string, parameters []signature.Parameter) []T {
 	if parameters == nil {
 		return values
@@ -148,10 +151,12 @@ func refusesType(d *signature.Operator, p *signature.Parameter, t onnx.Tensor_Da
 	return fmt.Sprintf("%s takes no %s as %s", d.Name, model.TypeName(t), p.Name)
 }
 
-// cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found, or "".
+// cannotReplace says why a plugin's operators, as its library describes them, cannot stand where a match was found,
+// or "".
 func (e *estimator) cannotReplace(plugin string, match *Match, o Options) string {
 	for _, n := range match.With.Nodes {
-		if version := match.Graph.Opset(""); n.Domain == "" && onnx.SchemaOf(n.Op, version) == nil && onnx.SchemaOf(n.Op, onnx.Newest) != nil {
+		if version := match.Graph.Opset(""); n.Domain == "" && onnx.SchemaOf(n.Op, version) == nil &&
+			onnx.SchemaOf(n.Op, onnx.Newest) != nil {
 			return fmt.Sprintf("the model's operator set, of version %d, has no %s", version, n.Op)
 		}
 		if n.Domain != manifest.Domain {

@@ -36,7 +36,8 @@ func (d *Device) lacks(m *manifest.Manifest, op *manifest.Operator, dtype any) s
 	for _, name := range op.Emits() {
 		i := slices.IndexFunc(has, func(o signature.Operator) bool { return o.Name == name })
 		if i < 0 {
-			return fmt.Sprintf("%s: its variant for %s has no %s, and the CPU's would have its tensors copied to the host and back", m.Name, d.Kind, name)
+			return fmt.Sprintf("%s: its variant for %s has no %s, and the CPU's would have its tensors copied to the host "+
+				"and back", m.Name, d.Kind, name)
 		}
 		if t, ok := dtype.(string); ok && tensor.DType(t).Size() > 0 && !has[i].Takes(tensor.DType(t)) {
 			return fmt.Sprintf("%s: %s of its variant for %s takes no %s", m.Name, name, d.Kind, t)

@@ -27,15 +27,20 @@ func TestChoicesOnADevice(t *testing.T) {
 		operator string
 		reason   string
 	}{
-		{"runs", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.Float16, tensor.Float32)}}}, plan.Options{}, fast,
+		{"runs", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.Float16, tensor.Float32)}}},
+			plan.Options{}, fast,
 			"Fast", "of the bytes over the range"},
-		{"costs are of the CPU", plan.Device{Operators: operators{"lame": {operator("Lame", tensor.Float32)}}}, plan.Options{}, lame,
+		{"costs are of the CPU", plan.Device{Operators: operators{"lame": {operator("Lame", tensor.Float32)}}},
+			plan.Options{}, lame,
 			"Lame", "(times on the device are not predicted)"},
 		{"no variant", plan.Device{}, plan.Options{}, fast, "", "fast has no variant for cuda"},
-		{"a variant that was refused", plan.Device{Without: map[string]string{"fast": "no driver"}}, plan.Options{}, fast, "", "fast: none for cuda: no driver"},
-		{"a variant without the operator", plan.Device{Operators: operators{"fast": {operator("Other", tensor.Float32)}}}, plan.Options{}, fast,
+		{"a variant that was refused", plan.Device{Without: map[string]string{"fast": "no driver"}}, plan.Options{}, fast, "",
+			"fast: none for cuda: no driver"},
+		{"a variant without the operator", plan.Device{Operators: operators{"fast": {operator("Other", tensor.Float32)}}},
+			plan.Options{}, fast,
 			"", "fast: its variant for cuda has no Fast, and the CPU's would have its tensors copied to the host and back"},
-		{"a variant without the type", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.BFloat16)}}}, plan.Options{}, fast,
+		{"a variant without the type", plan.Device{Operators: operators{"fast": {operator("Fast", tensor.BFloat16)}}},
+			plan.Options{}, fast,
 			"", "fast: Fast of its variant for cuda takes no float32"},
 		{"force does not make one", plan.Device{}, plan.Options{Force: true}, fast, "", "fast has no variant for cuda"},
 	} {
@@ -48,7 +53,8 @@ func TestChoicesOnADevice(t *testing.T) {
 				name, variant = got.Operator.Name, "cuda"
 			}
 			if name != c.operator || got.Variant != variant || !strings.Contains(got.Reason, c.reason) {
-				t.Errorf("chose %q of variant %q because %q, want %q because %q", name, got.Variant, got.Reason, c.operator, c.reason)
+				t.Errorf("chose %q of variant %q because %q, want %q because %q", name, got.Variant, got.Reason, c.operator,
+					c.reason)
 			}
 			if len(got.Expected.Samples) > 0 {
 				t.Errorf("times are predicted: %v", got.Expected.Samples)
@@ -80,8 +86,10 @@ func TestBytesOnADevice(t *testing.T) {
 	on := &plan.Device{Device: tensor.Device{Kind: "cuda"},
 		Operators: map[string][]signature.Operator{"same": {{Name: "Same", Inputs: float}, {Name: "Pair", Inputs: float}}}}
 	for _, c := range []struct{ text, operator, variant, reason string }{
-		{"y = Relu(x)", "", "", "same: moves 1/1.00 of the bytes over the range, 1/1.00 at worst (times on the device are not predicted)"},
-		{"a = Abs(x)\n\ty = Sqrt(a)", "Pair", "cuda", "moves 1/2.00 of the bytes over the range, 1/2.00 at worst (times on the device are not predicted)"},
+		{"y = Relu(x)", "", "", "same: moves 1/1.00 of the bytes over the range, 1/1.00 at worst (times on the device are " +
+			"not predicted)"},
+		{"a = Abs(x)\n\ty = Sqrt(a)", "Pair", "cuda",
+			"moves 1/2.00 of the bytes over the range, 1/2.00 at worst (times on the device are not predicted)"},
 		// Nodes of ONNX's own need no variant.
 		{"a = Exp(x)\n\ty = Log(a)", "Plain", "", "moves 1/2.00 of the bytes"},
 	} {
@@ -95,11 +103,13 @@ func TestBytesOnADevice(t *testing.T) {
 			name = got.Operator.Name
 		}
 		if name != c.operator || got.Variant != c.variant || !strings.HasPrefix(got.Reason, c.reason) {
-			t.Errorf("%s: chose %q of variant %q because %q, want %q of %q because %q", c.text, name, got.Variant, got.Reason, c.operator, c.variant, c.reason)
+			t.Errorf("%s: chose %q of variant %q because %q, want %q of %q because %q", c.text, name, got.Variant, got.Reason,
+				c.operator, c.variant, c.reason)
 		}
 	}
 	none := &plan.Device{Device: tensor.Device{Kind: "cuda"}}
-	if p := makePlan(t, head+"a = Abs(x)\n\ty = Sqrt(a)", plan.Options{Device: none}, m); p.Replaced() != 0 || p.Choices[0].Reason != "same has no variant for cuda" {
+	if p := makePlan(t, head+"a = Abs(x)\n\ty = Sqrt(a)", plan.Options{Device: none}, m); p.Replaced() != 0 ||
+		p.Choices[0].Reason != "same has no variant for cuda" {
 		t.Errorf("a pattern without a variant: %+v", p.Choices[0])
 	}
 }

@@ -67,7 +67,8 @@ func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, e
 		return nil, fmt.Errorf("%s is no plan file: %w; graft inspect --write-plan makes one", path, err)
 	}
 	if f.SchemaVersion != fileVersion {
-		return nil, fmt.Errorf("%s has schema_version %d, need %d; graft inspect --write-plan makes one", path, f.SchemaVersion, fileVersion)
+		return nil, fmt.Errorf("%s has schema_version %d, need %d; graft inspect --write-plan makes one", path,
+			f.SchemaVersion, fileVersion)
 	}
 	fixed := map[string]string{}
 	for _, c := range f.Choices {
@@ -79,7 +80,8 @@ func ReadFile(path string, manifests []*manifest.Manifest) (map[string]string, e
 			if like := diagnostic.Nearest(c.Operator, known); like != "" {
 				hint = ", did you mean " + like + "?"
 			}
-			return nil, fmt.Errorf("%s names the operator %q for %s, and no plugin that is loaded has it%s; see graft plugin list", path, c.Operator, c.Node, hint)
+			return nil, fmt.Errorf("%s names the operator %q for %s, and no plugin that is loaded has it%s; see graft plugin "+
+				"list", path, c.Operator, c.Node, hint)
 		}
 		fixed[c.Node] = c.Operator
 	}

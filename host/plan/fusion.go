@@ -2,9 +2,9 @@ package plan
 
 import "fmt"
 
-// Fusion is what ONNX Runtime makes of nodes of the unpatched model, by the names of the model's values: a layer normalisation with the
-// sum that it normalises (Scale) or apart from it (Apart), a GELU by the error function (Gelu), or attention (Attention). One node rounds otherwise than
-// those that it stands for, and last bits differ.
+// Fusion is what ONNX Runtime makes of nodes of the unpatched model, by the names of the model's values: a layer
+// normalisation with the sum that it normalises (Scale) or apart from it (Apart), a GELU by the error function
+// (Gelu), or attention (Attention). One node rounds otherwise than those that it stands for, and last bits differ.
 type Fusion struct {
 	Sum     [2]string // what is added up and normalised
 	Scale   string
@@ -26,8 +26,8 @@ type FusedAttention struct {
 	Scale             float32
 }
 
-// askFusions notes what ONNX Runtime fuses, for the operators whose results have the bits of an unpatched session; without an
-// answer they are left.
+// askFusions notes what ONNX Runtime fuses, for the operators whose results have the bits of an unpatched session;
+// without an answer they are left.
 func (p *Plan) askFusions(o Options) {
 	if o.Fusions == nil {
 		return

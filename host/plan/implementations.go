@@ -147,7 +147,8 @@ func storeAmong(k Strategy, manifests []*manifest.Manifest) Implementation {
 
 // implementing is a manifest's operator for a strategy, or nil.
 func implementing(m *manifest.Manifest, k Strategy) *manifest.Operator {
-	i := slices.IndexFunc(m.Operators, func(op manifest.Operator) bool { return op.KVCache != nil && Strategy(op.KVCache.Strategy) == k })
+	i := slices.IndexFunc(m.Operators,
+		func(op manifest.Operator) bool { return op.KVCache != nil && Strategy(op.KVCache.Strategy) == k })
 	if i < 0 {
 		return nil
 	}
@@ -169,7 +170,8 @@ func (s Implementations) declared(m *manifest.Manifest) Implementations {
 func (s Implementations) Others() string {
 	var names []string
 	for _, x := range s.of {
-		if name := x.attends.Plugin; !slices.Contains(names, name) && !slices.ContainsFunc(StandardStrategies(), func(k Strategy) bool { return usual[k].attends.Plugin == name }) {
+		if name := x.attends.Plugin; !slices.Contains(names, name) &&
+			!slices.ContainsFunc(StandardStrategies(), func(k Strategy) bool { return usual[k].attends.Plugin == name }) {
 			names = append(names, name)
 		}
 	}

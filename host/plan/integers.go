@@ -18,8 +18,8 @@ func vnni() bool {
 }
 
 // integersPerFloat is how many products of integers of eight bits such a CPU computes in the time of one of floats.
-// integerShare is the part of that peak that ONNX Runtime reaches, which makes one node of a matmul of integers, its scale
-// and its bias: measured on one core of a Zen 4, with matrices of 384 x 384 to 1536 x 384 and 1,024 rows.
+// integerShare is the part of that peak that ONNX Runtime reaches, which makes one node of a matmul of integers, its
+// scale and its bias: measured on one core of a Zen 4, with matrices of 384 x 384 to 1536 x 384 and 1,024 rows.
 const (
 	integersPerFloat = 4
 	integerShare     = 0.8
@@ -47,7 +47,8 @@ func (e *estimator) compareIntegers(ins, outs []*graph.Value, work graph.Dim, co
 			continue
 		}
 		time := func(bandwidth, peak float64) float64 {
-			return e.machine.Dispatch + bytes/(e.bandwidth(bytes)*bandwidth) + float64(operations)/(e.machine.FLOPS*integersPerFloat*peak)
+			return e.machine.Dispatch + bytes/(e.bandwidth(bytes)*bandwidth) +
+				float64(operations)/(e.machine.FLOPS*integersPerFloat*peak)
 		}
 		unpatched, op := time(1, integerShare), cost.OverheadUS*1e-6+time(share(cost.Bandwidth), share(cost.FLOPS))
 		if !(unpatched > 0) || !(op > 0) {

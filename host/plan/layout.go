@@ -57,7 +57,9 @@ func declaredLayout(c *manifest.KVCache) *Layout {
 		if x := last.Load(); x != nil && x.layers == l {
 			return x.slot
 		}
-		x := &known{l, c.SlotNumbers(map[string]int64{"heads": l.Heads, "kv_heads": l.KVHeads, "head_size": l.HeadSize, "value_size": l.ValueSize, "width": l.Width})}
+		x := &known{l, c.SlotNumbers(
+			map[string]int64{"heads": l.Heads, "kv_heads": l.KVHeads, "head_size": l.HeadSize, "value_size": l.ValueSize,
+				"width": l.Width})}
 		last.Store(x)
 		return x.slot
 	}}

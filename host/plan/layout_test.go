@@ -9,18 +9,21 @@ import (
 
 // declaring is a manifest with a strategy of its own.
 func declaring(c manifest.KVCache) []*manifest.Manifest {
-	return []*manifest.Manifest{{Name: "new", Operators: []manifest.Operator{{Name: "Attend", KVCache: &c, Cost: manifest.Cost{Bandwidth: 0.5, FLOPS: 0.1}}}}}
+	return []*manifest.Manifest{{Name: "new",
+		Operators: []manifest.Operator{{Name: "Attend", KVCache: &c, Cost: manifest.Cost{Bandwidth: 0.5, FLOPS: 0.1}}}}}
 }
 
 // A strategy that no code knows is planned with what its manifest says of it.
 func TestStrategyOfAManifest(t *testing.T) {
-	manifests := declaring(manifest.KVCache{Strategy: "quarters", Inputs: "keys_values", Slot: "kv_heads * (head_size + value_size) / 4 + 2", Store: "Put"})
+	manifests := declaring(manifest.KVCache{Strategy: "quarters", Inputs: "keys_values",
+		Slot: "kv_heads * (head_size + value_size) / 4 + 2", Store: "Put"})
 	known := plan.Implementations{}.Among(manifests)
 	if list := known.Strategies(); len(list) != 6 || list[0] != plan.KeysValues || list[5] != "quarters" {
 		t.Fatalf("strategies %v", list)
 	}
 	c := known.Candidate("quarters", "")
-	if c.Inputs() != plan.KeysValues || !c.Layout().Exact || known.Of("quarters") != (plan.Implementation{Plugin: "new", Operator: "Attend"}) {
+	if c.Inputs() != plan.KeysValues || !c.Layout().Exact ||
+		known.Of("quarters") != (plan.Implementation{Plugin: "new", Operator: "Attend"}) {
 		t.Errorf("%s has the inputs of %s and is run by %+v", c, c.Inputs(), known.Of("quarters"))
 	}
 	if store, ok := known.Store("quarters"); !ok || store != (plan.Implementation{Plugin: "new", Operator: "Put"}) {

@@ -22,7 +22,8 @@ type Match struct {
 	Folded   map[string]tensor.Weight // what the plugin's fold made of the captured constants
 }
 
-// Leaves reports an output that nothing reads, in the model or in the replacement, and that the pattern lets a replacement leave out.
+// Leaves reports an output that nothing reads, in the model or in the replacement, and that the pattern lets a
+// replacement leave out.
 func (m *Match) Leaves(output string) bool {
 	return slices.Contains(m.Unread, output) && m.Form.Optional(output) &&
 		!slices.ContainsFunc(m.With.Nodes, func(n manifest.WithNode) bool { return slices.Contains(n.In, output) })
@@ -31,7 +32,8 @@ func (m *Match) Leaves(output string) bool {
 // Folder computes weights from weights with a plugin's own fold. An error of kind
 // refusal.ErrFold means that the constants do not qualify.
 type Folder interface {
-	Fold(plugin string, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error)
+	Fold(plugin string, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight,
+		error)
 }
 
 // patterns looks for the patterns of all operators, away from nodes that a
@@ -60,9 +62,10 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 	return choices
 }
 
-// forms looks for the forms of one operator's pattern, the largest first. Of the reasons for which forms with the same last node
-// are left one is told, and none where a smaller form is taken after all.
-func forms(e *estimator, finder *pattern.Finder, m *manifest.Manifest, op *manifest.Operator, o Options, taken map[*graph.Node]bool, isTaken func(*graph.Node) bool) (choices []Choice) {
+// forms looks for the forms of one operator's pattern, the largest first. Of the reasons for which forms with the
+// same last node are left one is told, and none where a smaller form is taken after all.
+func forms(e *estimator, finder *pattern.Finder, m *manifest.Manifest, op *manifest.Operator, o Options,
+	taken map[*graph.Node]bool, isTaken func(*graph.Node) bool) (choices []Choice) {
 	for _, form := range op.Forms() {
 		givenUp := finder.Each(form.Form, isTaken, func(found *pattern.Match) {
 			if found.Stretched() {
@@ -73,14 +76,18 @@ func forms(e *estimator, finder *pattern.Finder, m *manifest.Manifest, op *manif
 				for _, used := range found.Nodes {
 					taken[used] = true
 				}
-				choices = slices.DeleteFunc(choices, func(old Choice) bool { return old.Operator == nil && isTaken(old.Match.last()) })
+				choices = slices.DeleteFunc(choices,
+					func(old Choice) bool { return old.Operator == nil && isTaken(old.Match.last()) })
 			} else if slices.ContainsFunc(choices, func(old Choice) bool { return old.Match.last() == c.Match.last() }) {
 				return
 			}
 			choices = append(choices, c)
 		})
 		if givenUp {
-			choices = append(choices, Choice{Kind: "pattern", Node: "the model", Reason: fmt.Sprintf("%s: the search for %s was given up: the graph has too many places that are like a part of its pattern", m.Name, op.Name)})
+			choices = append(choices,
+				Choice{Kind: "pattern", Node: "the model",
+					Reason: fmt.Sprintf("%s: the search for %s was given up: the graph has too many places that are like a part of "+
+						"its pattern", m.Name, op.Name)})
 			break
 		}
 	}

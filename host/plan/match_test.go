@@ -184,8 +184,8 @@ func TestNumbersThatBroadcast(t *testing.T) {
 	}
 }
 
-// TestAttributesAndShapes: what a pattern does not name has ONNX's default, numbers match by their value, axes from either
-// end, and shapes where they are known.
+// TestAttributesAndShapes: what a pattern does not name has ONNX's default, numbers match by their value, axes from
+// either end, and shapes where they are known.
 func TestAttributesAndShapes(t *testing.T) {
 	const mean = `y = ReduceMean(x, [-1]) keepdims=1`
 	for _, c := range []struct {
@@ -193,20 +193,31 @@ func TestAttributesAndShapes(t *testing.T) {
 		found                   int
 	}{
 		{"the default, written out", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", mean, 1},
-		{"the default, left out", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: 1}}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1])", 1},
-		{"not the default", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1]) keepdims=0", 0},
-		{"any", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: any}}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [-1]) keepdims=0", 1},
-		{"axes from the front", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [2])", 1},
-		{"other axes", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}", "y = ReduceMean(x, [1])", 0},
+		{"the default, left out", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: 1}}",
+			"constants: {last: {value: -1}}", "y = ReduceMean(x, [-1])", 1},
+		{"not the default", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}",
+			"y = ReduceMean(x, [-1]) keepdims=0", 0},
+		{"any", "{op: ReduceMean, in: [x, last], out: [y], attributes: {keepdims: any}}", "constants: {last: {value: -1}}",
+			"y = ReduceMean(x, [-1]) keepdims=0", 1},
+		{"axes from the front", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}",
+			"y = ReduceMean(x, [2])", 1},
+		{"other axes", "{op: ReduceMean, in: [x, last], out: [y]}", "constants: {last: {value: -1}}",
+			"y = ReduceMean(x, [1])", 0},
 		{"an attribute without default", "{op: Cast, in: [x], out: [y]}", "", "y = Cast(x) to=1", 0},
 		{"any attribute without default", "{op: Cast, in: [x], out: [y], attributes: {to: any}}", "", "y = Cast(x) to=1", 1},
-		{"a whole number for another", "{op: LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}", "", "y = LeakyRelu(x) alpha=1.0", 1},
-		{"an operator of another domain", "{op: Gelu, domain: com.microsoft, in: [x], out: [y]}", "", "y = com.microsoft.Gelu(x) wide=1", 0},
-		{"axes reversed, left out", "{op: Transpose, in: [x], out: [y], attributes: {perm: [2, 1, 0]}}", "", "y = Transpose(x)", 1},
+		{"a whole number for another", "{op: LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}", "",
+			"y = LeakyRelu(x) alpha=1.0", 1},
+		{"an operator of another domain", "{op: Gelu, domain: com.microsoft, in: [x], out: [y]}", "",
+			"y = com.microsoft.Gelu(x) wide=1", 0},
+		{"axes reversed, left out", "{op: Transpose, in: [x], out: [y], attributes: {perm: [2, 1, 0]}}", "",
+			"y = Transpose(x)", 1},
 		{"axes reversed, written out", "{op: Transpose, in: [x], out: [y]}", "", "y = Transpose(x) perm=2,1,0", 1},
-		{"axes in another order", "{op: Transpose, in: [x], out: [y], attributes: {perm: [0, 2, 1]}}", "", "y = Transpose(x)", 0},
-		{"one shape", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}", "z = Relu(x)\ny = Add(x, z)", 1},
-		{"a shape that broadcasts", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}", "in w f32[4, 64]\nz = Relu(w)\ny = Add(x, z)", 0},
+		{"axes in another order", "{op: Transpose, in: [x], out: [y], attributes: {perm: [0, 2, 1]}}", "", "y = Transpose(x)",
+			0},
+		{"one shape", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}", "z = Relu(x)\ny = Add(x, z)",
+			1},
+		{"a shape that broadcasts", "{op: Add, in: [x, z], out: [y]}", "shapes: {x: [..., h], z: [..., h]}",
+			"in w f32[4, 64]\nz = Relu(w)\ny = Add(x, z)", 0},
 		{"ranks and numbers", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [a, b, 64]}", "y = Relu(x)", 1},
 		{"another number", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [a, b, 65]}", "y = Relu(x)", 0},
 		{"another rank", "{op: Relu, in: [x], out: [y]}", "shapes: {x: [b, 64]}", "y = Relu(x)", 0},
@@ -215,8 +226,9 @@ func TestAttributesAndShapes(t *testing.T) {
 		if strings.Contains(c.nodes, "z]") {
 			inputs = "[x, z]"
 		}
-		m := parsed(t, "some", "  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
-			"]\n        "+c.rest+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
+		m := parsed(t, "some",
+			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+				"]\n        "+c.rest+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
 		if p := makePlan(t, head+c.text, plan.Options{Force: true}, m); p.Replaced() != c.found {
 			t.Errorf("%s: %d replaced, want %d", c.name, p.Replaced(), c.found)
 		}
@@ -228,23 +240,46 @@ func TestPatternsThatBroadcast(t *testing.T) {
 	const residual = "{op: Add, in: [x, z], out: [s]}, {op: Relu, in: [s], out: [y]}"
 	for _, c := range []struct{ name, nodes, shapes, text, want string }{
 		{"one shape", residual, "", "z = Sqrt(x)\nw = Add(x, z)\ny = Relu(w)", ""},
-		{"fewer rows", residual, "", "in z f32[4, 64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
-		{"one column", residual, "", "in z f32[b, s, 1]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
-		{"another length", residual, "", "in z f32[b, t, 64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
+		{"fewer rows", residual, "", "in z f32[4, 64]\nw = Add(x, z)\ny = Relu(w)",
+			"some: x and z are not known to have one shape"},
+		{"one column", residual, "", "in z f32[b, s, 1]\nw = Add(x, z)\ny = Relu(w)",
+			"some: x and z are not known to have one shape"},
+		{"another length", residual, "", "in z f32[b, t, 64]\nw = Add(x, z)\ny = Relu(w)",
+			"some: x and z are not known to have one shape"},
 		{"as it says", residual, "shapes: {x: [..., h], z: [h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)", ""},
-		{"other than it says", residual, "shapes: {x: [..., h], z: [h]}", "in z f32[1]\nw = Add(x, z)\ny = Relu(w)", "no match"},
-		{"half of it said", residual, "shapes: {x: [..., h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)", "some: x and z are not known to have one shape"},
-		{"later", "{op: Relu, in: [x], out: [s]}, {op: Mul, in: [s, z], out: [y]}", "", "in z f32[64]\nw = Relu(x)\ny = Mul(w, z)", "some: s and z are not known to have one shape"},
-		{"of one input", "{op: ReduceMean, in: [x, last], out: [s]}, {op: Sub, in: [x, s], out: [y]}", "constants: {last: {value: -1}}", "w = ReduceMean(x, [-1])\ny = Sub(x, w)", ""},
-		{"of one input, normalised", "{op: ReduceMean, in: [x, last], out: [m]}, {op: Sub, in: [x, m], out: [d]}, {op: Mul, in: [d, d], out: [q]}, {op: ReduceMean, in: [q, last], out: [v]}, {op: Add, in: [v, eps], out: [e]}, {op: Sqrt, in: [e], out: [s]}, {op: Div, in: [d, s], out: [y]}",
-			"constants: {last: {value: -1}, eps: {value: 1e-5}}", "m = ReduceMean(x, [-1])\nd = Sub(x, m)\nq = Mul(d, d)\nv = ReduceMean(q, [-1])\ne = Add(v, 1e-5)\ns = Sqrt(e)\ny = Div(d, s)", ""},
-		{"of one input of no known rank", "{op: Sigmoid, in: [u], out: [s]}, {op: Mul, in: [u, s], out: [y]}", "", "u = other.Unknown(x)\nw = Sigmoid(u)\ny = Mul(u, w)", ""},
-		{"of one input, transposed", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "", "in u f32[b, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", "some: u and s are not known to have one shape"},
-		{"of one input, transposed square", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "", "in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
-		{"of one input, as it says", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "shapes: {u: [n, n]}", "in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
-		{"parts of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: [p, q], out: [y]}", "", "in u f32[b, 3]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)", "some: p and q are not known to have one shape"},
-		{"halves of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: [p, q], out: [y]}", "", "in u f32[b, 8]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)", ""},
-		{"of one input, reduced without a place", "{op: ReduceMean, in: [u, last], out: [s], attributes: {keepdims: 0}}, {op: Sub, in: [u, s], out: [y]}", "constants: {last: {value: -1}}", "in u f32[b, 64]\nw = ReduceMean(u, [-1]) keepdims=0\ny = Sub(u, w)", "some: u and s are not known to have one shape"},
+		{"other than it says", residual, "shapes: {x: [..., h], z: [h]}", "in z f32[1]\nw = Add(x, z)\ny = Relu(w)",
+			"no match"},
+		{"half of it said", residual, "shapes: {x: [..., h]}", "in z f32[64]\nw = Add(x, z)\ny = Relu(w)",
+			"some: x and z are not known to have one shape"},
+		{"later", "{op: Relu, in: [x], out: [s]}, {op: Mul, in: [s, z], out: [y]}", "",
+			"in z f32[64]\nw = Relu(x)\ny = Mul(w, z)", "some: s and z are not known to have one shape"},
+		{"of one input", "{op: ReduceMean, in: [x, last], out: [s]}, {op: Sub, in: [x, s], out: [y]}",
+			"constants: {last: {value: -1}}", "w = ReduceMean(x, [-1])\ny = Sub(x, w)", ""},
+		{"of one input, normalised", "{op: ReduceMean, in: [x, last], out: [m]}, {op: Sub, in: [x, m], out: [d]}, {op: " +
+			"Mul, in: [d, d], out: [q]}, {op: ReduceMean, in: [q, last], out: [v]}, {op: Add, in: [v, eps], out: [e]}, {op: " +
+			"Sqrt, in: [e], out: [s]}, {op: Div, in: [d, s], out: [y]}",
+			"constants: {last: {value: -1}, eps: {value: 1e-5}}",
+			"m = ReduceMean(x, [-1])\nd = Sub(x, m)\nq = Mul(d, d)\nv = ReduceMean(q, [-1])\ne = Add(v, 1e-5)\ns = " +
+				"Sqrt(e)\ny = Div(d, s)", ""},
+		{"of one input of no known rank", "{op: Sigmoid, in: [u], out: [s]}, {op: Mul, in: [u, s], out: [y]}", "",
+			"u = other.Unknown(x)\nw = Sigmoid(u)\ny = Mul(u, w)", ""},
+		{"of one input, transposed", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, " +
+			"s], out: [y]}", "", "in u f32[b, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)",
+			"some: u and s are not known to have one shape"},
+		{"of one input, transposed square",
+			"{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, s], out: [y]}", "",
+			"in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
+		{"of one input, as it says", "{op: Transpose, in: [u], out: [s], attributes: {perm: [1, 0]}}, {op: Mul, in: [u, " +
+			"s], out: [y]}", "shapes: {u: [n, n]}", "in u f32[64, 64]\nw = Transpose(u) perm=1,0\ny = Mul(u, w)", ""},
+		{"parts of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: " +
+			"[p, q], out: [y]}", "", "in u f32[b, 3]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)",
+			"some: p and q are not known to have one shape"},
+		{"halves of one input", "{op: Split, in: [u], out: [p, q], attributes: {axis: -1, num_outputs: 2}}, {op: Mul, in: " +
+			"[p, q], out: [y]}", "", "in u f32[b, 8]\np, q = Split(u) axis=-1 num_outputs=2\ny = Mul(p, q)", ""},
+		{"of one input, reduced without a place",
+			"{op: ReduceMean, in: [u, last], out: [s], attributes: {keepdims: 0}}, {op: Sub, in: [u, s], out: [y]}",
+			"constants: {last: {value: -1}}", "in u f32[b, 64]\nw = ReduceMean(u, [-1]) keepdims=0\ny = Sub(u, w)",
+			"some: u and s are not known to have one shape"},
 	} {
 		inputs := "[x, z]"
 		if strings.Contains(c.nodes, "[u") {
@@ -252,8 +287,9 @@ func TestPatternsThatBroadcast(t *testing.T) {
 		} else if strings.Contains(c.nodes, "last") {
 			inputs = "[x]"
 		}
-		m := parsed(t, "some", "  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
-			"]\n        "+c.shapes+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
+		m := parsed(t, "some",
+			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+				"]\n        "+c.shapes+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
 		got := "no match"
 		if list := makePlan(t, head+c.text, plan.Options{Force: true}, m).Choices; len(list) > 0 {
 			if got = list[0].Reason; list[0].Operator != nil {

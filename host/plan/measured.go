@@ -27,8 +27,8 @@ func (x *Measured) slower(m Machine) float64 {
 	return min(8, max(1.0/8, x.Linear.Seconds/predicted))
 }
 
-// WholeMeasured is Whole on a run that was timed: what the runtime fuses, and how long all that is not replaced takes, is known. Of operators
-// the times are those of the roofline, on a machine as fast as it was in that run.
+// WholeMeasured is Whole on a run that was timed: what the runtime fuses, and how long all that is not replaced
+// takes, is known. Of operators the times are those of the roofline, on a machine as fast as it was in that run.
 func (p *Plan) WholeMeasured(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, o Options, x Measured) Whole {
 	if o.Machine == (Machine{}) {
 		o.Machine = ThisMachine()
@@ -36,7 +36,8 @@ func (p *Plan) WholeMeasured(g *graph.Graph, shapes *graph.Shapes, report *block
 	if !(x.Run > 0) {
 		return Whole{Reason: "the run took no time"}
 	}
-	w := &whole{estimator: newEstimator(shapes, roles.Find(g, shapes, report), o), constant: map[*graph.Value]bool{}, weightBandwidth: o.Machine.Bandwidth}
+	w := &whole{estimator: newEstimator(shapes, roles.Find(g, shapes, report), o), constant: map[*graph.Value]bool{},
+		weightBandwidth: o.Machine.Bandwidth}
 	if weights(g) <= o.Machine.LastCacheBytes {
 		w.weightBandwidth = max(o.Machine.LastCacheBandwidth, o.Machine.Bandwidth)
 	}
@@ -86,5 +87,6 @@ func (w *whole) operator(s *side, at map[string]int64) (float64, bool) {
 	if !ok || !known || !counted {
 		return 0, false
 	}
-	return w.machine.Dispatch + s.cost.OverheadUS*1e-6 + max(moved/share(s.cost.Bandwidth), float64(flops)/w.machine.FLOPS/share(s.cost.FLOPS)), true
+	return w.machine.Dispatch + s.cost.OverheadUS*1e-6 +
+		max(moved/share(s.cost.Bandwidth), float64(flops)/w.machine.FLOPS/share(s.cost.FLOPS)), true
 }

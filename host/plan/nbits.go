@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/signature"
 )
 
-// minNBits is the expected speed-up that must hold at every shape of the range where ONNX Runtime multiplies with integers too: both sides
-// were measured.
+// minNBits is the expected speed-up that must hold at every shape of the range where ONNX Runtime multiplies with
+// integers too: both sides were measured.
 const minNBits = 0.98
 
 // nbitsRows are the rows at which products with integers of a few bits were timed.
@@ -32,9 +32,9 @@ type nbitsForm struct {
 // nbitsTimes are picoseconds a number of the weight, in ONNX Runtime's MatMulNBits and in panels.
 type nbitsTimes struct{ exported, panels [len(nbitsRows)]float64 }
 
-// nbitsMeasured are those of one core of a Zen 3, AVX2 alone, whose products in float32 reach nbitsFLOPS: weights of 768 x 768, 384 x 1536,
-// 1536 x 384, 768 x 2304 and 3072 x 768, blocks of 32 and 128, with and without zero points, of which that counts which is the worst for
-// panels (RATIONALE.md, "Why are some MatMulNBits left?").
+// nbitsMeasured are those of one core of a Zen 3, AVX2 alone, whose products in float32 reach nbitsFLOPS: weights of
+// 768 x 768, 384 x 1536, 1536 x 384, 768 x 2304 and 3072 x 768, blocks of 32 and 128, with and without zero points,
+// of which that counts which is the worst for panels (RATIONALE.md, "Why are some MatMulNBits left?").
 var nbitsMeasured = map[nbitsForm]nbitsTimes{
 	{4, false}: {exported: [...]float64{209, 385, 724, 3625, 12640}, panels: [...]float64{170, 230, 560, 3800, 14500}},
 	{4, true}:  {exported: [...]float64{68, 146, 517, 3560, 15260}, panels: [...]float64{62, 100, 330, 2150, 8200}},
@@ -83,7 +83,8 @@ func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *m
 	case !e.panels && !o.OwnPanels:
 		return "its weight stands for integers, which are taken in panels, and weights stay as they lie here"
 	case q.RoundsRows() && !o.QuantizationNoise:
-		return fused.NBits + " of accuracy level 4 rounds rows to eight bits, and what is added up in another order moves the model's answers within the noise of that; " +
+		return fused.NBits + " of accuracy level 4 rounds rows to eight bits, and what is added up in another order moves " +
+			"the model's answers within the noise of that; " +
 			op.Name + " needs that to be accepted (--accept-quantization-noise)"
 	}
 	d := o.described(m.Name, defaults.Linear.Name)
@@ -109,7 +110,8 @@ func (e *estimator) nbits(n *graph.Node, q *model.Integers, at map[string]int64,
 	if panels {
 		a = times.panels
 	}
-	return interpolated(a, float64(elements)/float64(q.Depth)) * 1e-12 * float64(q.Depth) * float64(q.Columns) * nbitsFLOPS / e.machine.FLOPS, true
+	return interpolated(a, float64(elements)/float64(q.Depth)) * 1e-12 * float64(q.Depth) * float64(
+		q.Columns) * nbitsFLOPS / e.machine.FLOPS, true
 }
 
 // interpolated is a time between those that were measured, or beyond, as the last ones grow.
@@ -151,7 +153,8 @@ func (e *estimator) compareNBits(n *graph.Node, q *model.Integers, cost manifest
 // noGain says why integers stay with ONNX Runtime, or "".
 func (x Expectation) noGain(q *model.Integers) string {
 	switch {
-	case !nbitsKnown() && (q.Bits != 8 || q.RoundsRows()): // of the other form it makes float32 of the whole weight in every run
+	// of the other form it makes float32 of the whole weight in every run
+	case !nbitsKnown() && (q.Bits != 8 || q.RoundsRows()):
 		return "how fast integers are multiplied was measured with AVX2 alone, and this CPU has other instructions"
 	case !x.gains() || x.Worst < minNBits:
 		return x.String() + ": ONNX Runtime's own " + fused.NBits + " is as fast or faster"

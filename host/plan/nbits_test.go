@@ -31,8 +31,8 @@ func ownManifest(t *testing.T, name string) *manifest.Manifest {
 	return m
 }
 
-// TestNBits: products with integers of a few bits are replaced where panels were measured to be faster at all rows of the range, with a
-// reason elsewhere.
+// TestNBits: products with integers of a few bits are replaced where panels were measured to be faster at all rows of
+// the range, with a reason elsewhere.
 func TestNBits(t *testing.T) {
 	packed := ownManifest(t, "packed-linear")
 	const many, one = `
@@ -50,10 +50,13 @@ func TestNBits(t *testing.T) {
 		const s2 f32[36864]
 		const order i32[768]
 		y = com.microsoft.MatMulNBits(`
-	const four, eight, level4 = "x, w4, s) K=768 N=768 bits=4 block_size=32", "x, w8, s) K=768 N=768 bits=8 block_size=32", " accuracy_level=4"
+	const four, eight, level4 = "x, w4, s) K=768 N=768 bits=4 block_size=32", "x, w8, s) K=768 N=768 bits=8 block_size=32",
+		" accuracy_level=4"
 	const faster = "ONNX Runtime's own com.microsoft.MatMulNBits is as fast or faster"
-	old := map[string][]signature.Operator{"packed-linear": {{Name: "PackedLinear", Inputs: []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}},
-		{Name: "weight", Types: []tensor.DType{tensor.Float32}}}, Outputs: []signature.Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}}}}}
+	old := map[string][]signature.Operator{"packed-linear": {{Name: "PackedLinear",
+		Inputs: []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}},
+			{Name: "weight", Types: []tensor.DType{tensor.Float32}}},
+		Outputs: []signature.Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}}}}}
 	for _, c := range []struct {
 		name, text string
 		options    plan.Options
@@ -66,18 +69,28 @@ func TestNBits(t *testing.T) {
 		{name: "eight bits, many rows", text: many + weights + eight},
 		{name: "eight bits, one row", text: one + weights + eight},
 		{name: "rows of eight bits", text: many + weights + four + level4, left: "--accept-quantization-noise"},
-		{name: "rows of eight bits, forced", text: many + weights + four + level4, options: plan.Options{Force: true}, left: "--accept-quantization-noise"},
-		{name: "rows of eight bits, accepted", text: many + weights + four + level4, options: plan.Options{QuantizationNoise: true}},
-		{name: "rows of eight bits, eight bits", text: many + weights + eight + level4, options: plan.Options{QuantizationNoise: true}},
+		{name: "rows of eight bits, forced", text: many + weights + four + level4, options: plan.Options{Force: true},
+			left: "--accept-quantization-noise"},
+		{name: "rows of eight bits, accepted", text: many + weights + four + level4,
+			options: plan.Options{QuantizationNoise: true}},
+		{name: "rows of eight bits, eight bits", text: many + weights + eight + level4,
+			options: plan.Options{QuantizationNoise: true}},
 		{name: "another CPU", text: one + weights + four, unknown: true, left: "measured with AVX2 alone"},
 		{name: "another CPU, forced", text: one + weights + four, options: plan.Options{Force: true}, unknown: true},
 		{name: "another CPU, of which ONNX Runtime makes float32", text: many + weights + eight, unknown: true},
-		{name: "weights as they lie", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true}, left: "weights stay as they lie"},
-		{name: "weights as they lie until an engine lays them out", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true, OwnPanels: true}},
-		{name: "a version that takes float32 alone", text: many + weights + eight, options: plan.Options{Force: true, Described: old}, left: "takes no weight_scale"},
-		{name: "blocks of 16", text: many + weights + "x, small, s2) K=768 N=768 bits=4 block_size=16", options: plan.Options{Force: true}, left: "in blocks of 16"},
-		{name: "groups in an order of their own", text: many + weights + "x, w4, s, , order) K=768 N=768 bits=4 block_size=32", options: plan.Options{Force: true}, left: "(g_idx)"},
-		{name: "not asked for", text: many + weights + eight, options: plan.Options{Plugins: []string{"fused-gelu"}}, left: "was not asked for"},
+		{name: "weights as they lie", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true},
+			left: "weights stay as they lie"},
+		{name: "weights as they lie until an engine lays them out", text: many + weights + eight,
+			options: plan.Options{Force: true, AsTheyLie: true, OwnPanels: true}},
+		{name: "a version that takes float32 alone", text: many + weights + eight,
+			options: plan.Options{Force: true, Described: old}, left: "takes no weight_scale"},
+		{name: "blocks of 16", text: many + weights + "x, small, s2) K=768 N=768 bits=4 block_size=16",
+			options: plan.Options{Force: true}, left: "in blocks of 16"},
+		{name: "groups in an order of their own",
+			text: many + weights + "x, w4, s, , order) K=768 N=768 bits=4 block_size=32", options: plan.Options{Force: true},
+			left: "(g_idx)"},
+		{name: "not asked for", text: many + weights + eight, options: plan.Options{Plugins: []string{"fused-gelu"}},
+			left: "was not asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer plan.SetNBitsKnown(!c.unknown)()
@@ -103,15 +116,16 @@ func TestNBits(t *testing.T) {
 			if got.Operator != nil && !c.options.Force && got.Expected.Worst < 0.98 {
 				t.Errorf("expected %v", got.Expected)
 			}
-			if w := p.Whole(g, s, blocks.Find(g, s), c.options); got.Operator != nil && (w.Reason != "" || w.Speedup < 0.9 || w.Speedup > 13) {
+			if w := p.Whole(g, s, blocks.Find(g, s), c.options); got.Operator != nil &&
+				(w.Reason != "" || w.Speedup < 0.9 || w.Speedup > 13) {
 				t.Errorf("of the model: %v", w)
 			}
 		})
 	}
 }
 
-// TestNBitsAroundOthers: what stands before a product that rounds its rows is left, as before other rounding; a plugin that would read the
-// weight's numbers is not used.
+// TestNBitsAroundOthers: what stands before a product that rounds its rows is left, as before other rounding; a
+// plugin that would read the weight's numbers is not used.
 func TestNBitsAroundOthers(t *testing.T) {
 	defer plan.SetNBitsKnown(true)()
 	const text = `
@@ -132,7 +146,9 @@ func TestNBitsAroundOthers(t *testing.T) {
     with: {nodes: [{op: Other, domain: graft, in: [x, w], out: [y]}]}
     cost: {bandwidth: 1, flops: 1, overhead_us: 0}
 `)
-	for level, want := range map[string][2]string{"": {"", "of which Other would make float32"}, " accuracy_level=4": {"com.microsoft.MatMulNBits rounds what becomes of its result", "of which Other would make float32"}} {
+	for level, want := range map[string][2]string{"": {"", "of which Other would make float32"},
+		" accuracy_level=4": {"com.microsoft.MatMulNBits rounds what becomes of its result",
+			"of which Other would make float32"}} {
 		g, s := blockstest.Graph(t, text+level)
 		if _, err := fused.TakeApart(g, s); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,8 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 		value *graph.Value
 	}
 	masks := []operand{{"mask", w.BoolMask}}
-	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue}, {"factor of heads", w.HeadScale}}
+	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue},
+		{"factor of heads", w.HeadScale}}
 	for _, b := range w.Biases {
 		typedAlike = append(typedAlike, operand{"bias", b.Value})
 		if !b.Windows {
@@ -37,7 +38,8 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 			continue
 		}
 		if t := shapes.Of(v.value).DType; t != typed {
-			return fmt.Sprintf("its query is of type %s, its %s of %s; an operator takes one type", typeName(typed), v.name, typeName(t))
+			return fmt.Sprintf("its query is of type %s, its %s of %s; an operator takes one type", typeName(typed), v.name,
+				typeName(t))
 		}
 	}
 	for _, v := range masks {
@@ -50,7 +52,8 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 		}
 		// ONNX's Attention fills a mask that is shorter than the keys up with
 		// hidden ones, where an operator repeats a single column.
-		if n, ok := s.Dims[s.Rank-1].Const(); ok && n == 1 && b.Attention.Form == "Attention" && !w.AllKeys.Equal(graph.DimInt(1)) {
+		if n, ok := s.Dims[s.Rank-1].Const(); ok && n == 1 && b.Attention.Form == "Attention" &&
+			!w.AllKeys.Equal(graph.DimInt(1)) {
 			return fmt.Sprintf("its %s has one column, which ONNX's Attention does not repeat", v.name)
 		}
 	}

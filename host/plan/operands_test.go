@@ -24,9 +24,12 @@ func TestOperands(t *testing.T) {
 		{"one type", half, half, half, []int64{4, 6}, ""},
 		{"boolean mask", float, float, boolean, []int64{2, 1, 4, 6}, ""},
 		{"shorter mask", float, float, float, []int64{4, 5}, ""},
-		{"value of another type", float, half, boolean, []int64{4, 6}, "its query is of type float32, its value of float16; an operator takes one type"},
-		{"mask of another type", half, half, float, []int64{4, 6}, "its query is of type float16, its bias of float32; an operator takes one type"},
-		{"mask of one column", float, float, float, []int64{4, 1}, "its bias has one column, which ONNX's Attention does not repeat"},
+		{"value of another type", float, half, boolean, []int64{4, 6},
+			"its query is of type float32, its value of float16; an operator takes one type"},
+		{"mask of another type", half, half, float, []int64{4, 6},
+			"its query is of type float16, its bias of float32; an operator takes one type"},
+		{"mask of one column", float, float, float, []int64{4, 1},
+			"its bias has one column, which ONNX's Attention does not repeat"},
 	} {
 		value := func(name string, e onnx.Tensor_DataType, dims ...int64) *onnx.ValueInfo {
 			shape := &onnx.Shape{}

@@ -40,10 +40,11 @@ const (
 	VisibleRows Rows = "visible" // those that the mask shows
 )
 
-// Unpad lets attention run within each sequence: without hidden tokens where nothing of them can be seen or that was asked
-// for, with them else. What each choice was before stands in it, for KeepPadding. The result is why hidden tokens are
-// computed, or "".
-func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, manifests []*manifest.Manifest, o Options) (why string) {
+// Unpad lets attention run within each sequence: without hidden tokens where nothing of them can be seen or that was
+// asked for, with them else. What each choice was before stands in it, for KeepPadding. The result is why hidden
+// tokens are computed, or "".
+func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, manifests []*manifest.Manifest,
+	o Options) (why string) {
 	rows := VisibleRows
 	switch {
 	case o.Padding == KeepPadding:
@@ -52,7 +53,8 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 		rows, why = MaskedRows, "a token that is read may be hidden, and see no visible key within its window"
 	case o.Padding == IgnorePadding || f.Exact():
 	case f.Rounds:
-		rows, why = MaskedRows, "a scale is taken over all tokens, so that answers move within the noise of the model's quantisation without hidden ones"
+		rows, why = MaskedRows, "a scale is taken over all tokens, so that answers move within the noise of the model's "+
+			"quantisation without hidden ones"
 	default:
 		rows, why = MaskedRows, fmt.Sprintf("the output %s holds a row for each of them", f.Outputs[0])
 	}
@@ -118,7 +120,8 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 		c := &p.Choices[at]
 		before := *c
 		c.Kept = &before
-		c.Plugin, c.Variant, c.Operator, c.Described = own, o.variant(), operators[defaults.PackedAttention.Name], o.Described[own]
+		c.Plugin, c.Variant, c.Operator, c.Described = own, o.variant(), operators[defaults.PackedAttention.Name],
+			o.Described[own]
 		switch {
 		case rows == MaskedRows:
 			c.Reason = "attention without a mask of n x n; hidden tokens are computed, because " + why

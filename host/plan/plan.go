@@ -34,12 +34,13 @@ type Options struct {
 	QuantizationNoise bool
 	Fixed             map[string]string // block's node -> operator, from a plan file; others are left unchanged
 	Folder            Folder            // computes folded weights; nil when plugins are not loaded
-	// Fusions says what ONNX Runtime fuses in the unpatched model. Where it is nil, no operator stands before such rounding for its
-	// bits: they are those of a session, and follow from what is fused there.
+	// Fusions says what ONNX Runtime fuses in the unpatched model. Where it is nil, no operator stands before such
+	// rounding for its bits: they are those of a session, and follow from what is fused there.
 	Fusions func() ([]Fusion, error)
 	// Described is how the plugins' libraries describe their operators, by plugin; what is not there is not checked.
 	Described map[string][]signature.Operator
-	// Kernel makes a plugin's kernel for a node, for its shapes; nil where plugins are not loaded, or are for another device.
+	// Kernel makes a plugin's kernel for a node, for its shapes; nil where plugins are not loaded, or are for another
+	// device.
 	Kernel  func(plugin string, n *onnx.Node) (Kernel, error)
 	Machine Machine
 	Padding Padding
@@ -124,7 +125,8 @@ func (p *Plan) Left() string {
 
 // Make plans a model. The manifests are those of the loaded plugins, in order
 // of preference.
-func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*manifest.Manifest, o Options) *Plan {
+func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests []*manifest.Manifest,
+	o Options) *Plan {
 	if o.Machine == (Machine{}) {
 		o.Machine = ThisMachine()
 	}

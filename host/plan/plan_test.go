@@ -85,15 +85,18 @@ func TestChoices(t *testing.T) {
 		{"the one there is", []*manifest.Manifest{fast}, plan.Options{}, "Fast", "x over the range"},
 		{"the faster of two", []*manifest.Manifest{slow, fast}, plan.Options{}, "Fast", "x over the range"},
 		{"constraints", []*manifest.Manifest{half}, plan.Options{}, "", "half: dtype is float32, needs float16"},
-		{"constraints hold under Force", []*manifest.Manifest{half}, plan.Options{Force: true}, "", "half: dtype is float32, needs float16"},
+		{"constraints hold under Force", []*manifest.Manifest{half}, plan.Options{Force: true}, "",
+			"half: dtype is float32, needs float16"},
 		{"no gain", []*manifest.Manifest{lame}, plan.Options{}, "", "lame: expected 0.0"},
 		{"no gain, forced", []*manifest.Manifest{lame}, plan.Options{Force: true}, "Lame", "(forced)"},
 		{"excepted", []*manifest.Manifest{fast}, plan.Options{Except: []string{"fast"}}, "", "fast is excepted"},
 		{"excepted, another is left", []*manifest.Manifest{fast, slow}, plan.Options{Except: []string{"fast"}}, "Slow", ""},
 		{"asked for by name", []*manifest.Manifest{fast, slow}, plan.Options{Plugins: []string{"slow"}}, "Slow", ""},
 		{"none asked for", []*manifest.Manifest{fast}, plan.Options{Plugins: []string{}}, "", "fast was not asked for"},
-		{"a plan file", []*manifest.Manifest{fast, lame}, plan.Options{Fixed: map[string]string{"p_Softmax": "Lame"}}, "Lame", "(named in the plan file)"},
-		{"a plan file without it", []*manifest.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "", "the plan file leaves it unchanged"},
+		{"a plan file", []*manifest.Manifest{fast, lame}, plan.Options{Fixed: map[string]string{"p_Softmax": "Lame"}}, "Lame",
+			"(named in the plan file)"},
+		{"a plan file without it", []*manifest.Manifest{fast}, plan.Options{Fixed: map[string]string{}}, "",
+			"the plan file leaves it unchanged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := makePlan(t, decoder, c.options, c.manifests...)
@@ -125,7 +128,8 @@ func TestThresholds(t *testing.T) {
 		}
 		for _, s := range x.Samples {
 			if s.Unpatched/s.Operator < x.Worst*(1-1e-9) {
-				t.Errorf("overhead %g: %v gains %g, less than the worst of %g", overhead, s.Symbols, s.Unpatched/s.Operator, x.Worst)
+				t.Errorf("overhead %g: %v gains %g, less than the worst of %g", overhead, s.Symbols, s.Unpatched/s.Operator,
+					x.Worst)
 			}
 		}
 		gains := x.Speedup >= plan.MinGain && x.Worst >= plan.MaxLoss
@@ -166,19 +170,24 @@ func TestObstacles(t *testing.T) {
 
 // No attribute of an attention operator says how a past lies: other layouts than the usual one are left.
 func TestPastLayout(t *testing.T) {
-	text := strings.NewReplacer("[batch, 8, past, 64]", "[batch, past, 8, 64]", "[batch, 8, seq, 64]", "[batch, seq, 8, 64]",
-		"[batch, 8, past + seq, 64]", "[batch, past + seq, 8, 64]", "axis=2", "axis=1", "kt = Transpose(present_key) perm=0,1,3,2",
-		"kt = Transpose(present_key) perm=0,2,3,1", "MatMul(q, kt)", "MatMul(qt, kt)", "p = Softmax(c)", "p = Softmax(c)\nvt = Transpose(present_value) perm=0,2,1,3\nqt = Transpose(q) perm=0,2,1,3",
+	text := strings.NewReplacer("[batch, 8, past, 64]", "[batch, past, 8, 64]", "[batch, 8, seq, 64]",
+		"[batch, seq, 8, 64]",
+		"[batch, 8, past + seq, 64]", "[batch, past + seq, 8, 64]", "axis=2", "axis=1",
+		"kt = Transpose(present_key) perm=0,1,3,2",
+		"kt = Transpose(present_key) perm=0,2,3,1", "MatMul(q, kt)", "MatMul(qt, kt)", "p = Softmax(c)",
+		"p = Softmax(c)\nvt = Transpose(present_value) perm=0,2,1,3\nqt = Transpose(q) perm=0,2,1,3",
 		"MatMul(p, present_value)", "MatMul(p, vt)").Replace(decoder)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines { // the query is turned before it is read
 		if strings.Contains(line, "qt = ") {
-			lines = append(append(append([]string{}, lines[:10]...), line), append(append([]string{}, lines[10:i]...), lines[i+1:]...)...)
+			lines = append(append(append([]string{}, lines[:10]...), line),
+				append(append([]string{}, lines[10:i]...), lines[i+1:]...)...)
 		}
 	}
 	text = strings.Replace(strings.Join(lines, "\n"), "out y f32[batch, seq, 8, 64]", "out y f32[batch, 8, seq, 64]", 1)
 	m := attention(t, "flash", "Flash", `dtype: float32`, 1)
-	if c := makePlan(t, text, plan.Options{Force: true}, m).Choices[0]; c.Operator != nil || !strings.Contains(c.Reason, "its past lies as bshd, an operator takes and makes bhsd") {
+	if c := makePlan(t, text, plan.Options{Force: true}, m).Choices[0]; c.Operator != nil ||
+		!strings.Contains(c.Reason, "its past lies as bshd, an operator takes and makes bhsd") {
 		t.Errorf("chose %v because %q", c.Operator, c.Reason)
 	}
 	if c := makePlan(t, decoder, plan.Options{Force: true}, m).Choices[0]; c.Operator == nil {
@@ -206,19 +215,23 @@ func TestPlanFiles(t *testing.T) {
 		{`{"schema_version": 1, "choise": []}`, "is no plan file"},
 		{`{"schema_version": 1, "choices": [{"node": "n"}]}`, "has a choice without node or operator"},
 		{`no JSON`, "is no plan file"},
-		{`{"schema_version": 1, "choices": [{"node": "n", "operator": "fasst"}]}`, `names the operator "fasst" for n, and no plugin that is loaded has it, did you mean Fast?`},
+		{`{"schema_version": 1, "choices": [{"node": "n", "operator": "fasst"}]}`,
+			`names the operator "fasst" for n, and no plugin that is loaded has it, did you mean Fast?`},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plan.ReadFile(path, manifests); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if _, err := plan.ReadFile(path, manifests); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got the error %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := plan.ReadFile(path+".missing", manifests); err == nil || !strings.Contains(err.Error(), "cannot read the plan file") {
+	if _, err := plan.ReadFile(path+".missing", manifests); err == nil ||
+		!strings.Contains(err.Error(), "cannot read the plan file") {
 		t.Errorf("a missing file gives %v", err)
 	}
-	if err := plan.WriteFile(filepath.Join(path, "inside", "a.file"), p); err == nil || !strings.Contains(err.Error(), "cannot write the plan file") {
+	if err := plan.WriteFile(filepath.Join(path, "inside", "a.file"), p); err == nil ||
+		!strings.Contains(err.Error(), "cannot write the plan file") {
 		t.Errorf("a path that cannot be gives %v", err)
 	}
 }

@@ -15,8 +15,8 @@ type rounds struct {
 	at map[*graph.Node]*graph.Node // nodes whose results are rounded, and where
 }
 
-// reason is why a choice is left, or "". An operator with the bits of the nodes in its place changes nothing there, where it is known
-// what ONNX Runtime fuses around it.
+// reason is why a choice is left, or "". An operator with the bits of the nodes in its place changes nothing there,
+// where it is known what ONNX Runtime fuses around it.
 func (r *rounds) reason(c *Choice, fusions bool) string {
 	if c.Operator.SameBits && fusions {
 		return ""
@@ -41,7 +41,8 @@ func (r *rounds) reason(c *Choice, fusions bool) string {
 	if numbersOf(n) != nil {
 		op = fused.NBits // which was taken apart
 	}
-	return op + " rounds what becomes of its result to a few bits, where other last bits move the model's answers within the noise of its " +
+	return op + " rounds what becomes of its result to a few bits, where other last bits move the model's answers " +
+		"within the noise of its " +
 		"quantisation; " + c.Operator.Name + " needs that to be accepted (--accept-quantization-noise)"
 }
 
@@ -95,7 +96,8 @@ func (r *rounds) above(v *graph.Value, by *graph.Node) {
 // rounded is the value of floats that a node rounds, or nil.
 func rounded(n *graph.Node) *graph.Value {
 	switch {
-	case n.Is("DynamicQuantizeLinear", "QuantizeLinear", "Round", "com.microsoft.QuantizeLinear", "com.microsoft.DynamicQuantizeMatMul",
+	case n.Is("DynamicQuantizeLinear", "QuantizeLinear", "Round", "com.microsoft.QuantizeLinear",
+		"com.microsoft.DynamicQuantizeMatMul",
 		"com.microsoft.DynamicQuantizeLSTM", "com.microsoft.QuantizeBFP"):
 		return n.Input(0)
 	case n.Is(fused.NBits) && n.Int("accuracy_level", 0) == roundsToInt8:
@@ -114,5 +116,6 @@ func rounded(n *graph.Node) *graph.Value {
 const roundsToInt8 = 4
 
 // narrow are the types that are coarser than sums differ by their order.
-var narrow = []onnx.Tensor_DataType{onnx.Tensor_INT8, onnx.Tensor_UINT8, onnx.Tensor_INT4, onnx.Tensor_UINT4, onnx.Tensor_INT16, onnx.Tensor_UINT16,
+var narrow = []onnx.Tensor_DataType{onnx.Tensor_INT8, onnx.Tensor_UINT8, onnx.Tensor_INT4, onnx.Tensor_UINT4,
+	onnx.Tensor_INT16, onnx.Tensor_UINT16,
 	onnx.Tensor_FLOAT8E4M3FN, onnx.Tensor_FLOAT8E4M3FNUZ, onnx.Tensor_FLOAT8E5M2, onnx.Tensor_FLOAT8E5M2FNUZ}

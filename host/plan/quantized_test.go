@@ -107,7 +107,8 @@ func TestQuantizationNoise(t *testing.T) {
 				got := p.Choices[0]
 				if used := got.Operator != nil; used != (accepted || c.left == "") {
 					t.Errorf("accepted %v: used %v because %q", accepted, used, got.Reason)
-				} else if !used && !(strings.Contains(got.Reason, c.left) && strings.Contains(got.Reason, "--accept-quantization-noise")) {
+				} else if !used && !(strings.Contains(got.Reason, c.left) &&
+					strings.Contains(got.Reason, "--accept-quantization-noise")) {
 					t.Errorf("left because %q, want %q", got.Reason, c.left)
 				}
 			}
@@ -115,8 +116,8 @@ func TestQuantizationNoise(t *testing.T) {
 	}
 }
 
-// TestSameBits: an operator with the bits of the nodes in its place stands before what rounds, where it is known what ONNX Runtime
-// fuses around it.
+// TestSameBits: an operator with the bits of the nodes in its place stands before what rounds, where it is known what
+// ONNX Runtime fuses around it.
 func TestSameBits(t *testing.T) {
 	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
 	text := `
@@ -135,17 +136,20 @@ func TestSameBits(t *testing.T) {
 		{"nobody asks, and it is accepted", nil, true, "", 0},
 		{"fusions are known", func() ([]plan.Fusion, error) { return known, nil }, false, "", 1},
 		{"there are none", func() ([]plan.Fusion, error) { return nil, nil }, false, "", 0},
-		{"ONNX Runtime does not say", func() ([]plan.Fusion, error) { return nil, errors.New("no memory") }, false, "what ONNX Runtime fuses around it: no memory", 0},
+		{"ONNX Runtime does not say", func() ([]plan.Fusion, error) { return nil, errors.New("no memory") }, false,
+			"what ONNX Runtime fuses around it: no memory", 0},
 	} {
 		p := makePlan(t, text, plan.Options{Force: true, QuantizationNoise: c.accept, Fusions: c.ask}, same)
 		got := p.Choices[0]
 		if (got.Operator == nil) != (c.left != "") || !strings.Contains(got.Reason, c.left) || len(p.Fusions) != c.fusions {
-			t.Errorf("%s: %v because %q, %d fusions; want it left because %q, and %d", c.name, got.Operator, got.Reason, len(p.Fusions), c.left, c.fusions)
+			t.Errorf("%s: %v because %q, %d fusions; want it left because %q, and %d", c.name, got.Operator, got.Reason,
+				len(p.Fusions), c.left, c.fusions)
 		}
 	}
 }
 
-// TestSameBitsWhereNothingRounds: such an operator is one like any other where its results are not rounded, and nobody has to ask.
+// TestSameBitsWhereNothingRounds: such an operator is one like any other where its results are not rounded, and
+// nobody has to ask.
 func TestSameBitsWhereNothingRounds(t *testing.T) {
 	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
 	if p := makePlan(t, head+geluOf, plan.Options{Force: true}, same); p.Replaced() != 1 || p.Fusions != nil {
@@ -156,14 +160,16 @@ func TestSameBitsWhereNothingRounds(t *testing.T) {
 // TestFusionsAreAskedForOnce: and only where an operator depends on them, since a session is made for that.
 func TestFusionsAreAskedForOnce(t *testing.T) {
 	same := parsed(t, "gelu", strings.Replace(gelu, "    replaces:", "    same_bits: true\n    replaces:", 1))
-	two := head + geluOf + strings.NewReplacer("x", "y", "a =", "a2 =", "(a)", "(a2)", "b1", "b2", "c =", "c2 =", ", c)", ", c2)", "d =", "d2 =", "(d", "(d2", "y =", "z =").Replace(geluOf)
+	two := head + geluOf + strings.NewReplacer("x", "y", "a =", "a2 =", "(a)", "(a2)", "b1", "b2", "c =", "c2 =", ", c)",
+		", c2)", "d =", "d2 =", "(d", "(d2", "y =", "z =").Replace(geluOf)
 	for _, c := range []struct {
 		name     string
 		manifest *manifest.Manifest
 		want     int
 	}{{"two operators", same, 1}, {"none", parsed(t, "gelu", gelu), 0}} {
 		asked := 0
-		p := makePlan(t, two, plan.Options{Force: true, Fusions: func() ([]plan.Fusion, error) { asked++; return nil, nil }}, c.manifest)
+		p := makePlan(t, two, plan.Options{Force: true, Fusions: func() ([]plan.Fusion, error) { asked++; return nil, nil }},
+			c.manifest)
 		if asked != c.want || p.Replaced() == 0 {
 			t.Errorf("%s: asked %d times, want %d; %d replaced", c.name, asked, c.want, p.Replaced())
 		}
@@ -173,7 +179,8 @@ func TestFusionsAreAskedForOnce(t *testing.T) {
 // TestQuantizationNoiseOfAttention: attention is left as patterns are, and presents count as results.
 func TestQuantizationNoiseOfAttention(t *testing.T) {
 	m := attention(t, "fast", "Fast", `dtype: float32`, 1)
-	for name, line := range map[string]string{"its output": "q8, scale, zero = DynamicQuantizeLinear(y)", "its present": "q8, scale, zero = DynamicQuantizeLinear(present_key)"} {
+	for name, line := range map[string]string{"its output": "q8, scale, zero = DynamicQuantizeLinear(y)",
+		"its present": "q8, scale, zero = DynamicQuantizeLinear(present_key)"} {
 		text := strings.Replace(decoder, "out y ", "out q8 u8[batch, 8, n, 64]\n\tout y ", 1) + "\n\t" + line
 		for _, accepted := range []bool{false, true} {
 			c := makePlan(t, text, plan.Options{Force: true, QuantizationNoise: accepted}, m).Choices[0]
@@ -184,7 +191,8 @@ func TestQuantizationNoiseOfAttention(t *testing.T) {
 	}
 }
 
-// TestQuantizationNoiseWithinLoops: what a body makes reaches what the body rounds the next time, and what stands around it.
+// TestQuantizationNoiseWithinLoops: what a body makes reaches what the body rounds the next time, and what stands
+// around it.
 func TestQuantizationNoiseWithinLoops(t *testing.T) {
 	m := parsed(t, "gelu", gelu)
 	body := func(text string) *onnx.Attribute {

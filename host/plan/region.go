@@ -20,8 +20,8 @@ func (c *Choice) Region() []*graph.Node {
 	return region
 }
 
-// Operations counts those of a node, a multiplication with its addition as two: of matmuls, convolutions, and of attention, for which
-// blocks has the block that a node is the anchor of. Others count nothing; unknown is unknown.
+// Operations counts those of a node, a multiplication with its addition as two: of matmuls, convolutions, and of
+// attention, for which blocks has the block that a node is the anchor of. Others count nothing; unknown is unknown.
 func Operations(n *graph.Node, shapes *graph.Shapes, block *blocks.Block) graph.Dim {
 	switch {
 	case blocks.IsAttentionOperator(n):
@@ -43,7 +43,8 @@ func Operations(n *graph.Node, shapes *graph.Shapes, block *blocks.Block) graph.
 
 // packedProjections counts the operations of the projections inside an attention operator; unknown where it has none.
 func packedProjections(n *graph.Node, shapes *graph.Shapes) graph.Dim {
-	if weight := n.Input(1); n.Op() == "com.microsoft.Attention" && weight != nil && weight.Tensor != nil && len(weight.Tensor.Dims) == 2 {
+	if weight := n.Input(1); n.Op() == "com.microsoft.Attention" && weight != nil && weight.Tensor != nil &&
+		len(weight.Tensor.Dims) == 2 {
 		return shapes.Of(n.Input(0)).Count().Mul(graph.DimInt(2 * weight.Tensor.Dims[1]))
 	}
 	return graph.Dim{}

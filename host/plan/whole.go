@@ -26,8 +26,8 @@ type Whole struct {
 	// Fused is the number of replaced blocks that ONNX Runtime is expected to fuse by itself
 	// in the unpatched model. They are weighed against the fused operator.
 	Fused int `json:"fused_by_onnxruntime"`
-	// Replaced is the share of a run that the replaced blocks take, where it was measured, and AtMost what is to be had if they took
-	// no time; null where shares are predicted.
+	// Replaced is the share of a run that the replaced blocks take, where it was measured, and AtMost what is to be had
+	// if they took no time; null where shares are predicted.
 	Replaced *float64 `json:"replaced_share,omitempty"`
 	AtMost   *float64 `json:"at_most,omitempty"`
 	// Reason says why nothing is estimated; "" where something is.
@@ -63,7 +63,8 @@ func (x Whole) String() string {
 		return ""
 	}
 	if x.Replaced != nil {
-		s := fmt.Sprintf("expected %.2fx%s, where the replaced blocks took %.0f %% of a run", x.Speedup, at(x.Speedup), 100**x.Replaced)
+		s := fmt.Sprintf("expected %.2fx%s, where the replaced blocks took %.0f %% of a run", x.Speedup, at(x.Speedup),
+			100**x.Replaced)
 		if x.AtMost != nil {
 			s += fmt.Sprintf(": at most %.2fx is to be had", *x.AtMost)
 		}
@@ -109,9 +110,10 @@ func (p *Plan) Whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report
 	return x
 }
 
-// At estimates a run at the lengths of some symbols. Of sequences of which the plan computes the visible tokens alone, visible is
-// the share of those: what is patched is estimated for sequences of that length.
-func (p *Plan) At(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts, o Options, at map[string]int64, visible float64) (WholeSample, error) {
+// At estimates a run at the lengths of some symbols. Of sequences of which the plan computes the visible tokens
+// alone, visible is the share of those: what is patched is estimated for sequences of that length.
+func (p *Plan) At(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts, o Options,
+	at map[string]int64, visible float64) (WholeSample, error) {
 	w, why := p.whole(g, shapes, report, o)
 	if why != "" {
 		return WholeSample{}, errors.New(why)
@@ -130,16 +132,18 @@ func (p *Plan) At(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f
 	return s, nil
 }
 
-// FewerTokens is how many times as fast a run of long sequences is expected to be when three hidden tokens of four are left out; 0
-// where that is not known.
-func (p *Plan) FewerTokens(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts, o Options) float64 {
+// FewerTokens is how many times as fast a run of long sequences is expected to be when three hidden tokens of four
+// are left out; 0 where that is not known.
+func (p *Plan) FewerTokens(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, f *padding.Facts,
+	o Options) float64 {
 	w, why := p.whole(g, shapes, report, o)
 	if why != "" {
 		return 0
 	}
 	best := 0.0
 	for _, at := range w.range_ {
-		long := slices.ContainsFunc(positions(shapes, f), func(name string) bool { return at[name] >= 4*ranges[roles.New][1] })
+		long := slices.ContainsFunc(positions(shapes, f),
+			func(name string) bool { return at[name] >= 4*ranges[roles.New][1] })
 		s, why := w.sample(at)
 		if !long || why != "" {
 			continue
@@ -157,8 +161,8 @@ func positions(shapes *graph.Shapes, f *padding.Facts) []string {
 	return mask.Dims[mask.Rank-1].Symbols()
 }
 
-// visible is the expected time of a patched run at some lengths when a share of the tokens is computed. Where attention stays as the model
-// has it, that goes over all of them.
+// visible is the expected time of a patched run at some lengths when a share of the tokens is computed. Where
+// attention stays as the model has it, that goes over all of them.
 func (w *whole) visible(f *padding.Facts, at map[string]int64, share float64) (seconds float64, why string) {
 	shorter := maps.Clone(at)
 	for _, name := range positions(w.shapes, f) {
@@ -195,7 +199,8 @@ func (p *Plan) whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report
 		o.Machine = ThisMachine()
 	}
 	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
-	w = &whole{estimator: e, constant: map[*graph.Value]bool{}, work: map[*graph.Node]graph.Dim{}, weightBandwidth: o.Machine.Bandwidth}
+	w = &whole{estimator: e, constant: map[*graph.Value]bool{}, work: map[*graph.Node]graph.Dim{},
+		weightBandwidth: o.Machine.Bandwidth}
 	if weights(g) <= o.Machine.LastCacheBytes {
 		w.weightBandwidth = max(o.Machine.LastCacheBandwidth, o.Machine.Bandwidth)
 	}
@@ -370,9 +375,11 @@ const scorePasses = 4
 func runtimeFuses(b *blocks.Block) bool {
 	a := b.Attention
 	p := a.Projections
-	if a.Form != "nodes" || a.Type != "self" || a.Past != nil || a.Causal || a.Window > 0 || p == nil || b.Wiring.Input == nil ||
+	if a.Form != "nodes" || a.Type != "self" || a.Past != nil || a.Causal || a.Window > 0 || p == nil ||
+		b.Wiring.Input == nil ||
 		a.Mask == nil || a.Mask.PerHead || a.Mask.Bias != "" || a.Positions != "learned" && a.Positions != "none" {
 		return false
 	}
-	return !slices.ContainsFunc([]*blocks.Linear{p.Query, p.Key, p.Value}, func(l *blocks.Linear) bool { return l == nil || l.Bias == "" })
+	return !slices.ContainsFunc([]*blocks.Linear{p.Query, p.Key, p.Value},
+		func(l *blocks.Linear) bool { return l == nil || l.Bias == "" })
 }

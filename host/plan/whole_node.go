@@ -10,12 +10,15 @@ import (
 
 // uncountedOps compute at speeds of which no figure is known: in integers, one step after the
 // other, or in ways that shapes do not tell.
-var uncountedOps = []string{"MatMulInteger", "QLinearMatMul", "ConvInteger", "QLinearConv", "Einsum", "LSTM", "GRU", "RNN", "ConvTranspose", "NonMaxSuppression"}
+var uncountedOps = []string{"MatMulInteger", "QLinearMatMul", "ConvInteger", "QLinearConv", "Einsum", "LSTM", "GRU",
+	"RNN", "ConvTranspose", "NonMaxSuppression"}
 
 // countedMicrosoft are ONNX Runtime's own operators whose work is counted: attention has its
 // own formula, the others move what they read and make.
-var countedMicrosoft = []string{"FusedMatMul", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-	"SimplifiedLayerNormalization", "EmbedLayerNormalization", "LayerNormalization", "RotaryEmbedding", "GatherBlockQuantized", "ExpandDims", "BiasSplitGelu"}
+var countedMicrosoft = []string{"FusedMatMul", "BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization",
+	"SkipSimplifiedLayerNormalization",
+	"SimplifiedLayerNormalization", "EmbedLayerNormalization", "LayerNormalization", "RotaryEmbedding",
+	"GatherBlockQuantized", "ExpandDims", "BiasSplitGelu"}
 
 // uncounted says why the work of a node cannot be counted, or "".
 func uncounted(n *graph.Node) string {
@@ -97,7 +100,8 @@ func (w *whole) time(n *graph.Node, at map[string]int64, bandwidth float64) (flo
 		return t + w.machine.Dispatch, ok
 	}
 	moves := slices.Concat(n.In, n.Out)
-	if n.Is("Gather", "GatherND", "GatherElements", "Slice", "Split", "com.microsoft.EmbedLayerNormalization", "com.microsoft.GatherBlockQuantized") {
+	if n.Is("Gather", "GatherND", "GatherElements", "Slice", "Split", "com.microsoft.EmbedLayerNormalization",
+		"com.microsoft.GatherBlockQuantized") {
 		moves = slices.Concat(n.Out, n.Out) // of a table it reads what it writes
 	}
 	t, ok := w.moved(moves, at, bandwidth)
@@ -130,7 +134,8 @@ func (w *whole) time(n *graph.Node, at map[string]int64, bandwidth float64) (flo
 type fusion struct{ in, out *graph.Value }
 
 // pointwise are the nodes that such a fusion is made of.
-var pointwise = []string{"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "ReduceMean", "Cast"}
+var pointwise = []string{"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid",
+	"ReduceMean", "Cast"}
 
 // fusedNodes finds layer normalisations and activations among some nodes: all that follows
 // from one value and constants in a few pointwise nodes, with one result.

@@ -47,7 +47,8 @@ func wholeOf(t *testing.T, exporter, name string, edit func(*onnx.Model), plugin
 		}
 		manifests = append(manifests, manifest)
 	}
-	o := plan.Options{Machine: plan.Machine{Bandwidth: 20e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9, Dispatch: 1.5e-6,
+	o := plan.Options{Machine: plan.Machine{Bandwidth: 20e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9,
+		Dispatch:           1.5e-6,
 		LastCacheBandwidth: 60e9, LastCacheBytes: 16e6}}
 	p := plan.Make(g, shapes, report, manifests, o)
 	measured = func(x plan.Measured) plan.Whole { return p.WholeMeasured(g, shapes, report, o, x) }
@@ -57,11 +58,13 @@ func wholeOf(t *testing.T, exporter, name string, edit func(*onnx.Model), plugin
 // measured is plan.WholeMeasured of the model that wholeOf planned last.
 var measured func(plan.Measured) plan.Whole
 
-// TestWholeMeasured: on a run that was timed, a plan gains what its operators save of the time that the replaced blocks took: never more than
-// Amdahl's bound, nothing where they took nothing, and as much on a machine that was slow meanwhile.
+// TestWholeMeasured: on a run that was timed, a plan gains what its operators save of the time that the replaced
+// blocks took: never more than Amdahl's bound, nothing where they took nothing, and as much on a machine that was
+// slow meanwhile.
 func TestWholeMeasured(t *testing.T) {
 	p, _ := wholeOf(t, "optimum", "bert", widen, "flash-decode", "fused-gelu")
-	x := plan.Measured{Lengths: map[string]int64{"batch_size": 4, "sequence_length": 128}, Run: 0.1, Choices: map[int]float64{}}
+	x := plan.Measured{Lengths: map[string]int64{"batch_size": 4, "sequence_length": 128}, Run: 0.1,
+		Choices: map[int]float64{}}
 	x.Linear.Seconds, x.Linear.Operations, x.Linear.Bytes = 0.05, 240e9*0.93*0.05, 0
 	nothing := measured(x)
 	if nothing.Reason != "" || *nothing.Replaced != 0 || nothing.Speedup > 1 || *nothing.AtMost != 1 {
@@ -85,7 +88,8 @@ func TestWholeMeasured(t *testing.T) {
 	if d := measured(slow).Speedup - some.Speedup; d > 1e-6 || d < -1e-6 {
 		t.Errorf("on a machine three times as slow %v, else %v", measured(slow), some)
 	}
-	if text := some.String(); !strings.Contains(text, "where the replaced blocks took 40 % of a run: at most 1.67x is to be had") {
+	if text := some.String(); !strings.Contains(text,
+		"where the replaced blocks took 40 % of a run: at most 1.67x is to be had") {
 		t.Error(text)
 	}
 	x.Lengths = nil
@@ -132,7 +136,8 @@ func widen(p *onnx.Model) {
 	}
 	for _, n := range p.Graph.Node {
 		for _, a := range n.Attribute {
-			if a.T == nil || a.T.GetDataType() != int32(onnx.Tensor_INT64) || len(a.T.RawData) != 8 || n.GetOpType() != "Constant" {
+			if a.T == nil || a.T.GetDataType() != int32(onnx.Tensor_INT64) || len(a.T.RawData) != 8 ||
+				n.GetOpType() != "Constant" {
 				continue
 			}
 			if w := wide[int64(binary.LittleEndian.Uint64(a.T.RawData))]; w > 0 {

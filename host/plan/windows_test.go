@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestExpectationOfUnknownLengths: lengths that nobody knows, as those of windows that are cut out of images, are no reason to expect more of an
-// operator than where they are known.
+// TestExpectationOfUnknownLengths: lengths that nobody knows, as those of windows that are cut out of images, are no
+// reason to expect more of an operator than where they are known.
 func TestExpectationOfUnknownLengths(t *testing.T) {
 	fast := attention(t, "fast", "Fast", "dtype: float32", 1)
 	expected := func(name string) (list []float64) {

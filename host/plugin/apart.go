@@ -5,8 +5,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// OpenApart is Open of a plugin for the CPU whose code is never in this process: describe has another process load the library
-// with p.SHA256 and say what it says of itself. What needs code is an error of such a plugin; see Apart.
+// OpenApart is Open of a plugin for the CPU whose code is never in this process: describe has another process load
+// the library with p.SHA256 and say what it says of itself. What needs code is an error of such a plugin; see Apart.
 func OpenApart(folder string, opts OpenOptions, describe func(p *Plugin) (*Info, error)) (*Plugin, error) {
 	p, err := prepare(folder, "")
 	if err != nil {
@@ -25,7 +25,8 @@ func OpenApart(folder string, opts OpenOptions, describe func(p *Plugin) (*Info,
 
 // Without is a loaded plugin as OpenApart opens it, for those that have its code run elsewhere.
 func (p *Plugin) Without() *Plugin {
-	return &Plugin{Folder: p.Folder, Path: p.Path, SHA256: p.SHA256, Manifest: p.Manifest, Variant: p.Variant, Info: p.Info, note: p.note, apart: true}
+	return &Plugin{Folder: p.Folder, Path: p.Path, SHA256: p.SHA256, Manifest: p.Manifest, Variant: p.Variant,
+		Info: p.Info, note: p.note, apart: true}
 }
 
 // Apart reports that the plugin's code runs in another process.
@@ -36,6 +37,7 @@ func (p *Plugin) elsewhere(what string) error {
 	if !p.apart {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: "cannot do " + what + " here: plugin " + p.Manifest.Name + " is isolated",
+	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path,
+		Found:  "cannot do " + what + " here: plugin " + p.Manifest.Name + " is isolated",
 		Needed: "its code in this process", Fix: "use the plugin without isolation"}
 }

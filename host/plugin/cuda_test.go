@@ -13,7 +13,8 @@ func TestOpenForCUDA(t *testing.T) {
 	const need = ", needed a device and a driver for CUDA 13 or newer, as the library's ELF note says; "
 	for _, test := range []struct{ machine, want string }{
 		{"none", "found no such library (libcuda.so.1)" + need + "install it, or use the plugin's CPU variant"},
-		{"12040 1", "found a driver for CUDA 12.4, needed one for CUDA 13 or newer, as the library's ELF note says; install a newer NVIDIA driver, or use the plugin's CPU variant"},
+		{"12040 1", "found a driver for CUDA 12.4, needed one for CUDA 13 or newer, as the library's ELF note says; " +
+			"install a newer NVIDIA driver, or use the plugin's CPU variant"},
 		{"13000 0", "found a driver without a device" + need + "see nvidia-smi, or use the plugin's CPU variant"},
 		{"13000 1", ""},
 		{"14020 2", ""},
@@ -57,13 +58,15 @@ func TestOpenForCUDARefusals(t *testing.T) {
 	plugintest.Places(t)
 	folder := plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), plugintest.Build(t, `-DFOR_CUDA=""`))
 	_, err := Open(folder, OpenOptions{Device: "cuda", AcceptUnverified: true})
-	want := folder + `/libtoy_cuda.so: found cuda="" in the ELF note of a CUDA library, needed the major version of CUDA that it is built for; build the library with the CMake function of abi/, which states it`
+	want := folder +
+		`/libtoy_cuda.so: found cuda="" in the ELF note of a CUDA library, needed the major version of CUDA that it is built for; build the library with the CMake function of abi/, which states it`
 	if err == nil || err.Error() != want {
 		t.Errorf("no CUDA in the note: %v", err)
 	}
 	library, mark := plugintest.Marked(t)
 	folder = plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library)
-	if _, err := Open(folder, OpenOptions{Device: "cuda"}); !errors.Is(err, refusal.ErrVerification) || plugintest.Exists(mark) {
+	if _, err := Open(folder, OpenOptions{Device: "cuda"}); !errors.Is(err, refusal.ErrVerification) ||
+		plugintest.Exists(mark) {
 		t.Errorf("a library that was not verified: %v", err)
 	}
 	folder = plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), "")
@@ -72,7 +75,8 @@ func TestOpenForCUDARefusals(t *testing.T) {
 	}
 	// A variant need not have every operator of the plugin; what it has is for the planner to see.
 	library = plugintest.Build(t, `-DFOR_CUDA="13"`, `-DOPERATOR_NAME="Other"`)
-	p, err := Open(plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library), OpenOptions{Device: "cuda", AcceptUnverified: true})
+	p, err := Open(plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library),
+		OpenOptions{Device: "cuda", AcceptUnverified: true})
 	if err != nil || p.Info.Operators[0].Name != "Other" {
 		t.Errorf("a variant with other operators: %v", err)
 	}

@@ -26,7 +26,8 @@ type Info struct {
 }
 
 var attributeKinds = []string{
-	abi.AttributeInt: "int", abi.AttributeFloat: "float", abi.AttributeString: "string", abi.AttributeInts: "ints", abi.AttributeFloats: "floats",
+	abi.AttributeInt: "int", abi.AttributeFloat: "float", abi.AttributeString: "string", abi.AttributeInts: "ints",
+	abi.AttributeFloats: "floats",
 }
 
 // Limits of a description, against tables full of garbage.
@@ -45,7 +46,8 @@ type describer struct {
 
 func (d *describer) fail(format string, args ...any) {
 	if d.err == nil {
-		d.err = refusal.Incompatible(d.p.Path, "a faulty description: "+fmt.Sprintf(format, args...), "one as abi/graft_plugin.h says", "report this to its author")
+		d.err = refusal.Incompatible(d.p.Path, "a faulty description: "+fmt.Sprintf(format, args...),
+			"one as abi/graft_plugin.h says", "report this to its author")
 	}
 }
 
@@ -84,13 +86,15 @@ func (p *Plugin) describe() (*Info, error) {
 		// Why, a library says where it can: in probe's message.
 		var why *diagnostic.Error
 		if _, _, err := p.Probe(tensor.CPU); errors.As(err, &why) {
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found that it cannot describe its operators: " + why.Found, Fix: "correct what describes them"}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path,
+				Found: "found that it cannot describe its operators: " + why.Found, Fix: "correct what describes them"}
 		}
 	}
 	if !d.whole(unsafe.Pointer(c), unsafe.Sizeof(abi.PluginInfo{}), "it") {
 		return nil, d.err
 	}
-	info := &Info{Name: diagnostic.Printable(abi.GoString(c.Name)), Version: diagnostic.Printable(abi.GoString(c.Version)), Summary: diagnostic.Printable(abi.GoString(c.Summary))}
+	info := &Info{Name: diagnostic.Printable(abi.GoString(c.Name)), Version: diagnostic.Printable(abi.GoString(c.Version)),
+		Summary: diagnostic.Printable(abi.GoString(c.Summary))}
 	switch c.DeviceType {
 	case abi.DeviceCPU:
 		info.Device = "cpu"

@@ -14,13 +14,15 @@ import (
 
 // Fold computes weights from weights for an operator of the manifest. An error of kind ErrRefused means
 // that the constants do not qualify, and the place in the model stays as it is.
-func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
+func (p *Plugin) Fold(operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight,
+	error) {
 	what := "fold of " + operator
 	if err := p.elsewhere(what); err != nil {
 		return nil, err
 	}
 	if p.table.Fold == 0 {
-		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: "found no fold function", Needed: "one for operator " + operator}
+		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: "found no fold function",
+			Needed: "one for operator " + operator}
 	}
 	attrs, err := cAttributes(attributes)
 	if err != nil {
@@ -88,7 +90,8 @@ func copyWeight(name string, c *abi.Tensor) (tensor.Weight, error) {
 		return tensor.Weight{}, fmt.Errorf("it emitted %s: %w", name, err)
 	}
 	if n > maxFolded || (n > 0 && c.Data == nil) {
-		return tensor.Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, needed at most %d", name, n, c.Data, maxFolded)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s with %d elements at %p, needed at most %d", name, n, c.Data,
+			maxFolded)
 	}
 	data := unsafe.Add(c.Data, c.ByteOffset)
 	switch dtype, _ := tensor.DTypeOf(c.Dtype); dtype {
@@ -97,7 +100,8 @@ func copyWeight(name string, c *abi.Tensor) (tensor.Weight, error) {
 	case tensor.Int64:
 		w.Ints = append(make([]int64, 0, n), unsafe.Slice((*int64)(data), n)...)
 	default:
-		return tensor.Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, needed float64 or int64", name, c.Dtype.Code, c.Dtype.Bits)
+		return tensor.Weight{}, fmt.Errorf("it emitted %s with type code %d of %d bits, needed float64 or int64", name,
+			c.Dtype.Code, c.Dtype.Bits)
 	}
 	return w, nil
 }

@@ -33,10 +33,12 @@ type Kernel struct {
 
 // Create makes a kernel. constants has one entry an input, nil where the input is not constant; nil for
 // none at all. Constants must stay unchanged until Destroy.
-func (p *Plugin) Create(operator string, attributes []manifest.Attribute, constants []*tensor.Tensor, device tensor.Device) (*Kernel, error) {
+func (p *Plugin) Create(operator string, attributes []manifest.Attribute, constants []*tensor.Tensor,
+	device tensor.Device) (*Kernel, error) {
 	op, index, ok := p.Info.Operator(operator)
 	if !ok {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: p.Path, Found: fmt.Sprintf("found no operator %q", operator),
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: p.Path,
+			Found:  fmt.Sprintf("found no operator %q", operator),
 			Needed: "one of " + strings.Join(p.operatorNames(), ", ")}
 	}
 	what := "create of " + operator
@@ -111,7 +113,8 @@ func (k *Kernel) Infer(inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor
 		}
 	}
 	err = k.plugin.invoke(what, k.plugin.table.InferShapes, newMessage(), k.address,
-		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))), uintptr(len(out)))
+		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))),
+		uintptr(len(out)))
 	runtime.KeepAlive(inputs)
 	if err != nil {
 		return nil, err
@@ -123,8 +126,9 @@ func (k *Kernel) Infer(inputs []*tensor.Tensor, wanted []bool) ([]*tensor.Tensor
 		}
 		dtype, ok := tensor.DTypeOf(c.Dtype)
 		if !ok || c.Ndim < 0 || c.Ndim > abi.MaxRank {
-			return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: k.plugin.Path, Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
-				what, i, c.Dtype.Code, c.Dtype.Bits, c.Ndim)}
+			return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: k.plugin.Path,
+				Found: fmt.Sprintf("%s gave output %d type code %d with %d bits and rank %d",
+					what, i, c.Dtype.Code, c.Dtype.Bits, c.Ndim)}
 		}
 		result[i] = &tensor.Tensor{DType: dtype, Shape: slices.Clone(shapes[i][:c.Ndim])}
 	}
@@ -144,7 +148,8 @@ func (k *Kernel) Workspace(inputs, outputs []*tensor.Tensor, concurrency int) (u
 	}
 	size := new(uint64)
 	err = k.plugin.invoke(what, k.plugin.table.WorkspaceSize, newMessage(), k.address,
-		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))), uintptr(len(out)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))),
+		uintptr(len(out)),
 		uintptr(concurrency), uintptr(unsafe.Pointer(size)))
 	runtime.KeepAlive(inputs)
 	runtime.KeepAlive(outputs)
@@ -192,8 +197,9 @@ func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*tensor.Tensor) error {
 		threads = ctx.Pool.Threads()
 	}
 	c := &abi.RunContext{
-		Size: uint64(unsafe.Sizeof(abi.RunContext{})), Stream: unsafe.Pointer(pointer[byte](ctx.Stream)), Concurrency: int32(threads),
-		Workspace: unsafe.Pointer(unsafe.SliceData(ctx.Workspace)), WorkspaceSize: uint64(len(ctx.Workspace)),
+		Size: uint64(unsafe.Sizeof(abi.RunContext{})), Stream: unsafe.Pointer(pointer[byte](ctx.Stream)),
+		Concurrency: int32(threads),
+		Workspace:   unsafe.Pointer(unsafe.SliceData(ctx.Workspace)), WorkspaceSize: uint64(len(ctx.Workspace)),
 	}
 	if ctx.WorkspaceAddress != 0 {
 		c.Workspace, c.WorkspaceSize = unsafe.Pointer(pointer[byte](ctx.WorkspaceAddress)), ctx.WorkspaceSize
@@ -205,7 +211,8 @@ func (k *Kernel) Run(ctx *RunContext, inputs, outputs []*tensor.Tensor) error {
 		c.Log, c.LogContext = logLine(), unsafe.Pointer(&logger{log: ctx.Log})
 	}
 	err = k.plugin.invoke(what, k.plugin.table.Run, newMessage(), k.address, uintptr(unsafe.Pointer(c)),
-		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))), uintptr(len(out)))
+		uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)), uintptr(unsafe.Pointer(unsafe.SliceData(out))),
+		uintptr(len(out)))
 	runtime.KeepAlive(inputs)
 	runtime.KeepAlive(outputs)
 	runtime.KeepAlive(ctx)

@@ -60,24 +60,25 @@ type OpenOptions struct {
 	Locked *lockfile.File
 }
 
-// loaded holds the libraries of this process by the hash of their content: no content is loaded twice, and two versions of
-// a plugin stand side by side.
+// loaded holds the libraries of this process by the hash of their content: no content is loaded twice, and two
+// versions of a plugin stand side by side.
 var loaded struct {
 	sync.Mutex
 	libraries map[string]*Plugin // that are in use
 	code      map[string]code    // all, with those that were refused once they were loaded
 }
 
-// code is a loaded library. The C library knows it by the path of its content, which another file would get if it was closed.
+// code is a loaded library. The C library knows it by the path of its content, which another file would get if it was
+// closed.
 type code struct {
 	handle  uintptr
 	content *sealed.File
 }
 
 // Open loads the plugin of a folder for a Device: it reads the manifest and the ELF file, requires the
-// folder's content to be recorded, loads the bytes that it read and checks that they are what the manifest says. A library for CUDA
-// is not loaded, and its driver not started, before all that. Errors are *diagnostic.Error of the kinds ErrManifest,
-// ErrIncompatible, ErrDevice, ErrVerification and ErrNotFound.
+// folder's content to be recorded, loads the bytes that it read and checks that they are what the manifest says. A
+// library for CUDA is not loaded, and its driver not started, before all that. Errors are *diagnostic.Error of the
+// kinds ErrManifest, ErrIncompatible, ErrDevice, ErrVerification and ErrNotFound.
 func Open(folder string, opts OpenOptions) (*Plugin, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -159,15 +160,17 @@ func (p *Plugin) link() (uintptr, error) {
 		return err == nil
 	})
 	if err != nil {
-		return 0, &diagnostic.Error{Kind: refusal.ErrStore, Path: p.Path, Found: "cannot copy it for loading: " + err.Error(), Fix: "set TMPDIR to a writable folder", Cause: err}
+		return 0, &diagnostic.Error{Kind: refusal.ErrStore, Path: p.Path, Found: "cannot copy it for loading: " + err.Error(),
+			Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
 	defer done()
 	var handle uintptr
 	p.native(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL) })
 	if err != nil {
 		text := strings.TrimPrefix(diagnostic.Printable(err.Error()), path+": ")
-		return 0, &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path, Found: "found that the system cannot load it: " + text,
-			Fix: "install what it needs, or a build of the plugin for this system", Cause: err}
+		return 0, &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Path,
+			Found: "found that the system cannot load it: " + text,
+			Fix:   "install what it needs, or a build of the plugin for this system", Cause: err}
 	}
 	if loaded.code == nil {
 		loaded.code, loaded.libraries = map[string]code{}, map[string]*Plugin{}
@@ -205,14 +208,16 @@ func (p *Plugin) load() error {
 	case table == nil:
 		return refuse("a null table of functions", "a table", "report this to its author")
 	case table.Size < need:
-		return refuse(fmt.Sprintf("a table of %d bytes", table.Size), fmt.Sprintf("at least %d", need), "build the plugin with the header of ABI "+library.HostABI.String())
+		return refuse(fmt.Sprintf("a table of %d bytes", table.Size), fmt.Sprintf("at least %d", need),
+			"build the plugin with the header of ABI "+library.HostABI.String())
 	}
 	version := manifest.ABIVersion{Major: table.ABIMajor, Minor: table.ABIMinor}
 	if !library.HostABI.Accepts(version) {
 		return library.RefuseABI(p.Path, "a table for ABI "+version.String(), library.HostABI, version.Major, version.Minor)
 	}
 	if version != p.Manifest.ABI {
-		return refuse("a table for ABI "+version.String(), p.Manifest.ABI.String()+" as in "+manifest.FileName, "build the library and the manifest from the same source")
+		return refuse("a table for ABI "+version.String(), p.Manifest.ABI.String()+" as in "+manifest.FileName,
+			"build the library and the manifest from the same source")
 	}
 	for _, f := range []struct {
 		name    string
@@ -241,13 +246,15 @@ func (p *Plugin) findOrtOps() (*abi.ORTOps, error) {
 		if abi.GoString(extension.Name) == abi.ExtensionORTOps {
 			ops := (*abi.ORTOps)(unsafe.Pointer(extension))
 			if ops.Size < uint64(unsafe.Sizeof(abi.ORTOps{})) || ops.Get == 0 {
-				return nil, refusal.Incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function", "report this to its author")
+				return nil, refusal.Incompatible(p.Path, "a damaged extension "+abi.ExtensionORTOps, "one with its function",
+					"report this to its author")
 			}
 			return ops, nil
 		}
 		extension = extension.Next
 	}
-	return nil, refusal.Incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime", "build the plugin with one of the kits that graft plugin sdk writes, which have it")
+	return nil, refusal.Incompatible(p.Path, "no extension "+abi.ExtensionORTOps, "the operators for ONNX Runtime",
+		"build the plugin with one of the kits that graft plugin sdk writes, which have it")
 }
 
 // agree checks what the library says of itself against the manifest.
@@ -279,7 +286,8 @@ func (p *Plugin) agree() error {
 	}
 	for i := range p.Manifest.Operators {
 		if p.Manifest.Operators[i].Folds() && !p.apart && p.table.Fold == 0 {
-			return refusal.Incompatible(p.Path, "no fold function", "one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
+			return refusal.Incompatible(p.Path, "no fold function",
+				"one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
 				"build the library and the manifest from the same source")
 		}
 	}
@@ -296,12 +304,14 @@ func (p *Plugin) OrtOps(apiBase uintptr) ([]uintptr, error) {
 		ops   = new(*uintptr)
 		count = new(uint64)
 	)
-	err := p.invoke("handing out operators", p.ortOps.Get, newMessage(), apiBase, uintptr(unsafe.Pointer(ops)), uintptr(unsafe.Pointer(count)))
+	err := p.invoke("handing out operators", p.ortOps.Get, newMessage(), apiBase, uintptr(unsafe.Pointer(ops)),
+		uintptr(unsafe.Pointer(count)))
 	if err != nil {
 		return nil, err
 	}
 	if *count > maxOperators || (*count > 0 && *ops == nil) {
-		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
+		return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path,
+			Found: fmt.Sprintf("handing out operators gave %d of them", *count)}
 	}
 	return slices.Clone(unsafe.Slice(*ops, *count)), nil
 }
@@ -323,7 +333,8 @@ func (p *Plugin) Probe(device tensor.Device) (score int, reason string, err erro
 		return 0, "", err
 	}
 	if result.Score < 0 || result.Score > 100 {
-		return 0, "", &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path, Found: fmt.Sprintf("probe gave the score %d", result.Score), Needed: "0 to 100"}
+		return 0, "", &diagnostic.Error{Kind: refusal.ErrKernel, Path: p.Path,
+			Found: fmt.Sprintf("probe gave the score %d", result.Score), Needed: "0 to 100"}
 	}
 	if result.Score == 0 {
 		reason = m.string()

@@ -59,10 +59,12 @@ func TestOpen(t *testing.T) {
 	if score, reason, err := p.Probe(tensor.CPU); score != 50 || reason != "" || err != nil {
 		t.Errorf("probe of the CPU: %d %q %v; want 50", score, reason, err)
 	}
-	if score, reason, err := p.Probe(tensor.Device{Kind: "cuda"}); score != 0 || reason != "the fixture does not like this machine" || err != nil {
+	if score, reason, err := p.Probe(tensor.Device{Kind: "cuda"}); score != 0 ||
+		reason != "the fixture does not like this machine" || err != nil {
 		t.Errorf("probe of CUDA: %d %q %v; want 0 with a reason", score, reason, err)
 	}
-	if _, err := p.OrtOps(0); err == nil || err.Error() != p.Path+": handing out operators failed: no runtime given (invalid argument)" {
+	if _, err := p.OrtOps(0); err == nil ||
+		err.Error() != p.Path+": handing out operators failed: no runtime given (invalid argument)" {
 		t.Errorf("operators without a runtime: %v", err)
 	}
 	if ops, err := p.OrtOps(1); err != nil || len(ops) != 1 || ops[0] == 0 {
@@ -78,7 +80,8 @@ func recordFolder(t *testing.T, data, folder string) *trust.Record {
 		t.Fatal(err)
 	}
 	known := trust.Content{SchemaVersion: 2, Plugins: map[string]trust.Verified{}}
-	known.Add(trust.Verified{Name: "toy", Folders: []string{folder}, Files: files, Libraries: map[string]trust.Ran{"libtoy.so": {Device: "cpu"}}})
+	known.Add(trust.Verified{Name: "toy", Folders: []string{folder}, Files: files,
+		Libraries: map[string]trust.Ran{"libtoy.so": {Device: "cpu"}}})
 	text, err := json.Marshal(known)
 	if err != nil {
 		t.Fatal(err)
@@ -94,13 +97,23 @@ func TestOpenRefusals(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{"another name", []string{`-DDESCRIBED_NAME="tory"`}, `found name "tory" in the library's description, needed "toy" as in plugin.yaml` + source},
-		{"another operator", []string{`-DOPERATOR_NAME="Skale"`}, "found operators Skale in the library's description, needed Scale too, as in plugin.yaml; give the operator one name in both, and build the library again"},
-		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`}, `found a faulty description: operator 0 is called "\x1b[2J", needed one as abi/graft_plugin.h says; report this to its author`},
-		{"short table", []string{"-DTABLE_SIZE=24"}, "found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
-		{"table of a later minor", []string{"-DTABLE_MINOR=3"}, "found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release of the plugin"},
-		{"no run", []string{"-DNO_RUN"}, "found a table without the function run, needed all but fold; report this to its author"},
-		{"no extension", []string{"-DNO_ORT_OPS"}, "found no extension graft.ort_ops, needed the operators for ONNX Runtime; build the plugin with one of the kits that graft plugin sdk writes, which have it"},
+		{"another name", []string{`-DDESCRIBED_NAME="tory"`},
+			`found name "tory" in the library's description, needed "toy" as in plugin.yaml` + source},
+		{"another operator", []string{`-DOPERATOR_NAME="Skale"`},
+			"found operators Skale in the library's description, needed Scale too, as in plugin.yaml; give the operator one " +
+				"name in both, and build the library again"},
+		{"bad operator name", []string{`-DOPERATOR_NAME="\033[2J"`},
+			`found a faulty description: operator 0 is called "\x1b[2J", needed one as abi/graft_plugin.h says; report this to its author`},
+		{"short table", []string{"-DTABLE_SIZE=24"},
+			"found a table of 24 bytes, needed at least 88; build the plugin with the header of ABI 1.0"},
+		{"table of a later minor", []string{"-DTABLE_MINOR=3"},
+			"found a table for ABI 1.3, needed ABI 1.0; update graft to one that speaks ABI 1.3, or install an older release " +
+				"of the plugin"},
+		{"no run", []string{"-DNO_RUN"},
+			"found a table without the function run, needed all but fold; report this to its author"},
+		{"no extension", []string{"-DNO_ORT_OPS"},
+			"found no extension graft.ort_ops, needed the operators for ONNX Runtime; build the plugin with one of the kits " +
+				"that graft plugin sdk writes, which have it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := open(t, test.flags...)
@@ -115,7 +128,9 @@ func TestOpenRefusals(t *testing.T) {
 	}
 	t.Run("missing symbol", func(t *testing.T) {
 		_, err := open(t, "-Dmalloc=graft_gone")
-		if err == nil || !strings.HasSuffix(err.Error(), "libtoy.so: found that the system cannot load it: undefined symbol: graft_gone; install what it needs, or a build of the plugin for this system") ||
+		if err == nil || !strings.HasSuffix(err.Error(),
+			"libtoy.so: found that the system cannot load it: undefined symbol: graft_gone; install what it needs, or a "+
+				"build of the plugin for this system") ||
 			!errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
 		}
@@ -123,11 +138,13 @@ func TestOpenRefusals(t *testing.T) {
 	t.Run("private library", func(t *testing.T) {
 		mark := filepath.Join(t.TempDir(), "ran")
 		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
-		plugintest.Compile(t, filepath.Join(folder, "libhelper.so"), `-DMARK="`+mark+`"`, "-x", "c", plugintest.Constructor(t))
+		plugintest.Compile(t, filepath.Join(folder, "libhelper.so"), `-DMARK="`+mark+`"`, "-x", "c",
+			plugintest.Constructor(t))
 		library := plugintest.Build(t, "-L"+folder, "-Wl,--no-as-needed", "-lhelper", "-Wl,-rpath,$ORIGIN")
 		plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, library))
 		_, err := Open(folder, OpenOptions{AcceptUnverified: true})
-		want := folder + `/libtoy.so: found the RUNPATH "$ORIGIN", by which the system would load other files with it, needed a library without; ` +
+		want := folder +
+			`/libtoy.so: found the RUNPATH "$ORIGIN", by which the system would load other files with it, needed a library without; ` +
 			"link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it needs statically"
 		if err == nil || err.Error() != want || plugintest.Exists(mark) {
 			t.Errorf("error %v, want %s; the helper ran: %v", err, want, plugintest.Exists(mark))
@@ -135,7 +152,8 @@ func TestOpenRefusals(t *testing.T) {
 	})
 	t.Run("no variant", func(t *testing.T) {
 		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, ""), OpenOptions{Device: "cuda"})
-		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+manifest.ThisPlatform.String()) || !errors.Is(err, refusal.ErrIncompatible) {
+		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+manifest.ThisPlatform.String()) ||
+			!errors.Is(err, refusal.ErrIncompatible) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -154,7 +172,8 @@ func TestOpenRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(folder, OpenOptions{})
-		want := folder + "/libtoy.so: no such file; the folder holds the plugin's sources, needed a shared library; name the folder that it was built into: " + built
+		want := folder + "/libtoy.so: no such file; the folder holds the plugin's sources, needed a shared library; name " +
+			"the folder that it was built into: " + built
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("error %v, want %s", err, want)
 		}
@@ -162,7 +181,8 @@ func TestOpenRefusals(t *testing.T) {
 	t.Run("no library", func(t *testing.T) {
 		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
 		_, err := Open(folder, OpenOptions{})
-		want := folder + "/libtoy.so: no such file, needed a shared library; correct the file name in plugin.yaml or build the library"
+		want := folder + "/libtoy.so: no such file, needed a shared library; correct the file name in plugin.yaml or " +
+			"build the library"
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("error %v, want %s", err, want)
 		}
@@ -172,14 +192,16 @@ func TestOpenRefusals(t *testing.T) {
 func TestOpenWithoutRecord(t *testing.T) {
 	data := plugintest.Places(t)
 	mark := filepath.Join(t.TempDir(), "ran")
-	folder := plugintest.Write(t, filepath.Join(t.TempDir(), "it's"), plugintest.Manifest, plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
+	folder := plugintest.Write(t, filepath.Join(t.TempDir(), "it's"), plugintest.Manifest,
+		plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	_, err := Open(folder, OpenOptions{})
 	quoted := strings.ReplaceAll("'"+folder+"'", "it's", `it'\''s`)
 	sha, hashErr := file.SHA256(filepath.Join(folder, "libtoy.so"))
 	if hashErr != nil {
 		t.Fatal(hashErr)
 	}
-	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] + "...), needed one that graft has run apart from this program first; run: graft plugin install " +
+	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] +
+		"...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
 	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
@@ -191,7 +213,8 @@ func TestOpenWithoutRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), []byte("{"))
-	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, refusal.ErrStore) || !strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
+	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, refusal.ErrStore) ||
+		!strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
 		t.Errorf("a damaged record: %v", err)
 	}
 	if err := os.Remove(filepath.Join(data, trust.FileName)); err != nil {
@@ -234,7 +257,8 @@ func TestKernel(t *testing.T) {
 		tensor.Elems[float32](x)[i] = float32(i)
 	}
 	shapes, err := k.Infer([]*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{5, -1}}}, []bool{true})
-	if err != nil || len(shapes) != 1 || shapes[0].DType != tensor.Float32 || !slices.Equal(shapes[0].Shape, []int64{5, -1}) {
+	if err != nil || len(shapes) != 1 || shapes[0].DType != tensor.Float32 ||
+		!slices.Equal(shapes[0].Shape, []int64{5, -1}) {
 		t.Fatalf("shapes %v, %v", shapes, err)
 	}
 	for _, threads := range []int{1, 3} {
@@ -261,7 +285,8 @@ func TestKernel(t *testing.T) {
 			t.Errorf("log %q", lines)
 		}
 	}
-	if err := k.Run(&RunContext{}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); err == nil || err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
+	if err := k.Run(&RunContext{}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); err == nil ||
+		err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
 		t.Errorf("without workspace: %v", err)
 	}
 	k.Destroy() // the second, by defer, does nothing
@@ -282,7 +307,8 @@ func TestKernelConcurrently(t *testing.T) {
 				x, _ := tensor.New(tensor.Float32, 100)
 				y, _ := tensor.New(tensor.Float32, 100)
 				tensor.Elems[float32](x)[99] = 1
-				if err := k.Run(&RunContext{Workspace: NewWorkspace(4096), Threads: 2}, []*tensor.Tensor{x}, []*tensor.Tensor{y}); err != nil {
+				if err := k.Run(&RunContext{Workspace: NewWorkspace(4096), Threads: 2}, []*tensor.Tensor{x},
+					[]*tensor.Tensor{y}); err != nil {
 					t.Error(err)
 				} else if got := tensor.Elems[float32](y)[99]; got != float32(n) {
 					t.Errorf("got %v, want %d", got, n)
@@ -301,7 +327,8 @@ func TestKernelErrors(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, tensor.CPU); return err }, `found no operator "Skale", needed one of Scale`},
+		{"no such operator", func() error { _, err := p.Create("Skale", nil, nil, tensor.CPU); return err },
+			`found no operator "Skale", needed one of Scale`},
 		{"refused attribute", func() error {
 			_, err := p.Create("Scale", []manifest.Attribute{{Name: "on", Value: int64(3)}}, nil, tensor.CPU)
 			return err
@@ -311,7 +338,8 @@ func TestKernelErrors(t *testing.T) {
 			_, err := p.Create("Scale", []manifest.Attribute{{Name: "by", Value: 1i}}, nil, tensor.CPU)
 			return err
 		},
-			"create of Scale: attribute by: found a value of type complex128, needed int64, float64, string, []int64 or []float64"},
+			"create of Scale: attribute by: found a value of type complex128, needed int64, float64, string, []int64 or " +
+				"[]float64"},
 		{"odd device", func() error { _, err := p.Create("Scale", nil, nil, tensor.Device{Kind: "abacus"}); return err },
 			`create of Scale: found device "abacus", needed cpu or cuda`},
 		{"odd type", func() error {
@@ -341,7 +369,8 @@ func TestKernelErrors(t *testing.T) {
 }
 
 func TestAttributesReachC(t *testing.T) {
-	values := []manifest.Attribute{{Name: "a", Value: int64(-3)}, {Name: "b", Value: 0.5}, {Name: "c", Value: "text"}, {Name: "d", Value: []int64{1, 2}}, {Name: "e", Value: []float64{0.25, 4}}, {Name: "f", Value: []int64{}}}
+	values := []manifest.Attribute{{Name: "a", Value: int64(-3)}, {Name: "b", Value: 0.5}, {Name: "c", Value: "text"},
+		{Name: "d", Value: []int64{1, 2}}, {Name: "e", Value: []float64{0.25, 4}}, {Name: "f", Value: []int64{}}}
 	c, err := cAttributes(values)
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +378,8 @@ func TestAttributesReachC(t *testing.T) {
 	d := &describer{p: &Plugin{}}
 	for i, a := range c {
 		got := d.attribute(a, "x")
-		if diff := cmp.Diff(signature.Attribute{Name: values[i].Name, Kind: attributeKinds[i%5+1], Required: false, Default: values[i].Value}, got); i < 5 && diff != "" {
+		if diff := cmp.Diff(signature.Attribute{Name: values[i].Name, Kind: attributeKinds[i%5+1], Required: false,
+			Default: values[i].Value}, got); i < 5 && diff != "" {
 			t.Errorf("attribute %d (-want +got):\n%s", i, diff)
 		}
 	}
@@ -360,7 +390,9 @@ func TestAttributesReachC(t *testing.T) {
 
 func TestFold(t *testing.T) {
 	p := mustOpen(t)
-	got, err := p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}}, {Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
+	got, err := p.Fold("Scale",
+		[]tensor.Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}},
+			{Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,11 +405,13 @@ func TestFold(t *testing.T) {
 		t.Errorf("fold (-want +got):\n%s", diff)
 	}
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{1, 1}, Floats: []float64{1}}}, nil)
-	if !errors.Is(err, refusal.ErrFold) || err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {
+	if !errors.Is(err, refusal.ErrFold) ||
+		err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {
 		t.Errorf("constants that do not qualify: %v", err)
 	}
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
-	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as floats or as ints" {
+	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as "+
+		"floats or as ints" {
 		t.Errorf("too few elements: %v", err)
 	}
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)

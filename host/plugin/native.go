@@ -101,7 +101,8 @@ func cAttributes(attributes []manifest.Attribute) ([]*abi.Attribute, error) {
 			}
 			c.Kind, c.Data, c.Count = abi.AttributeFloats, unsafe.Pointer(unsafe.SliceData(narrow)), uint64(len(v))
 		default:
-			return nil, fmt.Errorf("attribute %s: found a value of type %T, needed int64, float64, string, []int64 or []float64", a.Name, a.Value)
+			return nil, fmt.Errorf("attribute %s: found a value of type %T, needed int64, float64, string, []int64 or []float64",
+				a.Name, a.Value)
 		}
 		out[i] = c
 	}

@@ -21,27 +21,31 @@ import (
 	"github.com/opgraft/graft/host/plugin/trust"
 )
 
-// TestSwapsDuringLoad exchanges library and manifest of verified plugins, over and over, with others that were not verified, while
-// they are loaded. Each is another content, which a process loads once. What was not verified leaves a mark when any of it runs.
+// TestSwapsDuringLoad exchanges library and manifest of verified plugins, over and over, with others that were not
+// verified, while they are loaded. Each is another content, which a process loads once. What was not verified leaves
+// a mark when any of it runs.
 func TestSwapsDuringLoad(t *testing.T) {
 	tries := 200
 	if testing.Short() {
 		tries = 40
 	}
 	mark := filepath.Join(t.TempDir(), "ran")
-	good, bad := plugintest.ReadFile(t, plugintest.Build(t)), plugintest.ReadFile(t, plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
+	good, bad := plugintest.ReadFile(t, plugintest.Build(t)),
+		plugintest.ReadFile(t, plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	loads, refusals := 0, 0
 	for try := range tries {
 		outside := t.TempDir()
 		folder := plugintest.Write(t, filepath.Join(outside, "toy"), plugintest.Manifest, "")
 		library := filepath.Join(folder, "libtoy.so")
 		plugintest.WriteFile(t, library, append(good[:len(good):len(good)], strconv.Itoa(try)...))
-		plugintest.WriteFile(t, filepath.Join(folder, "libother.so"), bad) // in the record as a file, and not as a library that ran
+		// in the record as a file, and not as a library that ran
+		plugintest.WriteFile(t, filepath.Join(folder, "libother.so"), bad)
 		record := recordFolder(t, outside, folder)
 		// The others.
 		plugintest.WriteFile(t, filepath.Join(outside, "libtoy.so"), bad)
 		other := plugintest.Write(t, filepath.Join(outside, "other"), plugintest.Manifest, "")
-		renamed := bytes.ReplaceAll(plugintest.ReadFile(t, filepath.Join(other, manifest.FileName)), []byte("libtoy.so"), []byte("libother.so"))
+		renamed := bytes.ReplaceAll(plugintest.ReadFile(t, filepath.Join(other, manifest.FileName)), []byte("libtoy.so"),
+			[]byte("libother.so"))
 		plugintest.WriteFile(t, filepath.Join(outside, manifest.FileName), renamed)
 
 		stop := make(chan struct{})
@@ -54,7 +58,8 @@ func TestSwapsDuringLoad(t *testing.T) {
 						return
 					default:
 					}
-					if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(folder, name), unix.AT_FDCWD, filepath.Join(outside, name), unix.RENAME_EXCHANGE); err != nil {
+					if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(folder, name), unix.AT_FDCWD, filepath.Join(outside, name),
+						unix.RENAME_EXCHANGE); err != nil {
 						t.Error(err)
 						return
 					}
@@ -99,11 +104,14 @@ func TestContentIsTheRecord(t *testing.T) {
 		}, "/plugin.yaml: found sha256 "},
 		{"table", func(f string) error { return os.WriteFile(f+"/table", []byte("other"), 0o644) }, "/table: found sha256 "},
 		{"table gone", func(f string) error { return os.Remove(f + "/table") }, "/table: found that the file is gone"},
-		{"added", func(f string) error { return os.WriteFile(f+"/libhelper.so", nil, 0o644) }, "/libhelper.so: found a file that was not there"},
+		{"added", func(f string) error { return os.WriteFile(f+"/libhelper.so", nil, 0o644) },
+			"/libhelper.so: found a file that was not there"},
 		{"library", func(f string) error {
-			return errors.Join(os.Remove(f+"/libtoy.so"), os.WriteFile(f+"/libtoy.so", plugintest.ReadFile(t, plugintest.Build(t, "-DSCORE=40")), 0o644))
+			return errors.Join(os.Remove(f+"/libtoy.so"),
+				os.WriteFile(f+"/libtoy.so", plugintest.ReadFile(t, plugintest.Build(t, "-DSCORE=40")), 0o644))
 		}, "/libtoy.so: found a library that has not been verified here"},
-		{"open to others", func(f string) error { return errors.Join(os.Chmod(filepath.Dir(f), 0o755), os.Chmod(f, 0o777)) }, ": found that others can write to it (mode 777)"},
+		{"open to others", func(f string) error { return errors.Join(os.Chmod(filepath.Dir(f), 0o755), os.Chmod(f, 0o777)) },
+			": found that others can write to it (mode 777)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -120,7 +128,8 @@ func TestContentIsTheRecord(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || len(err.Error()) < len(folder+test.want) || err.Error()[:len(folder+test.want)] != folder+test.want || !errors.Is(err, refusal.ErrVerification) {
+			if err == nil || len(err.Error()) < len(folder+test.want) ||
+				err.Error()[:len(folder+test.want)] != folder+test.want || !errors.Is(err, refusal.ErrVerification) {
 				t.Errorf("error\n%v\nwant\n%s%s", err, folder, test.want)
 			}
 			if checked := Check(folder, OpenOptions{Trust: record}); checked == nil || checked.Error() != err.Error() {
@@ -143,21 +152,25 @@ func TestRecordOfOthers(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	want := path + ": cannot read the record of verified libraries: found that others can write to it (mode 666), needed what only its owner can change; run: chmod go-w " + path
-	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil || err.Error()[:len(path)+60] != want[:len(path)+60] || !errors.Is(err, refusal.ErrStore) {
+	want := path + ": cannot read the record of verified libraries: found that others can write to it (mode 666), " +
+		"needed what only its owner can change; run: chmod go-w " + path
+	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil ||
+		err.Error()[:len(path)+60] != want[:len(path)+60] || !errors.Is(err, refusal.ErrStore) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if err := errors.Join(os.Chmod(path, 0o644), os.Chmod(filepath.Dir(data), 0o755), os.Chmod(data, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	want = data + ": found that others can write to it (mode 777), needed a place for verified plugins that only its owner can change; run: chmod go-w " + data
+	want = data + ": found that others can write to it (mode 777), needed a place for verified plugins that only its " +
+		"owner can change; run: chmod go-w " + data
 	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
-// TestDescriptorIsTaken closes a loaded library's descriptor, as programs do that close all they do not know, and loads another
-// version: the C library, which knows the first by that descriptor's path, must not hand it out for the second.
+// TestDescriptorIsTaken closes a loaded library's descriptor, as programs do that close all they do not know, and
+// loads another version: the C library, which knows the first by that descriptor's path, must not hand it out for the
+// second.
 func TestDescriptorIsTaken(t *testing.T) {
 	first, err := open(t, "-DSCORE=41")
 	if err != nil {
@@ -188,8 +201,10 @@ func TestOldRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy", "folders": [%q]}}}`, sum, folder))
-	if _, err := Open(folder, OpenOptions{Trust: trust.At(data)}); err == nil || !strings.Contains(err.Error(), "found a library that has not been verified here") {
+	plugintest.WriteFile(t, filepath.Join(data, trust.FileName),
+		fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy", "folders": [%q]}}}`, sum, folder))
+	if _, err := Open(folder, OpenOptions{Trust: trust.At(data)}); err == nil ||
+		!strings.Contains(err.Error(), "found a library that has not been verified here") {
 		t.Errorf("error %v", err)
 	}
 }

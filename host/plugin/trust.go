@@ -30,11 +30,13 @@ func Check(folder string, opts OpenOptions) error {
 	return p.requireTrust(opts.Trust)
 }
 
-// require refuses what is not recorded, where opts ask for that, and a library and a folder with other files than opts name.
+// require refuses what is not recorded, where opts ask for that, and a library and a folder with other files than
+// opts name.
 func (p *Plugin) require(opts OpenOptions) error {
 	if opts.SHA256 != "" && opts.SHA256 != p.SHA256 {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found sha256 " + p.SHA256, Needed: opts.SHA256 + ", with which it was opened before",
-			Fix: "start the program again, with the library that is there now"}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.Path, Found: "found sha256 " + p.SHA256,
+			Needed: opts.SHA256 + ", with which it was opened before",
+			Fix:    "start the program again, with the library that is there now"}
 	}
 	if opts.Files != nil {
 		files, err := p.files(content.ReadAny)
@@ -57,12 +59,13 @@ func (p *Plugin) require(opts OpenOptions) error {
 	return p.requireTrust(opts.Trust)
 }
 
-// requireLock refuses a plugin that a lock does not name, and a folder that is not what it says: of manifest and library, the bytes that
-// were read.
+// requireLock refuses a plugin that a lock does not name, and a folder that is not what it says: of manifest and
+// library, the bytes that were read.
 func (p *Plugin) requireLock(lock *lockfile.File) error {
 	entry := lock.Plugin(p.Manifest.Name)
 	if entry == nil {
-		return &diagnostic.Error{Kind: refusal.ErrLock, Path: p.Folder, Found: "found the plugin " + p.Manifest.Name, Needed: "one that " + lock.Path() + " names"}
+		return &diagnostic.Error{Kind: refusal.ErrLock, Path: p.Folder, Found: "found the plugin " + p.Manifest.Name,
+			Needed: "one that " + lock.Path() + " names"}
 	}
 	files, err := p.files(content.ReadAny)
 	if err != nil {
@@ -87,7 +90,8 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 	if readErr != nil {
 		return readErr
 	}
-	again := fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)", diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder))
+	again := fmt.Sprintf("run: graft plugin install %s (or, to use it where it is: graft plugin verify %s)",
+		diagnostic.Quote(p.Folder), diagnostic.Quote(p.Folder))
 	before := known.At(p.Folder)
 	if err != nil || known.Accepts(files, p.Variant.File) {
 		return err
@@ -106,16 +110,18 @@ func (p *Plugin) requireTrust(t *trust.Record) error {
 	}
 }
 
-// files are those of the folder, as read reads them, or those inside of the program, which were checked when they were read.
-func (p *Plugin) files(read func(folder string, known map[string]string) (content.Files, error)) (content.Files, error) {
+// files are those of the folder, as read reads them, or those inside of the program, which were checked when they
+// were read.
+func (p *Plugin) files(read func(folder string, known map[string]string) (content.Files, error)) (content.Files,
+	error) {
 	if own := embedded.At(p.Folder); own != nil {
 		return own.Files, nil
 	}
 	return read(p.Folder, p.read())
 }
 
-// read is what is known of the folder's files. Manifest and library have the hashes of what was read of them; those of other
-// variants are not read: they are held against the record when they are opened.
+// read is what is known of the folder's files. Manifest and library have the hashes of what was read of them; those
+// of other variants are not read: they are held against the record when they are opened.
 func (p *Plugin) read() map[string]string {
 	known := map[string]string{}
 	for i := range p.Manifest.Variants {

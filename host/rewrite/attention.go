@@ -47,7 +47,8 @@ func (r *rewriter) attention(c plan.Choice) error {
 		}
 	}
 	if w.KeyLayout == "bd1s" { // no operator has a name for it
-		n, err := r.node(g, "", "Transpose", []*graph.Value{ins[1]}, []string{g.FreshName("graft_key")}, "perm", []int64{0, 2, 1})
+		n, err := r.node(g, "", "Transpose", []*graph.Value{ins[1]}, []string{g.FreshName("graft_key")}, "perm",
+			[]int64{0, 2, 1})
 		if err != nil {
 			return err
 		}

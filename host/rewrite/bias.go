@@ -58,7 +58,8 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 	if floor := b.Wiring.Floor; sum != nil && floor != 0 {
 		key += fmt.Sprintf(" floor %g", floor)
 		if r.sums[key] == nil {
-			if r.sums[key], err = r.make(g, "Max", sum, g.AddInitializer(graph.Number("graft_floor", onnx.Tensor_FLOAT, floor))); err != nil {
+			if r.sums[key], err = r.make(g, "Max", sum,
+				g.AddInitializer(graph.Number("graft_floor", onnx.Tensor_FLOAT, floor))); err != nil {
 				return nil, err
 			}
 		}
@@ -76,8 +77,8 @@ func (r *rewriter) bias(b *blocks.Block, values []*graph.Value) (sum *graph.Valu
 	return r.sums[key], nil
 }
 
-// raised is a bias of float32 in float16, from each row of which its greatest number is taken where that is below 0: a softmax
-// does not see that, and float16 has digits for what is left.
+// raised is a bias of float32 in float16, from each row of which its greatest number is taken where that is below 0:
+// a softmax does not see that, and float16 has digits for what is left.
 func (r *rewriter) raised(g *graph.Graph, v *graph.Value) (*graph.Value, error) {
 	in, attributes := []*graph.Value{v}, []any{"keepdims", 1, "axes", []int64{-1}}
 	if g.Opset("") >= 18 {
@@ -121,7 +122,8 @@ func (r *rewriter) hides(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataTy
 	return r.make(g, "Where", hidden, g.AddInitializer(graph.Number("graft_hidden", kind, math.Inf(-1))), v)
 }
 
-// later adds the lowest number to scores (B, H, S, T) where a key comes after its query, the last of which is at the last key.
+// later adds the lowest number to scores (B, H, S, T) where a key comes after its query, the last of which is at the
+// last key.
 func (r *rewriter) later(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataType) (*graph.Value, error) {
 	zero, one := g.AddInitializer(graph.Int64Tensor("", nil, 0)), g.AddInitializer(graph.Int64Tensor("", nil, 1))
 	shape, err := r.make(g, "Shape", v)
@@ -138,7 +140,8 @@ func (r *rewriter) later(g *graph.Graph, v *graph.Value, kind onnx.Tensor_DataTy
 	queries := made("Range", made("Sub", keys, length(2)), keys, one)
 	column := made("Reshape", queries, g.AddInitializer(graph.Int64Tensor("", []int64{2}, -1, 1)))
 	after := made("Greater", made("Range", zero, keys, one), column)
-	low := made("Where", after, g.AddInitializer(graph.Number("graft_lowest", kind, -math.MaxFloat32)), g.AddInitializer(graph.Number("graft_zero", kind, 0)))
+	low := made("Where", after, g.AddInitializer(graph.Number("graft_lowest", kind, -math.MaxFloat32)),
+		g.AddInitializer(graph.Number("graft_zero", kind, 0)))
 	return made("Add", v, low), err
 }
 
@@ -174,9 +177,9 @@ func (r *rewriter) windows(g *graph.Graph, v, query *graph.Value) (*graph.Value,
 	return r.make(g, "Reshape", v, target)
 }
 
-// parted is a value (B*H, S, T) as (B, H, S, T). Any length but H may be zero, which a Reshape takes only where it copies
-// it (0) from the axis at the same place, so there is one more axis before. No Concat makes the lengths: ONNX Runtime
-// makes constants of those, and the one that it leaves open (-1) cannot stand beside a zero.
+// parted is a value (B*H, S, T) as (B, H, S, T). Any length but H may be zero, which a Reshape takes only where it
+// copies it (0) from the axis at the same place, so there is one more axis before. No Concat makes the lengths: ONNX
+// Runtime makes constants of those, and the one that it leaves open (-1) cannot stand beside a zero.
 func (r *rewriter) parted(g *graph.Graph, v *graph.Value, heads int64) (*graph.Value, error) {
 	both, err := r.lengthsOf(g, v, 0)
 	made := func(op string, in *graph.Value, numbers ...int64) (out *graph.Value) {

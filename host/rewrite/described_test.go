@@ -21,7 +21,8 @@ func described(inputs []string, attributes ...string) map[string][]signature.Ope
 		op.Inputs = append(op.Inputs, signature.Parameter{Name: name, Types: []tensor.DType{tensor.Float32}, Optional: i > 0})
 	}
 	for _, name := range plan.AttentionOutputs {
-		op.Outputs = append(op.Outputs, signature.Parameter{Name: name, Types: []tensor.DType{tensor.Float32}, Optional: true})
+		op.Outputs = append(op.Outputs,
+			signature.Parameter{Name: name, Types: []tensor.DType{tensor.Float32}, Optional: true})
 	}
 	for _, name := range attributes {
 		op.Attributes = append(op.Attributes, signature.Attribute{Name: name, Kind: "int"})
@@ -41,10 +42,12 @@ func TestOnlyWhatIsDeclared(t *testing.T) {
 		{"all", described(plan.AttentionInputs, shared...), ""},
 		{"not described", nil, ""},
 		{"no past", described([]string{"query", "key", "value", "attn_bias"}, shared...), "flash: Flash takes no past_key"},
-		{"no rank", described(plan.AttentionInputs, "output_layout"), "flash: Flash has no attribute output_rank, which would be 3"},
+		{"no rank", described(plan.AttentionInputs, "output_layout"),
+			"flash: Flash has no attribute output_rank, which would be 3"},
 	} {
 		g, s := blockstest.Graph(t, ends+join+strings.Replace(layer, "c = Add(s, zeros)", "c = Identity(s)", 1))
-		pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash)}, plan.Options{Force: true, Described: c.with})
+		pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash)},
+			plan.Options{Force: true, Described: c.with})
 		if reason := pl.Choices[0].Reason; (pl.Replaced() == 1) != (c.want == "") || c.want != "" && reason != c.want {
 			t.Errorf("%s: %d replaced because %s, want %q", c.name, pl.Replaced(), reason, c.want)
 			continue
@@ -65,8 +68,8 @@ func TestOnlyWhatIsDeclared(t *testing.T) {
 	}
 }
 
-// TestWholeNumbersForOthers: an attribute has the kind that the library describes, and a node that it does not take is not
-// planned.
+// TestWholeNumbersForOthers: an attribute has the kind that the library describes, and a node that it does not take
+// is not planned.
 func TestWholeNumbersForOthers(t *testing.T) {
 	with := map[string][]signature.Operator{"flash": {{Name: "Leaky",
 		Inputs:     []signature.Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}}},
@@ -80,7 +83,8 @@ func TestWholeNumbersForOthers(t *testing.T) {
 		{"f16", "slope: 1", "flash: Leaky takes no float16 as x"},
 	} {
 		g, s := blockstest.Graph(t, "in x "+c.kind+"[n, 4]\nout y "+c.kind+"[n, 4]\ny = LeakyRelu(x) alpha=1.0")
-		m := parsed(t, "  - name: Leaky\n    replaces:\n      pattern: {inputs: [x], outputs: [y], nodes: [{op: LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}]}\n"+
+		m := parsed(t, "  - name: Leaky\n    replaces:\n      pattern: {inputs: [x], outputs: [y], nodes: [{op: "+
+			"LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}]}\n"+
 			"    with: {nodes: [{op: Leaky, domain: graft, in: [x], out: [y], attributes: {"+c.attributes+"}}]}\n    cost: {bandwidth: 0.9, flops: 0.7, overhead_us: 1}\n")
 		pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{m}, plan.Options{Force: true, Described: with})
 		if len(pl.Choices) != 1 || (pl.Replaced() == 1) != (c.want == "") || c.want != "" && pl.Choices[0].Reason != c.want {

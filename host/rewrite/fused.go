@@ -45,8 +45,8 @@ func (r *rewriter) latest(v *graph.Value) *graph.Value {
 	return v
 }
 
-// fuse does what ONNX Runtime does between matmuls of integers, so that what it sees of them is the same, and what operators do with
-// its bits.
+// fuse does what ONNX Runtime does between matmuls of integers, so that what it sees of them is the same, and what
+// operators do with its bits.
 func (r *rewriter) fuse(fusions []plan.Fusion) (err error) {
 	r.gelus, r.norms = map[*graph.Value]*graph.Value{}, map[*graph.Value]*norm{}
 	for _, f := range fusions {
@@ -67,8 +67,8 @@ func (r *rewriter) fuse(fusions []plan.Fusion) (err error) {
 	return nil
 }
 
-// normalise puts the node in place that ONNX Runtime makes of a sum and its normalisation. It does so where it knows that both
-// summands have one shape, and of an operator's results it does not.
+// normalise puts the node in place that ONNX Runtime makes of a sum and its normalisation. It does so where it knows
+// that both summands have one shape, and of an operator's results it does not.
 func (r *rewriter) normalise(f plan.Fusion) error {
 	g := r.main
 	a, b, scale, old := r.fused(f.Sum[0]), r.fused(f.Sum[1]), r.fused(f.Scale), r.fused(f.Output)
@@ -80,7 +80,8 @@ func (r *rewriter) normalise(f plan.Fusion) error {
 		in = append(in, r.fused(f.Bias))
 	}
 	g.ImportOpset("com.microsoft", 1)
-	n, err := r.node(g, "com.microsoft", "SkipLayerNormalization", in, []string{g.FreshName("graft_normal")}, "epsilon", float64(f.Epsilon))
+	n, err := r.node(g, "com.microsoft", "SkipLayerNormalization", in, []string{g.FreshName("graft_normal")}, "epsilon",
+		float64(f.Epsilon))
 	if err != nil {
 		return err
 	}
@@ -94,13 +95,15 @@ type norm struct {
 	epsilon                       float64
 }
 
-// normaliseAfter notes a normalisation of a sum with a matmul's result that nothing else reads: one axis of a constant length, along
-// which both summands and the factors lie.
+// normaliseAfter notes a normalisation of a sum with a matmul's result that nothing else reads: one axis of a
+// constant length, along which both summands and the factors lie.
 func (r *rewriter) normaliseAfter(f plan.Fusion) {
 	for i := range f.Sum {
 		x, residual := r.fused(f.Sum[i]), r.fused(f.Sum[1-i])
-		n := &norm{residual: residual, scale: r.fused(f.Scale), bias: r.fused(f.Bias), output: r.fused(f.Output), epsilon: float64(f.Epsilon)}
-		if x == nil || residual == nil || n.scale == nil || n.bias == nil || n.output == nil || x.IsOutput || len(x.Uses) != 1 ||
+		n := &norm{residual: residual, scale: r.fused(f.Scale), bias: r.fused(f.Bias), output: r.fused(f.Output),
+			epsilon: float64(f.Epsilon)}
+		if x == nil || residual == nil || n.scale == nil || n.bias == nil || n.output == nil || x.IsOutput ||
+			len(x.Uses) != 1 ||
 			x.Producer == nil || x.Producer.Op() != quantizedLinear {
 			continue
 		}
@@ -127,8 +130,8 @@ func (r *rewriter) isRow(v *graph.Value, columns int64) bool {
 	return known && n == columns
 }
 
-// vectorColumns is what the number of columns is a multiple of: the last elements of others are none of a vector, and ONNX Runtime
-// computes those in another way.
+// vectorColumns is what the number of columns is a multiple of: the last elements of others are none of a vector, and
+// ONNX Runtime computes those in another way.
 const vectorColumns = 16
 
 // columns is the length of a value's last axis where it is constant and whole vectors, else 0.
@@ -154,11 +157,12 @@ func (r *rewriter) gelu(f plan.Fusion) {
 	}
 }
 
-// chainDepth is the greatest depth of a product that ONNX Runtime sums up at once, however many threads share its columns.
+// chainDepth is the greatest depth of a product that ONNX Runtime sums up at once, however many threads share its
+// columns.
 const chainDepth = 128
 
-// attendNodewise puts one operator in the place of attention's nodes: of queries as many as keys, since ONNX Runtime multiplies a
-// single row in another way.
+// attendNodewise puts one operator in the place of attention's nodes: of queries as many as keys, since ONNX Runtime
+// multiplies a single row in another way.
 func (r *rewriter) attendNodewise(f plan.Fusion) error {
 	a := f.Attention
 	q, k, v, old := r.fused(a.Query), r.fused(a.Key), r.fused(a.Value), r.fused(f.Output)
@@ -173,7 +177,8 @@ func (r *rewriter) attendNodewise(f plan.Fusion) error {
 	}
 	size, known := vs.Dims[3].Const()
 	depth, told := qs.Dims[3].Const()
-	if !known || !told || size < 2 || depth > chainDepth || !qs.Dims[2].Equal(ks.Dims[3]) || !vs.Dims[2].Equal(ks.Dims[3]) || !qs.Dims[3].Equal(ks.Dims[2]) {
+	if !known || !told || size < 2 || depth > chainDepth || !qs.Dims[2].Equal(ks.Dims[3]) ||
+		!vs.Dims[2].Equal(ks.Dims[3]) || !qs.Dims[3].Equal(ks.Dims[2]) {
 		return nil
 	}
 	for axis := range 2 {
@@ -189,7 +194,8 @@ func (r *rewriter) attendNodewise(f plan.Fusion) error {
 		}
 		in = append(in, mask)
 	}
-	n, err := r.node(r.main, manifest.Domain, defaults.NodewiseAttention.Name, in, []string{r.main.FreshName("graft_attended")}, "scale", float64(a.Scale))
+	n, err := r.node(r.main, manifest.Domain, defaults.NodewiseAttention.Name, in,
+		[]string{r.main.FreshName("graft_attended")}, "scale", float64(a.Scale))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// A gate is activation(a) b, where a and b are linear layers of one x side by side (Dauphin et al., 2017; Shazeer, 2020).
+// A gate is activation(a) b, where a and b are linear layers of one x side by side (Dauphin et al., 2017; Shazeer,
+// 2020).
 
 // gate lets a linear layer end with the gate that alone reads it, and reports that it does.
 func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
@@ -31,7 +32,8 @@ func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
 	if a := n.Attr("activations"); a != nil { // of weights that are integers
 		attributes = append(attributes, "activations", string(a.S))
 	}
-	gated, err := r.node(g, n.Proto.GetDomain(), n.Proto.GetOpType(), n.In, []string{g.FreshName("graft_gated")}, attributes...)
+	gated, err := r.node(g, n.Proto.GetDomain(), n.Proto.GetOpType(), n.In, []string{g.FreshName("graft_gated")},
+		attributes...)
 	if err != nil {
 		return false, err
 	}
@@ -41,8 +43,8 @@ func gate(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) (bool, error) {
 	return true, nil // what nothing reads any more goes with Prune
 }
 
-// halves are the two halves of a linear layer's columns, where nothing else reads them: its two parts, what a Split makes, or
-// two Slices. Nodes that only compute where those begin may read its shape.
+// halves are the two halves of a linear layer's columns, where nothing else reads them: its two parts, what a Split
+// makes, or two Slices. Nodes that only compute where those begin may read its shape.
 func halves(n *graph.Node, shapes *graph.Shapes) (a, b *graph.Value) {
 	if n.Int("parts", 1) == 2 {
 		return n.Out[0], n.Out[1]
@@ -103,7 +105,8 @@ func lastAxis(n *graph.Node, shapes *graph.Shapes, rank int) (from, to int64, ok
 	to, ends := one(2, 0)
 	axis, axes := one(3, 0)
 	step, steps := one(4, 1)
-	return from, to, known && ends && axes && steps && n.Input(1) != nil && n.Input(2) != nil && n.Input(3) != nil && step == 1 && (axis == -1 || axis == int64(rank-1))
+	return from, to, known && ends && axes && steps && n.Input(1) != nil && n.Input(2) != nil && n.Input(3) != nil &&
+		step == 1 && (axis == -1 || axis == int64(rank-1))
 }
 
 // leadsTo reports that all that is made of a node's outputs ends in some nodes.
@@ -124,7 +127,8 @@ func leadsTo(n *graph.Node, ends map[*graph.Node]bool, depth int) bool {
 	return true
 }
 
-// activationOf is the function of a value that alone reads it, as the operator of a linear layer calls it, and its result.
+// activationOf is the function of a value that alone reads it, as the operator of a linear layer calls it, and its
+// result.
 func activationOf(v *graph.Value) (string, *graph.Value) {
 	if v.IsOutput {
 		return "", nil
@@ -138,7 +142,8 @@ func activationOf(v *graph.Value) (string, *graph.Value) {
 	}
 	for i, u := range v.Uses { // v sigmoid(v)
 		product := v.Uses[1-i].Node
-		if u.Node.Is("Sigmoid") && product.Is("Mul") && !u.Node.Out[0].IsOutput && len(u.Node.Out[0].Uses) == 1 && u.Node.Out[0].Uses[0].Node == product {
+		if u.Node.Is("Sigmoid") && product.Is("Mul") && !u.Node.Out[0].IsOutput && len(u.Node.Out[0].Uses) == 1 &&
+			u.Node.Out[0].Uses[0].Node == product {
 			return "silu", product.Out[0]
 		}
 	}

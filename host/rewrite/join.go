@@ -13,9 +13,9 @@ import (
 // maxParts is how many matrices one linear layer may hold side by side.
 const maxParts = 3
 
-// LinearBeside puts linear layers together that JoinLinear can make one of, those of one x that have as many columns, in whole
-// panels, weights of one kind, and a bias for each of them or none. Each group is in the order in which its weights are to lie.
-// form says the columns of a layer, and the kind of its weights.
+// LinearBeside puts linear layers together that JoinLinear can make one of, those of one x that have as many columns,
+// in whole panels, weights of one kind, and a bias for each of them or none. Each group is in the order in which its
+// weights are to lie. form says the columns of a layer, and the kind of its weights.
 func LinearBeside(list []*graph.Node, form func(*graph.Node) (columns int64, kind string)) (groups [][]*graph.Node) {
 	type key struct {
 		x       *graph.Value
@@ -27,7 +27,9 @@ func LinearBeside(list []*graph.Node, form func(*graph.Node) (columns int64, kin
 		k := key{x: n.Input(0)}
 		k.columns, k.kind = form(n)
 		bias := n.Input(biasOperand)
-		joins := k.columns%abi.PanelColumns == 0 && (bias == nil || bias.Tensor != nil && slices.Equal(bias.Tensor.Dims, []int64{k.columns}) && onnx.Tensor_DataType(bias.Tensor.GetDataType()) == onnx.Tensor_FLOAT)
+		joins := k.columns%abi.PanelColumns == 0 &&
+			(bias == nil || bias.Tensor != nil && slices.Equal(bias.Tensor.Dims, []int64{k.columns}) &&
+				onnx.Tensor_DataType(bias.Tensor.GetDataType()) == onnx.Tensor_FLOAT)
 		if i, ok := open[k]; ok && joins && len(groups[i]) < maxParts {
 			groups[i] = append(groups[i], n)
 			continue
@@ -51,8 +53,9 @@ func activates(n *graph.Node) bool {
 	return name != ""
 }
 
-// JoinLinear makes one node of a group of LinearBeside, which has a part of its result for each. Each node has its own columns;
-// the first reads the panels of all of them by now, with all that belongs to these. The graph has to be sorted afterwards.
+// JoinLinear makes one node of a group of LinearBeside, which has a part of its result for each. Each node has its
+// own columns; the first reads the panels of all of them by now, with all that belongs to these. The graph has to be
+// sorted afterwards.
 func JoinLinear(g *graph.Graph, shapes *graph.Shapes, group []*graph.Node) error {
 	if len(group) == 1 {
 		return nil

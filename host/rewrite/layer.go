@@ -184,7 +184,8 @@ func (d *Decoder) crossFold(l *Layer, before []*Layer) (_ *Fold, err error) {
 		}
 		return d.fold(l.attending(), b, l.from, nil), nil
 	case key.From != first.from.key.From:
-		return nil, refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name, first.from.key.From.Name)
+		return nil, refuse("its keys are projected from %s, those of the first layer from %s", key.From.Name,
+			first.from.key.From.Name)
 	}
 	l.base = first.from.key
 	return d.foldFrom(l.Strategy, b, l.from, l.base), nil

@@ -43,14 +43,16 @@ func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 		unfolded := slices.Clone(from.Dims)
 		unfolded[from.Rank-1] = to.Dims[to.Rank-1]
 		unfolds := len(y.Uses) > 0 && !slices.ContainsFunc(y.Uses, func(u graph.Use) bool {
-			return !u.Node.Is("Reshape") || u.Index != 0 || u.Node.Out[0].IsOutput || !equal(shapes.Of(u.Node.Out[0]).Dims, unfolded)
+			return !u.Node.Is("Reshape") || u.Index != 0 || u.Node.Out[0].IsOutput ||
+				!equal(shapes.Of(u.Node.Out[0]).Dims, unfolded)
 		})
 		if !unfolds {
 			continue
 		}
 		n.SetInput(0, x)
 		// What was declared of it is that of flat rows.
-		g.Proto.ValueInfo = slices.DeleteFunc(g.Proto.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == y.Name })
+		g.Proto.ValueInfo = slices.DeleteFunc(g.Proto.ValueInfo,
+			func(v *onnx.ValueInfo) bool { return v.GetName() == y.Name })
 		shapes.Know(y, shapes.Of(y.Uses[0].Node.Out[0]))
 		(&rewriter{main: g, shapes: shapes}).declare(y, y.Uses[0].Node.Out[0], true)
 		for _, u := range slices.Clone(y.Uses) {
@@ -110,7 +112,8 @@ func activate(g *graph.Graph, n *graph.Node) {
 	if name == "" {
 		return
 	}
-	n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String("activation"), Type: onnx.Attribute_STRING.Enum(), S: []byte(name)})
+	n.Proto.Attribute = append(n.Proto.Attribute,
+		&onnx.Attribute{Name: proto.String("activation"), Type: onnx.Attribute_STRING.Enum(), S: []byte(name)})
 	g.Replace(last.Out[0], n.Out[0])
 	if sole {
 		g.Remove(last)
@@ -129,7 +132,8 @@ func quick(n *graph.Node) *graph.Node {
 			continue
 		}
 		sigmoid := onlyReader(scaled)
-		if k, ok := numberBeside(scaled, y); !ok || math.Abs(k-1.702) > 1e-6 || !sigmoid.Is("Sigmoid") || onlyReader(sigmoid) != product {
+		if k, ok := numberBeside(scaled, y); !ok || math.Abs(k-1.702) > 1e-6 || !sigmoid.Is("Sigmoid") ||
+			onlyReader(sigmoid) != product {
 			continue
 		}
 		return product
@@ -164,7 +168,8 @@ func add(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) {
 		other = next.In[1]
 	}
 	sum := shapes.Of(next.Out[0]).Dims
-	if constant(other) || other == n.Out[0] || len(sum) == 0 || !equal(sum, shapes.Of(other).Dims) || !equal(sum, shapes.Of(n.Out[0]).Dims) {
+	if constant(other) || other == n.Out[0] || len(sum) == 0 || !equal(sum, shapes.Of(other).Dims) ||
+		!equal(sum, shapes.Of(n.Out[0]).Dims) {
 		return
 	}
 	setOperand(n, residualOperand, other)
@@ -185,7 +190,8 @@ func normalizeAfter(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) {
 		setOperand(n, afterOperand+i, v)
 	}
 	epsilon := next.Float("epsilon", 1e-5)
-	n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String("after_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
+	n.Proto.Attribute = append(n.Proto.Attribute,
+		&onnx.Attribute{Name: proto.String("after_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
 	g.Replace(next.Out[0], n.Out[0])
 	g.Remove(next)
 }
@@ -196,7 +202,8 @@ func normalizesRows(n *graph.Node, shapes *graph.Shapes) bool {
 		return false
 	}
 	rank := int64(shapes.Of(n.In[0]).Rank)
-	if axis := n.Int("axis", -1); rank < 1 || axis != -1 && axis != rank-1 || shapes.Of(n.In[0]).DType != onnx.Tensor_FLOAT {
+	if axis := n.Int("axis", -1); rank < 1 || axis != -1 && axis != rank-1 ||
+		shapes.Of(n.In[0]).DType != onnx.Tensor_FLOAT {
 		return false
 	}
 	for _, v := range n.Out[1:] {

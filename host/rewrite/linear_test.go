@@ -235,7 +235,8 @@ const projections = `
 	b = Relu(w)`
 
 func TestPanelsJoinsProjections(t *testing.T) {
-	g, got := inPanels(t, projections, shape{"q", []any{"rows", 32}}, shape{"k", []any{"rows", 32}}, shape{"v", []any{"rows", 32}}, shape{"w", []any{"rows", 48}})
+	g, got := inPanels(t, projections, shape{"q", []any{"rows", 32}}, shape{"k", []any{"rows", 32}},
+		shape{"v", []any{"rows", 32}}, shape{"w", []any{"rows", 48}})
 	if want := []string{"PackedLinear", "PackedLinear", "Add", "Add", "Relu"}; !slices.Equal(sorted(got), sorted(want)) {
 		t.Fatalf("nodes %v, want %v", got, want)
 	}
@@ -305,7 +306,8 @@ func TestPanelsLeave(t *testing.T) {
 			g, _ := inPanels(t, c.text, shape{"y", []any{"rows", 64}}, shape{"r", []any{"rows", 64}})
 			panels := 0
 			for _, n := range g.Node {
-				if n.GetOpType() == "PackedLinear" && slices.ContainsFunc(n.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "columns" }) {
+				if n.GetOpType() == "PackedLinear" &&
+					slices.ContainsFunc(n.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "columns" }) {
 					panels++
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// rowNorm is a normalization of each row: (x - mean) / sqrt(variance + epsilon) * scale + shift, or, where it is not centred,
-// x / sqrt(mean of x² + epsilon) * scale (Zhang and Sennrich, 2019).
+// rowNorm is a normalization of each row: (x - mean) / sqrt(variance + epsilon) * scale + shift, or, where it is not
+// centred, x / sqrt(mean of x² + epsilon) * scale (Zhang and Sennrich, 2019).
 type rowNorm struct {
 	x        *graph.Value
 	operands []*graph.Value // scale and shift, one number a column
@@ -19,7 +19,8 @@ type rowNorm struct {
 	centred  bool
 }
 
-// normalize lets the linear layers that alone read a normalization begin with it: a row is normalized while it is read anyway.
+// normalize lets the linear layers that alone read a normalization begin with it: a row is normalized while it is
+// read anyway.
 func normalize(n *graph.Node, shapes *graph.Shapes) {
 	norm := rowNormOf(n, shapes)
 	if norm == nil || slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool {
@@ -32,9 +33,11 @@ func normalize(n *graph.Node, shapes *graph.Shapes) {
 		for i, v := range norm.operands {
 			setOperand(u.Node, normOperand+i, v)
 		}
-		u.Node.Proto.Attribute = append(u.Node.Proto.Attribute, &onnx.Attribute{Name: proto.String("norm_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &norm.epsilon})
+		u.Node.Proto.Attribute = append(u.Node.Proto.Attribute,
+			&onnx.Attribute{Name: proto.String("norm_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &norm.epsilon})
 		if !norm.centred {
-			u.Node.Proto.Attribute = append(u.Node.Proto.Attribute, &onnx.Attribute{Name: proto.String("norm_centred"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)})
+			u.Node.Proto.Attribute = append(u.Node.Proto.Attribute,
+				&onnx.Attribute{Name: proto.String("norm_centred"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)})
 		}
 	}
 }
@@ -63,7 +66,8 @@ func rowNormOf(n *graph.Node, shapes *graph.Shapes) *rowNorm {
 		return nil
 	}
 	x, scale := shapes.Of(norm.x), norm.operands[0].Tensor
-	if x.Rank < 1 || x.DType != onnx.Tensor_FLOAT || scale == nil || len(scale.Dims) != 1 || !x.Dim(-1).Is(scale.Dims[0]) ||
+	if x.Rank < 1 || x.DType != onnx.Tensor_FLOAT || scale == nil || len(scale.Dims) != 1 ||
+		!x.Dim(-1).Is(scale.Dims[0]) ||
 		onnx.Tensor_DataType(scale.GetDataType()) != onnx.Tensor_FLOAT {
 		return nil
 	}
@@ -190,7 +194,8 @@ func isMeanSquare(v, x *graph.Value, shapes *graph.Shapes) bool {
 
 // asFloats is a value, or what a Cast of float32 to float32 makes it of.
 func asFloats(v *graph.Value, shapes *graph.Shapes) *graph.Value {
-	for v != nil && v.Producer.Is("Cast") && v.Producer.Int("to", 0) == int64(onnx.Tensor_FLOAT) && shapes.Of(v.Producer.In[0]).DType == onnx.Tensor_FLOAT {
+	for v != nil && v.Producer.Is("Cast") && v.Producer.Int("to", 0) == int64(onnx.Tensor_FLOAT) &&
+		shapes.Of(v.Producer.In[0]).DType == onnx.Tensor_FLOAT {
 		v = v.Producer.In[0]
 	}
 	return v

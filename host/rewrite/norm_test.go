@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// TestFuseLinearTakesInRootMeanSquares: a linear layer begins with the normalization that it alone reads, in every form that
-// exporters give it, and with nothing that only looks like one.
+// TestFuseLinearTakesInRootMeanSquares: a linear layer begins with the normalization that it alone reads, in every
+// form that exporters give it, and with nothing that only looks like one.
 func TestFuseLinearTakesInRootMeanSquares(t *testing.T) {
 	const body = `
 		in x f32[rows, 64]
@@ -91,7 +91,8 @@ func TestFuseLinearTakesInRootMeanSquares(t *testing.T) {
 		{"another axis", "n = SimplifiedLayerNormalization(x, scale) axis=0", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, got := rewritten(t, body+c.norm+layers, rewrite.FuseLinear, shape{"n", []any{"rows", 64}}, shape{"a", []any{"rows", 64}}, shape{"b", []any{"rows", 64}})
+			p, got := rewritten(t, body+c.norm+layers, rewrite.FuseLinear, shape{"n", []any{"rows", 64}},
+				shape{"a", []any{"rows", 64}}, shape{"b", []any{"rows", 64}})
 			if c.want == nil {
 				if slices.Equal(got, whole) {
 					t.Fatal("the normalization is gone")

@@ -21,14 +21,16 @@ import (
 // tokensSymbol names the number of tokens that are left of a batch.
 const tokensSymbol = "graft_tokens"
 
-// RemovePadding edits a graph, and its model, so that hidden tokens are not computed: a batch (B, S, ..) becomes the rows
-// (1, N, ..) of its visible tokens, on which everything runs that works a row at a time, and attention runs within each
-// sequence. Where hidden rows are outputs of the model, they are zeros. With whole, hidden tokens are computed as others are,
-// and attention has no mask of n x n all the same. The shapes are those of the graph before; it is to be viewed anew.
+// RemovePadding edits a graph, and its model, so that hidden tokens are not computed: a batch (B, S, ..) becomes the
+// rows (1, N, ..) of its visible tokens, on which everything runs that works a row at a time, and attention runs
+// within each sequence. Where hidden rows are outputs of the model, they are zeros. With whole, hidden tokens are
+// computed as others are, and attention has no mask of n x n all the same. The shapes are those of the graph before;
+// it is to be viewed anew.
 func RemovePadding(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, whole bool) error {
 	r := &rewriter{main: g, order: order{main: g}, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
 		instead: map[*graph.Value]*graph.Value{}, sums: map[string]*graph.Value{}}
-	p := &unpadding{rewriter: r, f: f, whole: whole, taken: map[takenKey]*graph.Value{}, early: map[*graph.Value]*graph.Value{}, made: map[*graph.Node]bool{}}
+	p := &unpadding{rewriter: r, f: f, whole: whole, taken: map[takenKey]*graph.Value{},
+		early: map[*graph.Value]*graph.Value{}, made: map[*graph.Node]bool{}}
 	for _, step := range []func() error{p.begin, p.clone, p.attend, p.enter, p.lengths, p.leave} {
 		if err := step(); err != nil {
 			return err
@@ -51,10 +53,12 @@ type unpadding struct {
 	rows, list               *graph.Value // (1, N) and (N): the place of each row in (B * S); nil until they are needed
 	positions, batches, seen *graph.Value
 	hides                    *graph.Value // (B, S): tokens that attention hides
-	hidden, cleared          *graph.Value // those, and those that are zeros where they are outputs, of rows, (1, N), or of all of them (B, S); nil until they are needed
-	taken                    map[takenKey]*graph.Value
-	early                    map[*graph.Value]*graph.Value // values of all rows, and what stands for them
-	made                     map[*graph.Node]bool          // nodes that read and make rows
+	// those, and those that are zeros where they are outputs, of rows, (1, N), or of all of them (B, S); nil until they
+	// are needed
+	hidden, cleared *graph.Value
+	taken           map[takenKey]*graph.Value
+	early           map[*graph.Value]*graph.Value // values of all rows, and what stands for them
+	made            map[*graph.Node]bool          // nodes that read and make rows
 }
 
 // takenKey is a value and how rows are taken of it.
@@ -80,11 +84,14 @@ func (p *unpadding) begin() error {
 			return err
 		}
 	}
-	attributes := []any{"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last || p.whole, "keep_empty", p.f.First || p.f.Last || p.whole}
+	attributes := []any{"additive", p.f.Added, "keep_first", p.f.First || p.whole, "keep_last", p.f.Last ||
+		p.whole, "keep_empty", p.f.First || p.f.Last || p.whole}
 	if p.f.Apart && (p.f.First || p.f.Last) && !p.whole {
 		attributes = append(attributes, "keep_whole", true)
 	}
-	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...), []string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"), g.FreshName("graft_hidden")}, attributes...)
+	n, err := p.node(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...),
+		[]string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"),
+			g.FreshName("graft_hidden")}, attributes...)
 	if err != nil {
 		return err
 	}
@@ -165,7 +172,8 @@ func (p *unpadding) places() error {
 // alike are the model's inputs of which rows are taken. A run in which one has other lengths than the mask is an error.
 func (p *unpadding) alike() (list []*graph.Value) {
 	for u, g := range p.f.Given {
-		if v := u.Node.In[u.Index]; v.IsInput && v != p.f.Mask && g.Place == (padding.Place{Batch: 0, Position: 1}) && !slices.Contains(list, v) {
+		if v := u.Node.In[u.Index]; v.IsInput && v != p.f.Mask && g.Place == (padding.Place{Batch: 0, Position: 1}) &&
+			!slices.Contains(list, v) {
 			list = append(list, v)
 		}
 	}
@@ -323,7 +331,8 @@ func (p *unpadding) attend() error {
 		if err := p.freeShapes(region, ins, []*graph.Value{w.Output}); err != nil {
 			return fmt.Errorf("%s: %w", b.Node, err)
 		}
-		attributes := []any{"hidden_fill", b.Fill, "hidden_adds", b.Adds, "window_left", bound(b.Left), "window_right", bound(b.Right)}
+		attributes := []any{"hidden_fill", b.Fill, "hidden_adds", b.Adds, "window_left", bound(b.Left), "window_right",
+			bound(b.Right)}
 		if b.AllAlike() {
 			attributes = append(attributes, "window_fill", b.Beyond)
 		}
@@ -338,7 +347,8 @@ func (p *unpadding) attend() error {
 		case !b.Adds && !w.MaskAfterBias:
 			attributes = append(attributes, "bias_after_fill", true)
 		}
-		n, err := p.node(p.main, manifest.Domain, defaults.PackedAttention.Name, ins, []string{p.main.FreshName("graft_attention")}, attributes...)
+		n, err := p.node(p.main, manifest.Domain, defaults.PackedAttention.Name, ins,
+			[]string{p.main.FreshName("graft_attention")}, attributes...)
 		if err != nil {
 			return err
 		}
@@ -411,5 +421,6 @@ func (p *unpadding) forget() {
 			}
 		}
 	}
-	p.main.Proto.ValueInfo = slices.DeleteFunc(p.main.Proto.ValueInfo, func(v *onnx.ValueInfo) bool { return gone[v.GetName()] })
+	p.main.Proto.ValueInfo = slices.DeleteFunc(p.main.Proto.ValueInfo,
+		func(v *onnx.ValueInfo) bool { return gone[v.GetName()] })
 }

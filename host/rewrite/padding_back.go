@@ -67,7 +67,8 @@ func (p *unpadding) end(v *graph.Value, at padding.Place, end padding.End) (*gra
 	if err != nil {
 		return nil, err
 	}
-	n, err := p.node(p.main, "", "Gather", []*graph.Value{v, index}, []string{p.main.FreshName("graft_rows")}, "axis", at.Position)
+	n, err := p.node(p.main, "", "Gather", []*graph.Value{v, index}, []string{p.main.FreshName("graft_rows")}, "axis",
+		at.Position)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,8 @@ func (p *unpadding) axes(op string, v *graph.Value, axes ...int64) (*graph.Value
 }
 
 func int32Scalar(x int32) *onnx.Tensor {
-	return &onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)), RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))}
+	return &onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)),
+		RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))}
 }
 
 // restored is a value with all rows, zeros where they were not computed and, when it is to be cleared, where they are
@@ -166,14 +168,16 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 		target, err := p.op("Shape", p.mask)
 		if err == nil && len(tail) > 0 {
 			var n *graph.Node
-			if n, err = p.node(p.main, "", "Concat", []*graph.Value{target, p.longs(tail...)}, []string{p.main.FreshName("graft_rows")}, "axis", 0); err == nil {
+			if n, err = p.node(p.main, "", "Concat", []*graph.Value{target, p.longs(tail...)},
+				[]string{p.main.FreshName("graft_rows")}, "axis", 0); err == nil {
 				target = n.Out[0]
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		n, err := p.node(p.main, "", "Reshape", []*graph.Value{rows, target}, []string{p.main.FreshName("graft_rows")}, "allowzero", 1)
+		n, err := p.node(p.main, "", "Reshape", []*graph.Value{rows, target}, []string{p.main.FreshName("graft_rows")},
+			"allowzero", 1)
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +194,8 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 		}
 		in = append(in, flags)
 	}
-	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in, []string{p.main.FreshName("graft_restored")})
+	n, err := p.node(p.main, manifest.Domain, defaults.RestorePadding.Name, in,
+		[]string{p.main.FreshName("graft_restored")})
 	if err != nil {
 		return nil, err
 	}

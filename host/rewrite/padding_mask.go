@@ -5,9 +5,10 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// widen makes the mask of rows that are computed where attention hides keys by another one than the program gives: 1 where a
-// token is visible in one of the two, 0 where it is in none. It is 2, with which no run goes on, where the program's holds
-// anything but 0 and 1, and where attention shows nothing of a sequence that it shows tokens of: these would see what is left out.
+// widen makes the mask of rows that are computed where attention hides keys by another one than the program gives: 1
+// where a token is visible in one of the two, 0 where it is in none. It is 2, with which no run goes on, where the
+// program's holds anything but 0 and 1, and where attention shows nothing of a sequence that it shows tokens of:
+// these would see what is left out.
 func (p *unpadding) widen(sizes []graph.Dim) (err error) {
 	op := func(name string, in ...*graph.Value) (v *graph.Value) {
 		if err == nil {
@@ -48,7 +49,8 @@ func (p *unpadding) sum(v *graph.Value, err *error) *graph.Value {
 		*err = failed
 		return nil
 	}
-	p.shapes.Know(n.Out[0], graph.Fact{DType: onnx.Tensor_INT32, Rank: 2, Dims: []graph.Dim{p.shapes.Of(p.f.Mask).Dims[0], graph.DimInt(1)}})
+	p.shapes.Know(n.Out[0], graph.Fact{DType: onnx.Tensor_INT32, Rank: 2,
+		Dims: []graph.Dim{p.shapes.Of(p.f.Mask).Dims[0], graph.DimInt(1)}})
 	return n.Out[0]
 }
 
@@ -62,7 +64,8 @@ func (p *unpadding) equals(v *graph.Value, x int32) (*graph.Value, error) {
 	case onnx.Tensor_INT64:
 		return p.op("Equal", v, p.main.AddInitializer(graph.Int64Tensor("", nil, int64(x))))
 	}
-	n, err := p.node(p.main, "", "Cast", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "to", int64(onnx.Tensor_FLOAT))
+	n, err := p.node(p.main, "", "Cast", []*graph.Value{v}, []string{p.main.FreshName("graft_rows")}, "to",
+		int64(onnx.Tensor_FLOAT))
 	if err != nil {
 		return nil, err
 	}

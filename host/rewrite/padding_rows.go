@@ -23,7 +23,8 @@ func (p *unpadding) take(v *graph.Value, g padding.Given) (*graph.Value, error) 
 
 func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, error) {
 	gather := func(from, index *graph.Value, axis int) (*graph.Value, error) {
-		n, err := p.node(p.main, "", "Gather", []*graph.Value{from, index}, []string{p.main.FreshName("graft_rows")}, "axis", axis)
+		n, err := p.node(p.main, "", "Gather", []*graph.Value{from, index}, []string{p.main.FreshName("graft_rows")}, "axis",
+			axis)
 		if err != nil {
 			return nil, err
 		}
@@ -105,9 +106,9 @@ func inverse(perm []int64) []int64 {
 	return out
 }
 
-// transposed is a value with other order of axes, itself where that is the one it has. one is an axis of length 1, or -1: where it alone
-// moves, no element does. That is written without a Transpose as well because ONNX Runtime 1.31 ends the process over a Transpose of
-// float16 by (1, 0, 2) before a MatMul.
+// transposed is a value with other order of axes, itself where that is the one it has. one is an axis of length 1, or
+// -1: where it alone moves, no element does. That is written without a Transpose as well because ONNX Runtime 1.31
+// ends the process over a Transpose of float16 by (1, 0, 2) before a MatMul.
 func (p *unpadding) transposed(v *graph.Value, perm []int64, one int) (*graph.Value, error) {
 	if slices.IsSorted(perm) {
 		return v, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// Panels gives the linear layers of a graph their weights in panels, and lets them do what stands around them: those of one
-// x are one, and each begins and ends as FuseLinear says. A weight that something else reads stays as it lies.
+// Panels gives the linear layers of a graph their weights in panels, and lets them do what stands around them: those
+// of one x are one, and each begins and ends as FuseLinear says. A weight that something else reads stays as it lies.
 func Panels(g *graph.Graph, shapes *graph.Shapes, m *model.Model) error {
 	if err := DropReshapes(g, shapes); err != nil {
 		return err
@@ -126,7 +126,8 @@ func activations(q *model.Integers) string {
 // finish lets linear layers of one x, of which the first reads all weights in panels, be one node.
 func (p *panels) finish(group []*graph.Node, attributes ...any) error {
 	for _, n := range group {
-		n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
+		n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute,
+			func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
 		columns, _ := p.form(n)
 		list := append([]any{"columns", columns}, attributes...)
 		for i := 0; i+1 < len(list); i += 2 {

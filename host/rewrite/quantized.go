@@ -61,7 +61,8 @@ func (r *rewriter) joinQuantized(fusions []plan.Fusion) error {
 
 // joinReaders joins the matmuls that read one x.
 func (r *rewriter) joinReaders(x *graph.Value, nodes []*graph.Node) error {
-	nodes = slices.DeleteFunc(nodes, func(n *graph.Node) bool { return n.Input(1) != nodes[0].Input(1) || n.Input(2) != nodes[0].Input(2) })
+	nodes = slices.DeleteFunc(nodes,
+		func(n *graph.Node) bool { return n.Input(1) != nodes[0].Input(1) || n.Input(2) != nodes[0].Input(2) })
 	rounds := x.Producer
 	floats := rounds != nil && rounds.Is("DynamicQuantizeLinear") && len(nodes) <= maxWeights && readBy(rounds, nodes)
 	for part := range slices.Chunk(nodes, maxWeights) {
@@ -86,7 +87,8 @@ func (r *rewriter) joinReaders(x *graph.Value, nodes []*graph.Node) error {
 // readBy reports that nothing but these nodes reads what a node makes.
 func readBy(n *graph.Node, nodes []*graph.Node) bool {
 	for _, v := range n.Out {
-		if v != nil && (v.IsOutput || slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !slices.Contains(nodes, u.Node) })) {
+		if v != nil && (v.IsOutput ||
+			slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !slices.Contains(nodes, u.Node) })) {
 			return false
 		}
 	}
@@ -135,7 +137,8 @@ func (j *joined) readHeads(r *rewriter, rounds *graph.Node) {
 		return
 	}
 	transpose := reshape.Input(0).Producer
-	if transpose == nil || !transpose.Is("Transpose") || !onlyRead(transpose.Out[0], reshape) || transpose.Input(0).Graph != rows.Graph {
+	if transpose == nil || !transpose.Is("Transpose") || !onlyRead(transpose.Out[0], reshape) ||
+		transpose.Input(0).Graph != rows.Graph {
 		return
 	}
 	perm, _ := transpose.Ints("perm")
@@ -165,7 +168,8 @@ func (r *rewriter) headsOf(rows *graph.Value) *heads {
 		return nil
 	}
 	split := reshape.Out[0]
-	if split.IsOutput || len(split.Uses) != 1 || !split.Uses[0].Node.Is("Transpose") || split.Uses[0].Node.Graph != rows.Graph {
+	if split.IsOutput || len(split.Uses) != 1 || !split.Uses[0].Node.Is("Transpose") ||
+		split.Uses[0].Node.Graph != rows.Graph {
 		return nil
 	}
 	transpose := split.Uses[0].Node
@@ -199,21 +203,25 @@ func (r *rewriter) split(rows, apart *graph.Value) int64 {
 	return heads
 }
 
-// isRounded reports one result in which something is taken in, and which a matmul rounds: the operator finds its range on the way.
+// isRounded reports one result in which something is taken in, and which a matmul rounds: the operator finds its
+// range on the way.
 func (j *joined) isRounded() bool {
-	return len(j.out) == 1 && (j.norm != nil || j.activations[0] != 0) && slices.ContainsFunc(j.out[0].Uses, func(u graph.Use) bool {
-		return u.Node.Is("DynamicQuantizeLinear") || u.Node.Op() == quantizedLinear
-	})
+	return len(j.out) == 1 && (j.norm != nil || j.activations[0] != 0) &&
+		slices.ContainsFunc(j.out[0].Uses, func(u graph.Use) bool {
+			return u.Node.Is("DynamicQuantizeLinear") || u.Node.Op() == quantizedLinear
+		})
 }
 
 // passRanges lets matmuls that round x know its range where the operator before has found it.
 func (r *rewriter) passRanges() {
 	r.main.Walk(func(n *graph.Node) {
 		r.main.Spend(1)
-		if n.Op() != quantizedLinear || len(n.In) < quantizedOperands || n.In[1] != nil || n.Int("x_layout", rowsLayout) != rowsLayout {
+		if n.Op() != quantizedLinear || len(n.In) < quantizedOperands || n.In[1] != nil ||
+			n.Int("x_layout", rowsLayout) != rowsLayout {
 			return
 		}
-		if before := n.Input(0).Producer; before != nil && before.Op() == quantizedLinear && before.Output(0) == n.Input(0) && before.Output(maxWeights) != nil &&
+		if before := n.Input(0).Producer; before != nil && before.Op() == quantizedLinear && before.Output(0) == n.Input(0) &&
+			before.Output(maxWeights) != nil &&
 			before.Graph == n.Graph {
 			n.SetInput(1, before.Output(maxWeights))
 		}

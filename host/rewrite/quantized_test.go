@@ -28,7 +28,8 @@ func quantizedLinear(t *testing.T) *manifest.Manifest {
 	return m
 }
 
-// matmulOf is y = x W + b of integers that rounding made of x, as ONNX Runtime's tool writes it; names begin with the letter.
+// matmulOf is y = x W + b of integers that rounding made of x, as ONNX Runtime's tool writes it; names begin with the
+// letter.
 func matmulOf(letter, rounded, width string) string {
 	return strings.NewReplacer("@", letter, "#", rounded, "%", width).Replace(`
 	const @w i8[16, %]
@@ -64,7 +65,8 @@ const (
 	cq, cs, cz = DynamicQuantizeLinear(c3)`
 )
 
-// summary is what a graph runs, in order: operators, and of joined matmuls the numbers of inputs and outputs and the layouts.
+// summary is what a graph runs, in order: operators, and of joined matmuls the numbers of inputs and outputs and the
+// layouts.
 func summary(m *onnx.Model) string {
 	var list []string
 	for _, n := range m.Graph.Node {
@@ -95,27 +97,35 @@ func summary(m *onnx.Model) string {
 	return strings.Join(list, ", ")
 }
 
-// TestQuantizedMatmuls: those of one x are one operator, which rounds x where nothing else reads its integers, and reads and
-// writes heads where rows are only told apart.
+// TestQuantizedMatmuls: those of one x are one operator, which rounds x where nothing else reads its integers, and
+// reads and writes heads where rows are only told apart.
 func TestQuantizedMatmuls(t *testing.T) {
 	qkv := roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16")
 	for _, c := range []struct{ name, text, want string }{
 		{"attention of an encoder", encoderEnds + qkv + attend + matmulOf("y", "c", "16"),
 			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
 		{"one matmul", encoderEnds + roundX + matmulOf("y", "x", "16"), "QuantizedLinear(7)->1[0 0 0]"},
-		{"the integers are read elsewhere", encoderEnds + "\n\tout z u8[b, n, 16]" + roundX + matmulOf("y", "x", "16") + "\n\tz = Identity(xq)",
+		{"the integers are read elsewhere",
+			encoderEnds + "\n\tout z u8[b, n, 16]" + roundX + matmulOf("y", "x", "16") + "\n\tz = Identity(xq)",
 			"DynamicQuantizeLinear, Identity, QuantizedLinear(7)->1"},
-		{"the scale is handed out", encoderEnds + "\n\tout xs f32[]" + roundX + matmulOf("y", "x", "16"), "DynamicQuantizeLinear, QuantizedLinear(7)->1"},
-		{"rows of queries are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(q)",
-			"QuantizedLinear(15)->3[0 2 1], Reshape, Transpose, MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads, Neg"},
-		{"joined heads are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(c3)",
+		{"the scale is handed out", encoderEnds + "\n\tout xs f32[]" + roundX + matmulOf("y", "x", "16"),
+			"DynamicQuantizeLinear, QuantizedLinear(7)->1"},
+		{"rows of queries are read elsewhere",
+			encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(q)",
+			"QuantizedLinear(15)->3[0 2 1], Reshape, Transpose, MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of " +
+				"heads, Neg"},
+		{"joined heads are read elsewhere",
+			encoderEnds + "\n\tout z f32[b, n, 16]" + qkv + attend + matmulOf("y", "c", "16") + "\n\tz = Neg(c3)",
 			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, Transpose, Reshape, Neg, QuantizedLinear(7)->1[0 0 0]"},
-		{"four matmuls of one x", encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") + matmulOf("u", "x", "16") +
-			"\n\tqk = Add(q, k)\n\tvu = Add(v, u)\n\ty = Add(qk, vu)",
+		{"four matmuls of one x",
+			encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") +
+				matmulOf("u", "x", "16") +
+				"\n\tqk = Add(q, k)\n\tvu = Add(v, u)\n\ty = Add(qk, vu)",
 			"DynamicQuantizeLinear, QuantizedLinear(7)->1, QuantizedLinear(15)->3[0 0 0], Add, Add, Add"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := apply(t, blockstest.Proto(t, c.text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return nil, nil }}, quantizedLinear(t))
+			m := apply(t, blockstest.Proto(t, c.text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return nil, nil }},
+				quantizedLinear(t))
 			got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
 			slices.Sort(got) // of what does not depend on each other the order is free
 			slices.Sort(want)
@@ -126,8 +136,8 @@ func TestQuantizedMatmuls(t *testing.T) {
 	}
 }
 
-// TestFusedNormalisation: where ONNX Runtime makes one node of a sum and its normalisation, that node stands in the rewritten graph,
-// since it does not know there that the summands have one shape.
+// TestFusedNormalisation: where ONNX Runtime makes one node of a sum and its normalisation, that node stands in the
+// rewritten graph, since it does not know there that the summands have one shape.
 func TestFusedNormalisation(t *testing.T) {
 	text := encoderEnds + `
 	const g f32[16]
@@ -139,18 +149,20 @@ func TestFusedNormalisation(t *testing.T) {
 		fusions []plan.Fusion
 		want    string
 	}{
-		{"fused", []plan.Fusion{{Sum: [2]string{"r", "x"}, Scale: "g", Bias: "h", Output: "y", Epsilon: 1e-5}}, "QuantizedLinear(7)->1[0 0 0], SkipLayerNormalization"},
+		{"fused", []plan.Fusion{{Sum: [2]string{"r", "x"}, Scale: "g", Bias: "h", Output: "y", Epsilon: 1e-5}},
+			"QuantizedLinear(7)->1[0 0 0], SkipLayerNormalization"},
 		{"not fused", nil, "QuantizedLinear(7)->1[0 0 0], Add, LayerNormalization"},
 	} {
-		m := apply(t, blockstest.Proto(t, text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return c.fusions, nil }}, quantizedLinear(t))
+		m := apply(t, blockstest.Proto(t, text),
+			plan.Options{Fusions: func() ([]plan.Fusion, error) { return c.fusions, nil }}, quantizedLinear(t))
 		if got := summary(m); got != c.want {
 			t.Errorf("%s: runs %s, want %s", c.name, got, c.want)
 		}
 	}
 }
 
-// TestTakenIn: a GELU, a normalised sum and attention between matmuls of integers are part of an operator where ONNX Runtime has a node
-// for each, and nothing else reads what is between.
+// TestTakenIn: a GELU, a normalised sum and attention between matmuls of integers are part of an operator where ONNX
+// Runtime has a node for each, and nothing else reads what is between.
 func TestTakenIn(t *testing.T) {
 	const norm = `
 	const g f32[16]
@@ -163,38 +175,55 @@ func TestTakenIn(t *testing.T) {
 	o = Add(e, root)
 	w = Mul(u, o)
 	y = Mul(w, two)`
-	summed := encoderEnds + norm + roundX + matmulOf("r", "x", "16") + "\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)"
+	summed := encoderEnds + norm + roundX + matmulOf("r", "x", "16") +
+		"\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)"
 	apart := plan.Fusion{Sum: [2]string{"r", "x"}, Scale: "g", Bias: "h", Output: "y", Epsilon: 1e-5, Apart: true}
-	attention := encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") + attend + matmulOf("y", "c", "16")
+	attention := encoderEnds + roundX + matmulOf("q", "x", "16") + matmulOf("k", "x", "16") + matmulOf("v", "x", "16") +
+		attend + matmulOf("y", "c", "16")
 	attended := plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "vh", Scale: 1}, Output: "c"}
 	for _, c := range []struct {
 		name, text string
 		fusion     plan.Fusion
 		want       string
 	}{
-		{"GELU", encoderEnds + norm + roundX + matmulOf("u", "x", "16") + gelu, plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0] gelu"},
-		{"GELU of rows that are read elsewhere", encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("u", "x", "16") + gelu + "\n\tz = Neg(u)",
+		{"GELU", encoderEnds + norm + roundX + matmulOf("u", "x", "16") + gelu, plan.Fusion{Gelu: "u", Output: "y"},
+			"QuantizedLinear(7)->1[0 0 0] gelu"},
+		{"GELU of rows that are read elsewhere",
+			encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("u", "x", "16") + gelu + "\n\tz = Neg(u)",
 			plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul, Neg"},
-		{"GELU of columns that are no whole vectors", strings.ReplaceAll(encoderEnds, "out y f32[b, n, 16]", "out y f32[b, n, 8]") + norm + roundX +
-			matmulOf("u", "x", "8") + gelu, plan.Fusion{Gelu: "u", Output: "y"}, "QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul"},
+		{"GELU of columns that are no whole vectors",
+			strings.ReplaceAll(encoderEnds, "out y f32[b, n, 16]", "out y f32[b, n, 8]") + norm + roundX +
+				matmulOf("u", "x", "8") + gelu, plan.Fusion{Gelu: "u", Output: "y"},
+			"QuantizedLinear(7)->1[0 0 0], Div, Erf, Add, Mul, Mul"},
 		{"a normalised sum", summed, apart, "QuantizedLinear(18)->1[0 0 0]"},
-		{"a normalised sum that a matmul rounds", strings.ReplaceAll(summed, "y = Layer", "u = Layer") + "\n\tuq, us, uz = DynamicQuantizeLinear(u)" + matmulOf("y", "u", "16"),
-			plan.Fusion{Sum: apart.Sum, Scale: "g", Bias: "h", Output: "u", Apart: true}, "QuantizedLinear(18)->4[0 0 0], QuantizedLinear(7)->1[0 0 0] in a known range"},
-		{"a normalised sum of two matmuls of one x", encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("r", "x", "16") + matmulOf("z", "x", "16") +
-			"\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)", apart, "QuantizedLinear(11)->2[0 0 0], Add, LayerNormalization"},
-		{"a normalised sum that is read elsewhere", strings.ReplaceAll(summed, "const g", "out z f32[b, n, 16]\n\tconst g") + "\n\tz = Neg(r)", apart,
+		{"a normalised sum that a matmul rounds",
+			strings.ReplaceAll(summed, "y = Layer", "u = Layer") + "\n\tuq, us, uz = DynamicQuantizeLinear(u)" +
+				matmulOf("y", "u", "16"),
+			plan.Fusion{Sum: apart.Sum, Scale: "g", Bias: "h", Output: "u", Apart: true},
+			"QuantizedLinear(18)->4[0 0 0], QuantizedLinear(7)->1[0 0 0] in a known range"},
+		{"a normalised sum of two matmuls of one x",
+			encoderEnds + "\n\tout z f32[b, n, 16]" + norm + roundX + matmulOf("r", "x", "16") + matmulOf("z", "x", "16") +
+				"\n\tsum = Add(r, x)\n\ty = LayerNormalization(sum, g, h)", apart,
+			"QuantizedLinear(11)->2[0 0 0], Add, LayerNormalization"},
+		{"a normalised sum that is read elsewhere",
+			strings.ReplaceAll(summed, "const g", "out z f32[b, n, 16]\n\tconst g") + "\n\tz = Neg(r)", apart,
 			"QuantizedLinear(7)->1[0 0 0], Add, LayerNormalization, Neg"},
-		{"attention", attention, attended, "QuantizedLinear(15)->3[1 2 1], NodewiseAttention(3)->1, QuantizedLinear(7)->1[0 0 0] of heads"},
-		{"attention of heads that are summed up in parts", strings.NewReplacer("4,4]", "4,256]", "[0,0,16]", "[0,0,1024]").Replace(encoderEnds + roundX +
-			matmulOf("q", "x", "1024") + matmulOf("k", "x", "1024") + matmulOf("v", "x", "1024") + attend + strings.ReplaceAll(matmulOf("y", "c", "16"), "i8[16,", "i8[1024,")),
+		{"attention", attention, attended,
+			"QuantizedLinear(15)->3[1 2 1], NodewiseAttention(3)->1, QuantizedLinear(7)->1[0 0 0] of heads"},
+		{"attention of heads that are summed up in parts",
+			strings.NewReplacer("4,4]", "4,256]", "[0,0,16]", "[0,0,1024]").Replace(encoderEnds + roundX +
+				matmulOf("q", "x", "1024") + matmulOf("k", "x", "1024") + matmulOf("v", "x", "1024") + attend +
+				strings.ReplaceAll(matmulOf("y", "c", "16"), "i8[16,", "i8[1024,")),
 			attended, "QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
-		{"attention of values that the model does not have", attention, plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "w"}, Output: "c"},
+		{"attention of values that the model does not have", attention,
+			plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "w"}, Output: "c"},
 			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
 		{"attention with a mask of another rank", strings.ReplaceAll(attention, "in x", "in m f32[n]\n\tin x"),
 			plan.Fusion{Attention: &plan.FusedAttention{Query: "qh", Key: "kh", Value: "vh", Mask: "m"}, Output: "c"},
 			"QuantizedLinear(15)->3[1 2 1], MatMul, Softmax, MatMul, QuantizedLinear(7)->1[0 0 0] of heads"},
 	} {
-		m := apply(t, blockstest.Proto(t, c.text), plan.Options{Fusions: func() ([]plan.Fusion, error) { return []plan.Fusion{c.fusion}, nil }}, quantizedLinear(t))
+		m := apply(t, blockstest.Proto(t, c.text),
+			plan.Options{Fusions: func() ([]plan.Fusion, error) { return []plan.Fusion{c.fusion}, nil }}, quantizedLinear(t))
 		got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
 		slices.Sort(got)
 		slices.Sort(want)

@@ -9,8 +9,9 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// queryBias is a term of a block's scores that each query makes for itself: it has a number for each bucket of distances, (B, H, S, buckets),
-// of which a key gets that of its distance. ProphetNet has one (Qi et al. 2020, with the buckets of T5).
+// queryBias is a term of a block's scores that each query makes for itself: it has a number for each bucket of
+// distances, (B, H, S, buckets), of which a key gets that of its distance. ProphetNet has one (Qi et al. 2020, with
+// the buckets of T5).
 type queryBias struct {
 	numbers *graph.Value // (B, H, S, buckets), made of the query's token
 	buckets *graph.Value // (B, H, S, T), of lengths alone
@@ -18,8 +19,8 @@ type queryBias struct {
 	factor  float64
 }
 
-// queryBiasOf reads a term as one of its query's own: elements gathered by what lengths alone say from what a token says. It is nil for
-// other terms.
+// queryBiasOf reads a term as one of its query's own: elements gathered by what lengths alone say from what a token
+// says. It is nil for other terms.
 func (d *Decoder) queryBiasOf(b blocks.Bias) *queryBias {
 	n := b.Value.Producer
 	if n == nil || !n.Is("GatherElements") || b.Joined || b.Windows || b.Later {
@@ -46,7 +47,8 @@ func (d *Decoder) readQueryBias(n *graph.Node) *queryBias {
 	}
 	count, known := of.Dim(3).Const()
 	content := d.content()
-	if !known || d.made(numbers, content, map[*graph.Value]bool{}) == nil || d.made(buckets, content, map[*graph.Value]bool{}) != nil {
+	if !known || d.made(numbers, content, map[*graph.Value]bool{}) == nil ||
+		d.made(buckets, content, map[*graph.Value]bool{}) != nil {
 		return nil
 	}
 	return &queryBias{numbers: numbers, buckets: buckets, count: count}
@@ -64,7 +66,8 @@ func (d *Decoder) content() map[*graph.Value]bool {
 	return list
 }
 
-// hiding are the values that say what a block's queries see and what is added to scores, of a query's own biases the buckets.
+// hiding are the values that say what a block's queries see and what is added to scores, of a query's own biases the
+// buckets.
 func (d *Decoder) hiding(b *blocks.Block) (list []*graph.Value) {
 	for _, term := range b.Wiring.Biases {
 		v := term.Value
@@ -103,11 +106,13 @@ func (k *buckets) read(m *mask, h, i, j, distance int64) error {
 	x := int64(m.own.at(h, i, j))
 	switch {
 	case x < 0 || x >= k.count:
-		return fmt.Errorf("its queries have numbers for %d distances, and distance %d is to take number %d", k.count, distance, x)
+		return fmt.Errorf("its queries have numbers for %d distances, and distance %d is to take number %d", k.count,
+			distance, x)
 	case distance == int64(len(k.by)):
 		k.by = append(k.by, x)
 	case k.by[distance] != x:
-		return fmt.Errorf("at distance %d one query takes its number %d, and another its number %d: that is no function of the distance", distance, k.by[distance], x)
+		return fmt.Errorf("at distance %d one query takes its number %d, and another its number %d: that is no function "+
+			"of the distance", distance, k.by[distance], x)
 	}
 	return nil
 }
@@ -140,7 +145,8 @@ func (s *stateful) ownBias(q *queryBias, by []int64, heads int64) (*graph.Value,
 		if step.op == "Mul" && q.factor == 1 {
 			continue
 		}
-		n, err := s.node(s.main, "", step.op, []*graph.Value{v, step.in}, []string{s.main.FreshName("graft_query_bias")}, step.attributes...)
+		n, err := s.node(s.main, "", step.op, []*graph.Value{v, step.in}, []string{s.main.FreshName("graft_query_bias")},
+			step.attributes...)
 		if err != nil {
 			return nil, err
 		}

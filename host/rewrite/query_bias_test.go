@@ -19,8 +19,10 @@ func TestBucketsFollowFromDistances(t *testing.T) {
 	}{
 		{name: "by distance", read: [][]float32{{0}, {1, 0}, {2, 1, 0}, {2, 2, 1, 0}}, want: []int64{0, 1, 2}},
 		{name: "one for all", read: [][]float32{{1}, {1, 1}, {1, 1, 1}}, want: []int64{1}},
-		{name: "by position", read: [][]float32{{0}, {0, 1}}, err: "at distance 0 one query takes its number 0, and another its number 1"},
-		{name: "beyond", read: [][]float32{{3}}, err: "its queries have numbers for 3 distances, and distance 0 is to take number 3"},
+		{name: "by position", read: [][]float32{{0}, {0, 1}},
+			err: "at distance 0 one query takes its number 0, and another its number 1"},
+		{name: "beyond", read: [][]float32{{3}},
+			err: "its queries have numbers for 3 distances, and distance 0 is to take number 3"},
 		{name: "before", read: [][]float32{{-1}}, err: "is to take number -1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -43,7 +45,8 @@ func TestBucketsFollowFromDistances(t *testing.T) {
 	}
 }
 
-// Numbers that depend on no token are a bias of the model's, and buckets that depend on one are none that an engine knows.
+// Numbers that depend on no token are a bias of the model's, and buckets that depend on one are none that an engine
+// knows.
 func TestQueryBiasIsOfTokens(t *testing.T) {
 	const head = `
 		in input_ids i64[b, s]

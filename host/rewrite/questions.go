@@ -108,7 +108,8 @@ func (d *Decoder) maskLengths(b *blocks.Block) []Lengths {
 		return []Lengths{{Past: 2, New: 1, Encoder: keys}}
 	}
 	longest := d.Positions
-	return []Lengths{{Past: longest - 1, New: 1, Encoder: 1}, {Past: 0, New: min(9, longest), Encoder: 1}, {Past: longest / 3, New: 1, Encoder: 1}}
+	return []Lengths{{Past: longest - 1, New: 1, Encoder: 1}, {Past: 0, New: min(9, longest), Encoder: 1},
+		{Past: longest / 3, New: 1, Encoder: 1}}
 }
 
 func (d *Decoder) angleQuestion(name string) Question {

@@ -77,8 +77,8 @@ func (r *rewriter) replace(old, to *graph.Value) {
 	r.declare(to, old, true)
 }
 
-// replaceApart is replace where ONNX Runtime is not to know which lengths are equal: what it fuses with what depends on that,
-// and fused nodes round otherwise.
+// replaceApart is replace where ONNX Runtime is not to know which lengths are equal: what it fuses with what depends
+// on that, and fused nodes round otherwise.
 func (r *rewriter) replaceApart(old, to *graph.Value) {
 	r.stand(old, to)
 	r.declare(to, old, false)
@@ -135,7 +135,8 @@ func attribute(name string, value any) (*onnx.Attribute, error) {
 }
 
 // node adds a node with attributes given as name, value pairs.
-func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, outputs []string, attributes ...any) (*graph.Node, error) {
+func (r *rewriter) node(g *graph.Graph, domain, op string, in []*graph.Value, outputs []string,
+	attributes ...any) (*graph.Node, error) {
 	p := &onnx.Node{OpType: proto.String(op)}
 	if domain != "" {
 		p.Domain = proto.String(domain)
@@ -170,7 +171,8 @@ func (r *rewriter) declare(v, as *graph.Value, names bool) {
 		dim := &onnx.Shape_Dim{}
 		if n, ok := d.Const(); ok {
 			dim.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
-		} else if symbols := d.Symbols(); names && len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) && r.shapes.Declarable(symbols[0]) {
+		} else if symbols := d.Symbols(); names && len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) &&
+			r.shapes.Declarable(symbols[0]) {
 			dim.Value = &onnx.Shape_Dim_DimParam{DimParam: symbols[0]}
 		} else {
 			name := v.Graph.FreshName("graft_length")

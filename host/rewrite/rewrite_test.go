@@ -174,7 +174,8 @@ func TestAttention(t *testing.T) {
 	if n.Output[1] != "present_key" || n.Output[2] != "present_value" || len(n.Output) != 3 {
 		t.Errorf("outputs %v", n.Output)
 	}
-	for name, want := range map[string]int64{"num_heads": 8, "kv_num_heads": 8, "is_causal": 0, "output_rank": 3, "packed_qkv": 0} {
+	for name, want := range map[string]int64{"num_heads": 8, "kv_num_heads": 8, "is_causal": 0, "output_rank": 3,
+		"packed_qkv": 0} {
 		if a := attribute(n, name); a.GetI() != want {
 			t.Errorf("%s is %d, want %d", name, a.GetI(), want)
 		}
@@ -192,7 +193,8 @@ func TestAttention(t *testing.T) {
 			t.Errorf("%s is left in %v", gone, ops(p.Graph))
 		}
 	}
-	if i := slices.IndexFunc(p.OpsetImport, func(o *onnx.OperatorSet) bool { return o.GetDomain() == manifest.Domain }); i < 0 {
+	if i := slices.IndexFunc(p.OpsetImport,
+		func(o *onnx.OperatorSet) bool { return o.GetDomain() == manifest.Domain }); i < 0 {
 		t.Error("the operators' domain is not imported")
 	}
 	i := slices.IndexFunc(p.Graph.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == n.Output[0] })
@@ -200,7 +202,8 @@ func TestAttention(t *testing.T) {
 		t.Fatalf("the shape of %s is not declared", n.Output[0])
 	}
 	shape := p.Graph.ValueInfo[i].GetType().GetTensorType()
-	if d := shape.GetShape().GetDim(); shape.GetElemType() != int32(onnx.Tensor_FLOAT) || len(d) != 3 || d[0].GetDimParam() != "batch" || d[2].GetDimValue() != 512 {
+	if d := shape.GetShape().GetDim(); shape.GetElemType() != int32(onnx.Tensor_FLOAT) || len(d) != 3 ||
+		d[0].GetDimParam() != "batch" || d[2].GetDimValue() != 512 {
 		t.Errorf("declared as %v", shape)
 	}
 }
@@ -221,7 +224,8 @@ func TestMaskFromTheShapeOfPresent(t *testing.T) {
 				text = strings.Replace(text, "m = Shape(k) start=2 end=3\n", "", 1)
 				text = strings.Replace(text, "Concat([1,1], m, n) axis=0\n", "\n", 1)
 				text = strings.Replace(text, "zeros = ConstantOfShape(both)\n", "", 1)
-				text = strings.Replace(text, "c = Add(s, zeros)", "both = Shape(s)\nzeros = ConstantOfShape(both)\nc = Add(s, zeros)", 1)
+				text = strings.Replace(text, "c = Add(s, zeros)",
+					"both = Shape(s)\nzeros = ConstantOfShape(both)\nc = Add(s, zeros)", 1)
 				text = strings.Replace(text, "\n\t\n", "\n", -1)
 			}
 			p := apply(t, blockstest.Proto(t, ends+join+text), plan.Options{}, parsed(t, flash))
@@ -282,11 +286,13 @@ func TestProbabilitiesThatLeave(t *testing.T) {
 func TestBranch(t *testing.T) {
 	inner := blockstest.Proto(t, ends+join+layer).Graph
 	inner.Input = nil
-	other := blockstest.Proto(t, "out y f32[batch, seq, 512]\nout present_key f32[batch, 8, past + seq, 64]\nout present_value f32[batch, 8, past + seq, 64]\n"+
+	other := blockstest.Proto(t, "out y f32[batch, seq, 512]\nout present_key f32[batch, 8, past + seq, 64]\nout "+
+		"present_value f32[batch, 8, past + seq, 64]\n"+
 		"t = Transpose(q) perm=0,2,1,3\ny = Reshape(t, [0,0,512])\npresent_key = Identity(k)\npresent_value = Identity(v)").Graph
 	p := blockstest.Proto(t, ends+"in use bool[1]\ny, present_key, present_value = If(use)")
 	for name, g := range map[string]*onnx.Graph{"then_branch": inner, "else_branch": other} {
-		p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: g})
+		p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute,
+			&onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: g})
 	}
 	for _, g := range []*onnx.Graph{inner, other} { // names of a branch are its own
 		rename := map[string]string{}
@@ -365,7 +371,8 @@ func TestPatternWithFold(t *testing.T) {
 			t.Errorf("%s stayed, which nothing reads", c.GetName())
 		}
 	}
-	if first := p.Graph.Node[0]; !slices.Equal(dims[first.Input[1]], []int64{64, 1}) || !slices.Equal(dims[p.Graph.Node[1].Input[1]], []int64{1, 48}) {
+	if first := p.Graph.Node[0]; !slices.Equal(dims[first.Input[1]], []int64{64, 1}) ||
+		!slices.Equal(dims[p.Graph.Node[1].Input[1]], []int64{1, 48}) {
 		t.Errorf("folded constants %v", dims)
 	}
 }

@@ -12,8 +12,10 @@ import (
 // pointwise are operators that compute each element of each row from the same
 // element of their inputs.
 var pointwise = map[string]bool{
-	"Add": true, "Sub": true, "Mul": true, "Div": true, "Pow": true, "Sqrt": true, "Erf": true, "Tanh": true, "Sigmoid": true,
-	"Relu": true, "Gelu": true, "Neg": true, "Reciprocal": true, "Cast": true, "Identity": true, "Min": true, "Max": true,
+	"Add": true, "Sub": true, "Mul": true, "Div": true, "Pow": true, "Sqrt": true, "Erf": true, "Tanh": true,
+	"Sigmoid": true,
+	"Relu":    true, "Gelu": true, "Neg": true, "Reciprocal": true, "Cast": true, "Identity": true, "Min": true,
+	"Max":                true,
 	"com.microsoft.Gelu": true, "com.microsoft.FastGelu": true, "com.microsoft.QuickGelu": true,
 }
 
@@ -29,7 +31,8 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 	}
 	pick := g.Nodes[at]
 	// What was a batch of sequences is rows now, and the targets of Reshapes are known.
-	(&rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{}, instead: map[*graph.Value]*graph.Value{}}).settleReshapes()
+	(&rewriter{main: g, shapes: shapes, lengths: map[lengthKey]*graph.Value{},
+		instead: map[*graph.Value]*graph.Value{}}).settleReshapes()
 	r := &rows{shapes: shapes, attended: map[*graph.Node]bool{}, late: map[*graph.Node]bool{}}
 	if r.of(pick.In[0]) {
 		r.length = shapes.Of(pick.In[0]).Dims[0]
@@ -55,7 +58,8 @@ func SelectEarly(g *graph.Graph, shapes *graph.Shapes) error {
 				continue
 			}
 			if selected[v] == nil {
-				p := &onnx.Node{OpType: proto.String("Gather"), Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}}
+				p := &onnx.Node{OpType: proto.String("Gather"),
+					Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}}
 				early, err := g.AddNode(p, []*graph.Value{v, pick.In[1]}, []string{g.FreshName("graft.selected")})
 				if err != nil {
 					return err
@@ -122,7 +126,8 @@ func (r *rows) settle(pick *graph.Node) {
 		again = false
 		for n := range r.late {
 			for _, v := range n.Out {
-				if v != nil && (v.IsOutput || slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return u.Node != pick && !r.late[u.Node] })) {
+				if v != nil && (v.IsOutput ||
+					slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return u.Node != pick && !r.late[u.Node] })) {
 					delete(r.late, n)
 					again = true
 				}

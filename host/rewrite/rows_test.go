@@ -24,7 +24,8 @@ func opened(t *testing.T, text string, made []shape) (*model.Model, *graph.Graph
 	t.Helper()
 	p := blockstest.Proto(t, text)
 	for _, s := range made {
-		p.Graph.ValueInfo = append(p.Graph.ValueInfo, &onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, s.dims...)})
+		p.Graph.ValueInfo = append(p.Graph.ValueInfo,
+			&onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, s.dims...)})
 	}
 	b, err := proto.Marshal(p)
 	if err != nil {
@@ -42,7 +43,8 @@ func opened(t *testing.T, text string, made []shape) (*model.Model, *graph.Graph
 }
 
 // rewritten makes a graph, changes it and gives it with its operators in order.
-func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...shape) (*onnx.Graph, []string) {
+func rewritten(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...shape) (*onnx.Graph,
+	[]string) {
 	t.Helper()
 	m, g := opened(t, text, made)
 	if err := change(g, graph.Infer(g)); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// ONNX Runtime's own operators add a bias that an exporter's graph adds in a node of its own: BiasGelu and FastGelu before they
-// activate, SkipLayerNormalization beside a residual.
+// ONNX Runtime's own operators add a bias that an exporter's graph adds in a node of its own: BiasGelu and FastGelu
+// before they activate, SkipLayerNormalization beside a residual.
 
 const (
 	biasGelu = "com.microsoft.BiasGelu"
@@ -18,8 +18,8 @@ const (
 	skip     = "com.microsoft.SkipLayerNormalization"
 )
 
-// biased is what the operator of a linear layer calls the function of a node that adds a bias before it, which the layer adds from
-// now on; "" for another node.
+// biased is what the operator of a linear layer calls the function of a node that adds a bias before it, which the
+// layer adds from now on; "" for another node.
 func biased(n, next *graph.Node) string {
 	name := map[string]string{biasGelu: "gelu", fastGelu: "gelu_tanh"}[next.Op()]
 	bias := next.Input(1)
@@ -32,7 +32,8 @@ func biased(n, next *graph.Node) string {
 
 // canAdd reports a bias for each column of a linear layer that has none.
 func canAdd(n *graph.Node, bias *graph.Value) bool {
-	return n.Input(biasOperand) == nil && bias.Tensor != nil && slices.Equal(bias.Tensor.Dims, []int64{n.Int("columns", 0)}) &&
+	return n.Input(biasOperand) == nil && bias.Tensor != nil &&
+		slices.Equal(bias.Tensor.Dims, []int64{n.Int("columns", 0)}) &&
 		onnx.Tensor_DataType(bias.Tensor.GetDataType()) == onnx.Tensor_FLOAT
 }
 
@@ -44,8 +45,8 @@ const (
 	skipSum   = 3
 )
 
-// skipNormalize lets a linear layer end with the sum and the layer normalization that alone read it. Where something reads the sum
-// as well, the layer ends with that, and the normalization is a node of its own.
+// skipNormalize lets a linear layer end with the sum and the layer normalization that alone read it. Where something
+// reads the sum as well, the layer ends with that, and the normalization is a node of its own.
 func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 	next := soleReader(n)
 	if !next.Is(skip) || n.Input(residualOperand) != nil || n.Input(afterOperand) != nil || len(next.In) < 3 {
@@ -57,11 +58,13 @@ func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 		other = next.In[1]
 	}
 	dims := shapes.Of(y).Dims
-	if other == nil || other == y || constant(other) || shapes.Of(y).DType != onnx.Tensor_FLOAT || len(dims) == 0 || !equal(dims, shapes.Of(other).Dims) {
+	if other == nil || other == y || constant(other) || shapes.Of(y).DType != onnx.Tensor_FLOAT || len(dims) == 0 ||
+		!equal(dims, shapes.Of(other).Dims) {
 		return nil
 	}
 	for _, v := range []*graph.Value{next.Input(skipScale), next.Input(skipShift)} {
-		if v != nil && (v.Tensor == nil || !slices.Equal(v.Tensor.Dims, []int64{n.Int("columns", 0)})) || v == nil && next.Input(skipScale) == nil {
+		if v != nil && (v.Tensor == nil || !slices.Equal(v.Tensor.Dims, []int64{n.Int("columns", 0)})) ||
+			v == nil && next.Input(skipScale) == nil {
 			return nil
 		}
 	}
@@ -85,7 +88,8 @@ func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 		if shift != nil {
 			setOperand(n, afterOperand+1, shift)
 		}
-		n.Proto.Attribute = append(n.Proto.Attribute, &onnx.Attribute{Name: proto.String("after_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
+		n.Proto.Attribute = append(n.Proto.Attribute,
+			&onnx.Attribute{Name: proto.String("after_epsilon"), Type: onnx.Attribute_FLOAT.Enum(), F: &epsilon})
 		g.Replace(normal, y)
 		g.Remove(next)
 		return nil
@@ -95,7 +99,8 @@ func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 	if shift != nil {
 		in = append(in, shift)
 	}
-	apart, err := r.node(g, "", "LayerNormalization", in, []string{g.FreshName("graft_normal")}, "axis", int64(-1), "epsilon", float64(epsilon))
+	apart, err := r.node(g, "", "LayerNormalization", in, []string{g.FreshName("graft_normal")}, "axis", int64(-1),
+		"epsilon", float64(epsilon))
 	if err != nil {
 		return err
 	}

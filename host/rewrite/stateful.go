@@ -16,7 +16,8 @@ import (
 const (
 	PositionsInput = "graft.positions" // int64 (T, 1): the position of each row's token
 	SelectInput    = "graft.select"    // int64 (R): the rows whose scores are wanted
-	LinesInput     = "graft.lines"     // int64 (T): each row's line of tables in which prompts have others than what follows them
+	// int64 (T): each row's line of tables in which prompts have others than what follows them
+	LinesInput = "graft.lines"
 )
 
 // PoolInputs are the inputs by which a graph attends over one pool of the host's.
@@ -29,7 +30,8 @@ type PoolInputs struct {
 }
 
 func poolInputs(name string) PoolInputs {
-	return PoolInputs{"graft." + name + "cache", "graft." + name + "sequences", "graft." + name + "shared_slots", "graft." + name + "private_slots", "graft." + name + "slot_mapping"}
+	return PoolInputs{"graft." + name + "cache", "graft." + name + "sequences", "graft." + name + "shared_slots",
+		"graft." + name + "private_slots", "graft." + name + "slot_mapping"}
 }
 
 // The pools: what layers store of a decoder's own positions, or of those that a
@@ -63,8 +65,8 @@ type Engine struct {
 	Tokens    string // the input of tokens, int64 (T, 1)
 	Logits    string // the output of scores, float32 (R, 1, V) or (R, V)
 	Positions bool   // PositionsInput is read
-	// Prefix says that tokens of a prompt see all of it. Lines says that LinesInput is read: a token of a prompt looks up its
-	// position, another one the decoder's Positions more.
+	// Prefix says that tokens of a prompt see all of it. Lines says that LinesInput is read: a token of a prompt looks
+	// up its position, another one the decoder's Positions more.
 	Prefix, Lines bool
 	// Floats of a block of each pool; 0 for one that is not read.
 	Self, Prompt, Cross, Encoder int64
@@ -92,19 +94,21 @@ type Decoder struct {
 	Either bool
 	// Implementations are the operators that attend over what is stored.
 	Implementations plan.Implementations
-	// Storage is the type that caches have; "" is plan.Float32. Skip is the probability below which a key's value is left out
-	// where keys are stored alone. Both cost accuracy.
+	// Storage is the type that caches have; "" is plan.Float32. Skip is the probability below which a key's value is
+	// left out where keys are stored alone. Both cost accuracy.
 	Storage plan.Storage
 	Skip    float64
 	// Steps says that the graph is meant for one query after its past: that it hides nothing of what comes after a
 	// query is then no statement about several.
 	Steps bool
-	// Placeholder says that the last token of a run is one in whose place the next is predicted, and that others do not see.
+	// Placeholder says that the last token of a run is one in whose place the next is predicted, and that others do not
+	// see.
 	Placeholder bool
 	// Answers are to what Questions asked, and to what Attended.Questions did.
 	Answers Answers
 
-	own map[*graph.Value]*queryBias // terms of scores that were looked at, by value; nil for those that are the same for all queries
+	// terms of scores that were looked at, by value; nil for those that are the same for all queries
+	own map[*graph.Value]*queryBias
 }
 
 // Attended is a decoder whose attention reads the host's pools. It is not committed to
@@ -125,7 +129,8 @@ type Attended struct {
 func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
 	s := &stateful{Decoder: d, engine: &Engine{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
 		inputs: map[string]*graph.Value{}, data: d.data(), biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
-		rewriter: &rewriter{main: d.Graph, order: order{main: d.Graph}, shapes: d.Shapes, lengths: map[lengthKey]*graph.Value{},
+		rewriter: &rewriter{main: d.Graph, order: order{main: d.Graph}, shapes: d.Shapes,
+			lengths: map[lengthKey]*graph.Value{},
 			instead: map[*graph.Value]*graph.Value{}}}
 	if err := s.takeEnds(); err != nil {
 		return nil, err
@@ -269,7 +274,8 @@ func (s *stateful) selectRows() error {
 	if err != nil {
 		return err
 	}
-	pick, err := s.node(s.main, "", "Gather", []*graph.Value{hidden, rows}, []string{s.main.FreshName("graft.batch_selected")}, "axis", 0)
+	pick, err := s.node(s.main, "", "Gather", []*graph.Value{hidden, rows},
+		[]string{s.main.FreshName("graft.batch_selected")}, "axis", 0)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,8 @@ func (s *stateful) operandsOf(b *blocks.Block) (f poolOperands, err error) {
 		return f, err
 	}
 	f.cache, f.sequences, f.sharedSlots = p[0], p[1], p[2]
-	if f.privateSlots, err = s.input(SelfPool.PrivateSlots, onnx.Tensor_INT32, SelfPool.PrivateSlots+".slots"); err != nil {
+	if f.privateSlots, err = s.input(SelfPool.PrivateSlots, onnx.Tensor_INT32,
+		SelfPool.PrivateSlots+".slots"); err != nil {
 		return f, err
 	}
 	f.slotMapping, err = s.input(SelfPool.SlotMapping, onnx.Tensor_INT32, rowsSymbol)
@@ -93,7 +94,8 @@ func (s *stateful) area(pool *int64, strategy plan.Strategy, a *blocks.Attention
 
 // one is a layer as plans know it.
 func one(a *blocks.Attention, width int64) plan.Layers {
-	return plan.Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize, Width: width}
+	return plan.Layers{Type: a.Type, Layers: 1, Heads: a.Heads, KVHeads: a.KVHeads, HeadSize: a.HeadSize,
+		ValueSize: a.ValueSize, Width: width}
 }
 
 // rows are the attributes of operators over rows.
@@ -101,7 +103,8 @@ func (s *stateful) rows(offset int64) []any {
 	return []any{"offset", offset, "storage", string(s.Storage.Whole())}
 }
 
-// overKeysValues are the attributes of operators over keys and values. Those of a strategy that a manifest declares may have no storage.
+// overKeysValues are the attributes of operators over keys and values. Those of a strategy that a manifest declares
+// may have no storage.
 func (s *stateful) overKeysValues(strategy plan.Strategy, kvHeads, offset int64) []any {
 	list := []any{"kv_num_heads", kvHeads, "offset", offset}
 	if c := s.Implementations.Candidate(strategy, s.Storage); c.Rounds() {
@@ -112,7 +115,8 @@ func (s *stateful) overKeysValues(strategy plan.Strategy, kvHeads, offset int64)
 
 // beside are the attributes of keys and values that stand beside rows, with an area of their own.
 func (s *stateful) beside(pool *int64, a *blocks.Attention) []any {
-	list := []any{"kv_offset", area(pool, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: s.Storage}.BesideArea(one(a, 0)))}
+	list := []any{"kv_offset",
+		area(pool, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: s.Storage}.BesideArea(one(a, 0)))}
 	if s.Storage.Rounds() {
 		list = append(list, "kv_storage", string(s.Storage))
 	}
@@ -134,7 +138,8 @@ func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.
 		window = s.windowOf(b)
 	}
 	attributes = append(attributes, "num_heads", a.Heads, "head_size", a.HeadSize, "value_size", a.ValueSize,
-		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", plan.Operand(w.OutputLayout), "output_rank", w.OutputRank)
+		"scale", w.Scale, "softcap", a.Softcap, "window", window, "output_layout", plan.Operand(w.OutputLayout),
+		"output_rank", w.OutputRank)
 	outputs := []string{s.main.FreshName("graft_attention")}
 	if s.signature(strategy) == plan.Keys && s.Skip > 0 {
 		attributes = append(attributes, "skip", s.Skip)
@@ -161,7 +166,8 @@ func (s *stateful) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.
 	case plan.Operand(w.OutputLayout) == "bshd":
 		dims = []any{rowsSymbol, 1, heads, size}
 	}
-	s.attended = append(s.attended, &onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})
+	s.attended = append(s.attended,
+		&onnx.ValueInfo{Name: proto.String(n.Out[0].Name), Type: graph.TensorType(onnx.Tensor_FLOAT, dims...)})
 	return nil
 }
 
@@ -177,11 +183,13 @@ func (s *stateful) selfKeysValues(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{s.now(w.Query), nil, nil, f.cache, f.sequences, f.sharedSlots, f.privateSlots, f.slotMapping, f.bias}
+	ins := []*graph.Value{s.now(w.Query), nil, nil, f.cache, f.sequences, f.sharedSlots, f.privateSlots, f.slotMapping,
+		f.bias}
 	if !w.Packed {
 		ins[1], ins[2] = s.now(w.Key), s.now(w.Value)
 	}
-	return s.attend(b, l.Strategy, ins, s.overKeysValues(l.Strategy, a.KVHeads, s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))...)
+	return s.attend(b, l.Strategy, ins,
+		s.overKeysValues(l.Strategy, a.KVHeads, s.area(&s.engine.Self, l.Strategy, a, plan.WidthOf(a)))...)
 }
 
 // selfInputs stores what keys and values are projected from.
@@ -200,7 +208,8 @@ func (s *stateful) selfInputs(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], s.seenBias(b, from.key), s.row(from.value.Bias),
+	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], s.seenBias(b, from.key),
+		s.row(from.value.Bias),
 		f.bias, f.privateSlots, s.now(from.input), f.slotMapping}
 	return s.attend(b, l.Strategy, ins, append(s.rows(s.area(&s.engine.Self, l.Strategy, a, from.key.Inputs)),
 		"kv_num_heads", a.KVHeads, "width", from.key.Inputs)...)
@@ -232,7 +241,8 @@ func (s *stateful) selfPrompt(l *Layer) error {
 	if !w.Packed {
 		ins[12], ins[13] = s.now(w.Key), s.now(w.Value)
 	}
-	attributes := append(s.rows(s.area(&s.engine.Prompt, l.Strategy, a, from.key.Inputs)), "kv_num_heads", a.KVHeads, "width", from.key.Inputs)
+	attributes := append(s.rows(s.area(&s.engine.Prompt, l.Strategy, a, from.key.Inputs)), "kv_num_heads", a.KVHeads,
+		"width", from.key.Inputs)
 	return s.attend(b, l.Strategy, ins, append(attributes, s.beside(&s.engine.Self, a)...)...)
 }
 
@@ -256,7 +266,8 @@ func (s *stateful) selfKeys(l *Layer) error {
 	if err != nil {
 		return err
 	}
-	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], f.bias, f.privateSlots, key, f.slotMapping}
+	ins := []*graph.Value{query, f.cache, f.sequences, f.sharedSlots, weights[0], weights[1], f.bias, f.privateSlots, key,
+		f.slotMapping}
 	attributes := s.rows(s.area(&s.engine.Self, l.Strategy, a, l.from.key.Inputs))
 	if rotary != nil {
 		ins = append(ins, rotary.cos, rotary.sin)

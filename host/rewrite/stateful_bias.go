@@ -55,7 +55,8 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 		return nil, err
 	}
 	if table.prefix && (list != nil || own != nil || s.windowBeside(b, table) > 0) {
-		return nil, errors.New("tokens of a prompt see all of it, and scores depend on distances besides, of which an engine knows those to earlier keys alone")
+		return nil, errors.New("tokens of a prompt see all of it, and scores depend on distances besides, of which an " +
+			"engine knows those to earlier keys alone")
 	}
 	switch q := s.queryBiasOfBlock(b); {
 	case q != nil && list != nil:
@@ -66,7 +67,8 @@ func (s *stateful) bias(b *blocks.Block) (*graph.Value, error) {
 		}
 	case list != nil:
 		distances := len(list) / int(b.Attention.Heads)
-		table.value = s.main.AddInitializer(graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, list...))
+		table.value = s.main.AddInitializer(
+			graph.FloatTensor("graft_position_bias", []int64{b.Attention.Heads, int64(distances)}, list...))
 	}
 	s.biases[key] = table
 	return table.value, nil
@@ -163,7 +165,8 @@ func (s *stateful) windowBeside(b *blocks.Block, table *biasTable) int64 {
 }
 
 // biasTable evaluates a block's mask and bias: (heads, distances), or nil when
-// the bias is zero wherever a key is seen; the buckets of distances of biases that queries make for themselves, nil for none; and what is seen.
+// the bias is zero wherever a key is seen; the buckets of distances of biases that queries make for themselves, nil
+// for none; and what is seen.
 func (s *stateful) biasTable(b *blocks.Block) (_ []float32, own []int64, _ *biasTable, _ error) {
 	heads, longest := b.Attention.Heads, s.Positions
 	ats := s.maskLengths(b)
@@ -191,7 +194,9 @@ func (s *stateful) biasTable(b *blocks.Block) (_ []float32, own []int64, _ *bias
 		for d := range longest {
 			x, seen := last.at(h, 0, longest-1-d)
 			if seen != (window == 0 || d < window) {
-				return nil, nil, nil, fmt.Errorf("its mask, seen from the last position, hides keys from distance %d on, and distance %d of head %d is seen=%t: that is no window", window, d, h, seen)
+				return nil, nil, nil, fmt.Errorf(
+					"its mask, seen from the last position, hides keys from distance %d on, and distance %d of head %d is seen=%t: "+
+						"that is no window", window, d, h, seen)
 			}
 			if seen {
 				table[h*longest+d] = x
@@ -228,9 +233,11 @@ func (s *stateful) biasTable(b *blocks.Block) (_ []float32, own []int64, _ *bias
 					case d < 0 && b.Wiring.Causal: // the operator hides it
 					case j < prefix && i < prefix && seen && x == 0: // of a prompt that sees all of itself
 					case seen != (d >= 0 && (window == 0 || d < window)):
-						return nil, nil, nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen, at.Past+i)
+						return nil, nil, nil, fmt.Errorf("key %d is seen=%t by the query at position %d: that is no causal mask", j, seen,
+							at.Past+i)
 					case seen && d >= 0 && !near(x-same, table[h*longest+d]):
-						return nil, nil, nil, fmt.Errorf("its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
+						return nil, nil, nil, fmt.Errorf(
+							"its bias at distance %d is %g for one query and %g for another: it is no function of the distance",
 							d, x-same, table[h*longest+d])
 					case seen && d >= 0:
 						if err := numbers.read(few, h, i, j, d); err != nil {
@@ -265,8 +272,8 @@ func (d *Decoder) takesPrefix() bool {
 // prefixLengths are those at which tokens after a past must see what is before them alone.
 func (d *Decoder) prefixLengths() Lengths { return Lengths{Past: 2, New: 5, Encoder: 1} }
 
-// prefix is the number of tokens of a prompt that see each other whatever their order, while tokens after a past do not; 0 where each sees
-// those before it alone. The placeholder after it is none of them.
+// prefix is the number of tokens of a prompt that see each other whatever their order, while tokens after a past do
+// not; 0 where each sees those before it alone. The placeholder after it is none of them.
 func (s *stateful) prefix(b *blocks.Block, m *mask, at Lengths) (int64, error) {
 	n := at.New
 	if s.Placeholder {
@@ -398,7 +405,8 @@ func (at Lengths) keys(kind string) int64 {
 func (e *Evaluated) covers(heads, queries, keys int64) error {
 	for i, need := range []int64{keys, queries, heads} {
 		if at := len(e.Shape) - 1 - i; at >= 0 && e.Shape[at] != 1 && e.Shape[at] < need {
-			return fmt.Errorf("its mask has the shape %v where %d heads, %d queries and %d keys meet; allow no more positions than the model has", e.Shape, heads, queries, keys)
+			return fmt.Errorf("its mask has the shape %v where %d heads, %d queries and %d keys meet; allow no more "+
+				"positions than the model has", e.Shape, heads, queries, keys)
 		}
 	}
 	return nil

@@ -22,9 +22,11 @@ func (c *crossing) layer(b *blocks.Block, strategy plan.Strategy) (CrossLayer, e
 		key, value = w.PastKey, w.PastValue
 	}
 	if key == nil || value == nil || !key.IsInput || !value.IsInput {
-		return CrossLayer{}, errors.New("its keys and values are not inputs of the model; take the decoder that is exported with past")
+		return CrossLayer{}, errors.New(
+			"its keys and values are not inputs of the model; take the decoder that is exported with past")
 	}
-	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: strategy, Inputs: c.signature(strategy), KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
+	l := CrossLayer{Key: key.Name, Value: value.Name, Strategy: strategy, Inputs: c.signature(strategy),
+		KVHeads: a.KVHeads, HeadSize: a.HeadSize, ValueSize: a.ValueSize}
 	return l, c.nothingHidden(b)
 }
 
@@ -66,7 +68,8 @@ func (c *crossing) encoder(of *Layer) error {
 		c.engine.EncoderWidth = key.Inputs
 	}
 	l.Offset = c.output
-	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], c.seenBias(b, key), c.row(value.Bias)}
+	ins := []*graph.Value{c.now(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], c.seenBias(b, key),
+		c.row(value.Bias)}
 	attributes := append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", key.Inputs)
 	if c.Either {
 		kv, err := c.pool(CrossPool)

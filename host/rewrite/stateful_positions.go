@@ -77,14 +77,16 @@ func (s *stateful) mixes(n *graph.Node) string {
 
 // takesPast reports a decoder whose self attention reads a past.
 func (s *stateful) takesPast() bool {
-	return slices.ContainsFunc(s.Report.Blocks, func(b *blocks.Block) bool { return b.Wiring.PastKey != nil && b.Attention.Type != "cross" })
+	return slices.ContainsFunc(s.Report.Blocks,
+		func(b *blocks.Block) bool { return b.Wiring.PastKey != nil && b.Attention.Type != "cross" })
 }
 
 // lengthsOf are the lengths that a value is evaluated at to be tabulated: of a whole
 // sequence, of a few tokens, and of one token after others.
 func (s *stateful) lengthsOf() (whole, few, later Lengths) {
 	longest := s.Positions
-	return Lengths{Past: 0, New: longest, Encoder: 1}, Lengths{Past: 0, New: min(7, longest), Encoder: 1}, Lengths{Past: longest / 2, New: 1, Encoder: 1}
+	return Lengths{Past: 0, New: longest, Encoder: 1}, Lengths{Past: 0, New: min(7, longest), Encoder: 1},
+		Lengths{Past: longest / 2, New: 1, Encoder: 1}
 }
 
 // Questions are what Finish needs answers to, of the model as exported.
@@ -227,8 +229,8 @@ func (s *stateful) dependencies() dependencies {
 	return d
 }
 
-// counted are the values that come of counting elements, as torch's repeat_interleave does: of lengths among them no analysis of
-// shapes tells what they are, and a run does.
+// counted are the values that come of counting elements, as torch's repeat_interleave does: of lengths among them no
+// analysis of shapes tells what they are, and a run does.
 func (s *stateful) counted() map[*graph.Value]bool {
 	list := map[*graph.Value]bool{}
 	for _, n := range s.main.Nodes {

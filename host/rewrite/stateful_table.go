@@ -122,7 +122,8 @@ func (s *stateful) tabulate(v *graph.Value, rank int) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.node(s.main, "", "Gather", []*graph.Value{lines, rows}, []string{s.main.FreshName("graft_position")}, "axis", 0)
+	n, err := s.node(s.main, "", "Gather", []*graph.Value{lines, rows}, []string{s.main.FreshName("graft_position")},
+		"axis", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,8 @@ func (s *stateful) grows(v *graph.Value, rank int) (*graph.Value, error) {
 			step = x - first
 		}
 		if y := first + step*float32(at.Past); x != y || x >= exact || x <= -exact || x != float32(int64(x)) {
-			return nil, fmt.Errorf("it is %g after a past of %d tokens, which does not follow from %g after none and %g after one", x, at.Past, first, first+step)
+			return nil, fmt.Errorf("it is %g after a past of %d tokens, which does not follow from %g after none and %g "+
+				"after one", x, at.Past, first, first+step)
 		}
 	}
 	rows, err := s.positionRows()
@@ -190,7 +192,8 @@ func (s *stateful) grows(v *graph.Value, rank int) (*graph.Value, error) {
 	for _, by := range []struct {
 		op string
 		in *graph.Value
-	}{{"Mul", s.main.AddInitializer(graph.Int64Tensor("", nil, int64(step)))}, {"Add", s.main.AddInitializer(graph.Int64Tensor("", nil, int64(first)))}, {"Reshape", to}} {
+	}{{"Mul", s.main.AddInitializer(graph.Int64Tensor("", nil, int64(step)))},
+		{"Add", s.main.AddInitializer(graph.Int64Tensor("", nil, int64(first)))}, {"Reshape", to}} {
 		n, err := s.node(s.main, "", by.op, []*graph.Value{rows, by.in}, []string{s.main.FreshName("graft_number")})
 		if err != nil {
 			return nil, err
@@ -202,7 +205,8 @@ func (s *stateful) grows(v *graph.Value, rank int) (*graph.Value, error) {
 
 // broadcasts reports a node that repeats an axis of one of its inputs as those of others need it.
 func broadcasts(n *graph.Node) bool {
-	return n.Is("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr",
+	return n.Is("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Where", "And", "Or", "Xor", "BitwiseAnd",
+		"BitwiseOr",
 		"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "MatMul", "PRelu")
 }
 
@@ -226,7 +230,8 @@ func (s *stateful) lookUp(t tabled, with *table) error {
 // ofBatch reports a value whose first axis is as long as a batch.
 func (s *stateful) ofBatch(v *graph.Value) bool {
 	batch, dims := s.shapes.Of(s.tokens).Dim(0), s.shapes.Of(v).Dims
-	return len(dims) > 0 && slices.ContainsFunc(dims[0].Symbols(), func(name string) bool { return slices.Contains(batch.Symbols(), name) })
+	return len(dims) > 0 && slices.ContainsFunc(dims[0].Symbols(),
+		func(name string) bool { return slices.Contains(batch.Symbols(), name) })
 }
 
 // gatherFromOne lets GatherElements along axis 1 read (1, N, ...) with the indices of all rows,

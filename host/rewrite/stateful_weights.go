@@ -76,7 +76,8 @@ func readProjection(g *graph.Graph, l *blocks.Linear) (*projection, error) {
 		return nil, err
 	}
 	if int64(len(bias)) < l.BiasOffset+l.Width {
-		return nil, refuse("its bias %s has %d elements, of which %d are read from %d on", l.Bias, len(bias), l.Width, l.BiasOffset)
+		return nil, refuse("its bias %s has %d elements, of which %d are read from %d on", l.Bias, len(bias), l.Width,
+			l.BiasOffset)
 	}
 	for _, x := range bias[l.BiasOffset : l.BiasOffset+l.Width] {
 		p.Bias = append(p.Bias, l.BiasFactor*x)
@@ -138,7 +139,8 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 		return nil, refuse("the weights of its keys and values are not there: no decoder without a past was given")
 	}
 	origin := blocks.Origin(b, d.First.Report)
-	if origin == nil || origin.Attention.Projections == nil || origin.Attention.Projections.Key == nil || origin.Attention.Projections.Value == nil {
+	if origin == nil || origin.Attention.Projections == nil || origin.Attention.Projections.Key == nil ||
+		origin.Attention.Projections.Value == nil {
 		return nil, refuse("found no linear layers that make its keys and values")
 	}
 	from, err := d.First.read(origin.Attention.Projections, nil)
@@ -170,13 +172,15 @@ func (d *Decoder) fold(strategy plan.Strategy, b *blocks.Block, from *source, ke
 
 // foldFrom is fold for layers that read the keys of another layer.
 func (d *Decoder) foldFrom(strategy plan.Strategy, b *blocks.Block, from *source, base *projection) *Fold {
-	return d.foldOf(strategy, b, []tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
+	return d.foldOf(strategy, b,
+		[]tensor.Weight{from.key.weight("key_weight"), from.value.weight("value_weight"), base.weight("base_key_weight")})
 }
 
 func (d *Decoder) foldOf(strategy plan.Strategy, b *blocks.Block, constants []tensor.Weight) *Fold {
 	a := b.Attention
-	f := &Fold{Implementation: d.Implementations.Of(strategy), Constants: constants, Attributes: []manifest.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
-		{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
+	f := &Fold{Implementation: d.Implementations.Of(strategy), Constants: constants,
+		Attributes: []manifest.Attribute{{Name: "num_heads", Value: a.Heads}, {Name: "kv_num_heads", Value: a.KVHeads},
+			{Name: "head_size", Value: a.HeadSize}, {Name: "value_size", Value: a.ValueSize}}}
 	if d.Storage != "" {
 		f.Attributes = append(f.Attributes, manifest.Attribute{Name: "storage", Value: string(d.Storage)})
 	}
@@ -261,7 +265,8 @@ func (s *stateful) linear(x *graph.Value, parts ...*projection) (*graph.Value, e
 		return n.Out[0], err
 	}
 	b := s.main.AddInitializer(graph.FloatTensor("graft_bias", []int64{width}, bias...))
-	if n, err = s.node(s.main, "", "Add", []*graph.Value{n.Out[0], b}, []string{s.main.FreshName("graft_product")}); err != nil {
+	if n, err = s.node(s.main, "", "Add", []*graph.Value{n.Out[0], b},
+		[]string{s.main.FreshName("graft_product")}); err != nil {
 		return nil, err
 	}
 	return n.Out[0], nil

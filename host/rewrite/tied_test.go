@@ -71,8 +71,8 @@ func TestTiedBlockIsLeft(t *testing.T) {
 	}
 }
 
-// An operator cannot read what comes from what it makes: neither attention that makes the keys of its own queries, nor a
-// pattern of two outputs of which one leads to an input.
+// An operator cannot read what comes from what it makes: neither attention that makes the keys of its own queries,
+// nor a pattern of two outputs of which one leads to an input.
 func TestWhatReadsItselfIsLeft(t *testing.T) {
 	const two = `  - name: Two
     replaces:
@@ -101,14 +101,16 @@ func TestWhatReadsItselfIsLeft(t *testing.T) {
 		y = Mul(z, e)`} {
 		t.Run(name, func(t *testing.T) {
 			g, s := blockstest.Graph(t, text)
-			pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash), parsed(t, two)}, plan.Options{Force: true})
+			pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash), parsed(t, two)},
+				plan.Options{Force: true})
 			if pl.Replaced() != 1 {
 				t.Fatalf("%+v", pl.Choices)
 			}
 			if err := rewrite.Apply(g, s, pl); err != nil {
 				t.Fatal(err)
 			}
-			if why := pl.Choices[0].Reason; pl.Replaced() != 0 || !strings.HasSuffix(why, "is read here, and made from what is made here") {
+			if why := pl.Choices[0].Reason; pl.Replaced() != 0 ||
+				!strings.HasSuffix(why, "is read here, and made from what is made here") {
 				t.Errorf("%d replaced, %q", pl.Replaced(), why)
 			}
 		})

@@ -54,7 +54,8 @@ func (t *turner) turn(turn *blocks.Turn) (bool, error) {
 	x := t.shapes.Of(turn.Of)
 	heads, size, ok := headsOf(x.Dims)
 	if !ok || x.DType != onnx.Tensor_FLOAT || !equal(t.shapes.Of(turn.Result).Dims, x.Dims) ||
-		!t.byRow(turn.Cos.Of, x.Dims[0]) || !t.byRow(turn.Sin.Of, x.Dims[0]) || len(turn.Result.Uses) == 0 && !turn.Result.IsOutput {
+		!t.byRow(turn.Cos.Of, x.Dims[0]) || !t.byRow(turn.Sin.Of, x.Dims[0]) ||
+		len(turn.Result.Uses) == 0 && !turn.Result.IsOutput {
 		return false, nil
 	}
 	features, err := t.features(turn.Of, heads, size)

@@ -34,20 +34,27 @@ const stepTurn = `
 	`
 
 // turnTables is what a step makes once for all layers.
-var turnTables = []string{"Concat", "Cos", "Sin", "Slice", "Reshape", "Shape", "Gather", "Range", "Reshape", "Slice", "Reshape"}
+var turnTables = []string{"Concat", "Cos", "Sin", "Slice", "Reshape", "Shape", "Gather", "Range", "Reshape", "Slice",
+	"Reshape"}
 
 func TestTurnAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       []string // without turnTables, in order
 	}{
-		{"before attention, to which axes of length 1 are the same", "out y f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" + stepAngles + stepTurn +
-			"y = graft.CachedAttention(qt, graft.cache)", []string{"MatMul", "RotaryEmbedding", "CachedAttention"}},
-		{"with a transpose between", "out y f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" + stepAngles + stepTurn +
-			"back = Transpose(qt) perm=0,2,1,3\ny = graft.CachedAttention(back, graft.cache)", []string{"MatMul", "RotaryEmbedding", "CachedAttention"}},
-		{"read by others too", "out y f32[rows, 4, 1, 16]\nout z f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" + stepAngles + stepTurn +
-			"y = graft.CachedAttention(qt, graft.cache)\nz = Exp(qt)", []string{"MatMul", "RotaryEmbedding", "CachedAttention", "Reshape", "Exp"}},
-		{"handed out", "out qt f32[rows, 4, 1, 16]\n" + stepAngles + stepTurn, []string{"MatMul", "RotaryEmbedding", "Reshape"}},
+		{"before attention, to which axes of length 1 are the same",
+			"out y f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" + stepAngles + stepTurn +
+				"y = graft.CachedAttention(qt, graft.cache)", []string{"MatMul", "RotaryEmbedding", "CachedAttention"}},
+		{"with a transpose between",
+			"out y f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" + stepAngles + stepTurn +
+				"back = Transpose(qt) perm=0,2,1,3\ny = graft.CachedAttention(back, graft.cache)",
+			[]string{"MatMul", "RotaryEmbedding", "CachedAttention"}},
+		{"read by others too", "out y f32[rows, 4, 1, 16]\nout z f32[rows, 4, 1, 16]\nin graft.cache f32[blocks, floats]\n" +
+			stepAngles + stepTurn +
+			"y = graft.CachedAttention(qt, graft.cache)\nz = Exp(qt)",
+			[]string{"MatMul", "RotaryEmbedding", "CachedAttention", "Reshape", "Exp"}},
+		{"handed out", "out qt f32[rows, 4, 1, 16]\n" + stepAngles + stepTurn,
+			[]string{"MatMul", "RotaryEmbedding", "Reshape"}},
 		{"of normal heads", "out qt f32[rows, 4, 1, 16]\n" + `
 			in x f32[rows, 4, 1, 16]
 			in angles f32[rows, 1, 8]

@@ -49,7 +49,8 @@ func run(arguments []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	name, dir := flags.Arg(0), flags.Arg(1)
-	if base, better := strings.CutSuffix(name, models.Conditioned); !slices.Contains(names(), name) && !(better && slices.Contains(models.Names(), base)) {
+	if base, better := strings.CutSuffix(name, models.Conditioned); !slices.Contains(names(), name) &&
+		!(better && slices.Contains(models.Names(), base)) {
 		fmt.Fprintf(stderr, "build: no subject or fixture %q: the subjects are %s; --list names the fixtures too\n",
 			name, strings.Join(models.Names(), ", "))
 		return 2

@@ -25,7 +25,8 @@ func TestRun(t *testing.T) {
 		{"help", []string{"--help"}, 0, "", "Example: go run ./models/build"},
 		{"nothing", nil, 2, "", "usage: build NAME DIR"},
 		{"unknown option", []string{"--sed", "1"}, 2, "", "flag provided but not defined: -sed"},
-		{"unknown name", []string{"gpt3", dir}, 2, "", `no subject or fixture "gpt3": the subjects are bart-large, bert-base,`},
+		{"unknown name", []string{"gpt3", dir}, 2, "",
+			`no subject or fixture "gpt3": the subjects are bart-large, bert-base,`},
 		{"file in the way", []string{"optimum/bert", file}, 1, "", "build: mkdir " + file},
 	}
 	for _, test := range tests {

@@ -72,8 +72,8 @@ func TestPlansDoNotWrap(t *testing.T) {
 
 var planCall = regexp.MustCompile(`\b(?:MakePlan|WorkspaceBytes|PlanTopK|PlanScan|PlanIndex)\(`)
 
-// TestLaunchesAreCountable: each source of a CUDA variant that plans a launch has RequireCountable before it, in the same file
-// or in one that it includes.
+// TestLaunchesAreCountable: each source of a CUDA variant that plans a launch has RequireCountable before it, in the
+// same file or in one that it includes.
 func TestLaunchesAreCountable(t *testing.T) {
 	sources, err := filepath.Glob("../../plugins/*/cuda/*.cu")
 	if err != nil {

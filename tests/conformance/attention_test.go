@@ -16,7 +16,8 @@ import (
 // attentionCount is how many cases hold one Attention operator and nothing else.
 const attentionCount = 64
 
-// leftAlone are cases that no operator takes, with the reasons: ONNX Runtime answers such graphs otherwise than ONNX says.
+// leftAlone are cases that no operator takes, with the reasons: ONNX Runtime answers such graphs otherwise than ONNX
+// says.
 var leftAlone = map[string]string{
 	"test_attention_4d_gqa_with_past_and_present_fp16": "it rounds the sum of scores and mask to float16",
 }
@@ -31,7 +32,8 @@ func TestAttention(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			err := underForce(c)
-			if why, left := leftAlone[c.name]; left != (err != nil) || left && !strings.Contains(err.Error(), "was left as it was: "+why) {
+			if why, left := leftAlone[c.name]; left != (err != nil) ||
+				left && !strings.Contains(err.Error(), "was left as it was: "+why) {
 				t.Error(err)
 			}
 		})
@@ -120,7 +122,8 @@ func run(s *ort.Session, inputs map[string]*ort.Value) (map[string]*ort.Value, e
 }
 
 // differences compares the outputs of a model.
-func differences(m *onnx.Model, want, found map[string]*ort.Value, compare func(name string, a, b *ort.Value, absolute, relative float64) comparison.OutputParity) error {
+func differences(m *onnx.Model, want, found map[string]*ort.Value,
+	compare func(name string, a, b *ort.Value, absolute, relative float64) comparison.OutputParity) error {
 	var failed []string
 	for _, o := range m.Graph.Output {
 		name := o.GetName()
@@ -131,7 +134,8 @@ func differences(m *onnx.Model, want, found map[string]*ort.Value, compare func(
 			continue
 		}
 		if p := compare(name, want[name], found[name], 0, 0); !p.OK {
-			failed = append(failed, fmt.Sprintf("%s %s%v: %s %d differ, max %g absolute, %g relative", name, p.Type, p.Shape, p.Problem, p.Disagree, p.MaxAbsolute, p.MaxRelative))
+			failed = append(failed, fmt.Sprintf("%s %s%v: %s %d differ, max %g absolute, %g relative", name, p.Type, p.Shape,
+				p.Problem, p.Disagree, p.MaxAbsolute, p.MaxRelative))
 		}
 	}
 	if len(failed) > 0 {

@@ -258,14 +258,16 @@ func decodeOptional(l *ort.Library, data []byte, content *onnx.Type) (*ort.Value
 // emptySequence makes what ONNX Runtime's C API has no function for, by a model of
 // one operator.
 func emptySequence(l *ort.Library, item *onnx.Type) (*ort.Value, error) {
-	m := &onnx.Model{IrVersion: proto.Int64(9), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(18)}}, Graph: &onnx.Graph{
-		Name: proto.String("empty"),
-		Node: []*onnx.Node{{OpType: proto.String("SequenceEmpty"), Output: []string{"y"}, Attribute: []*onnx.Attribute{{
-			Name: proto.String("dtype"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(item.GetTensorType().GetElemType())),
-		}}}},
-		Output: []*onnx.ValueInfo{{Name: proto.String("y"), Type: &onnx.Type{
-			Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: item}}}}},
-	}}
+	m := &onnx.Model{IrVersion: proto.Int64(9), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{
+			Name: proto.String("empty"),
+			Node: []*onnx.Node{{OpType: proto.String("SequenceEmpty"), Output: []string{"y"}, Attribute: []*onnx.Attribute{{
+				Name: proto.String("dtype"), Type: onnx.Attribute_INT.Enum(),
+				I: proto.Int64(int64(item.GetTensorType().GetElemType())),
+			}}}},
+			Output: []*onnx.ValueInfo{{Name: proto.String("y"), Type: &onnx.Type{
+				Value: &onnx.Type_SequenceType{SequenceType: &onnx.Type_Sequence{ElemType: item}}}}},
+		}}
 	data, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err

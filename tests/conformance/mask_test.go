@@ -29,7 +29,8 @@ func TestShortMask(t *testing.T) {
 	for _, c := range []shortMask{
 		{heads: 4, kvHeads: 4, queries: 1, past: 37, fresh: 1, columns: 30, scores: -1},
 		{heads: 4, kvHeads: 2, queries: 3, past: 70, fresh: 3, columns: 71, boolean: true, scores: -1},
-		{heads: 4, kvHeads: 2, queries: 3, past: 70, fresh: 3, columns: 65, boolean: true, perHead: true, causal: true, scores: -1},
+		{heads: 4, kvHeads: 2, queries: 3, past: 70, fresh: 3, columns: 65, boolean: true, perHead: true, causal: true,
+			scores: -1},
 		{heads: 2, kvHeads: 2, queries: 40, fresh: 130, columns: 2, scores: -1},
 		{heads: 2, kvHeads: 1, queries: 40, fresh: 130, columns: 129, perHead: true, causal: true, scores: -1},
 		{heads: 2, kvHeads: 2, queries: 5, past: 9, fresh: 40, columns: 33, scores: 0},
@@ -146,13 +147,16 @@ func (c shortMask) build(columns int64) (*onnx.Model, map[string]*ort.Value, err
 		element = onnx.Tensor_BOOL
 	}
 	g.Input = append(g.Input, tensorInfo("mask", element, mask.Shape()...))
-	n := &onnx.Node{OpType: proto.String("Attention"), Input: []string{"query", "key", "value", "mask", "past_key", "past_value"},
+	n := &onnx.Node{OpType: proto.String("Attention"),
+		Input:  []string{"query", "key", "value", "mask", "past_key", "past_value"},
 		Output: []string{"output", "present_key", "present_value"}}
 	keys := c.past + c.fresh
 	g.Output = []*onnx.ValueInfo{tensorInfo("output", onnx.Tensor_FLOAT, batch, c.heads, c.queries, size),
-		tensorInfo("present_key", onnx.Tensor_FLOAT, batch, c.kvHeads, keys, size), tensorInfo("present_value", onnx.Tensor_FLOAT, batch, c.kvHeads, keys, size)}
+		tensorInfo("present_key", onnx.Tensor_FLOAT, batch, c.kvHeads, keys, size),
+		tensorInfo("present_value", onnx.Tensor_FLOAT, batch, c.kvHeads, keys, size)}
 	integer := func(name string, v int64) {
-		n.Attribute = append(n.Attribute, &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)})
+		n.Attribute = append(n.Attribute,
+			&onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)})
 	}
 	if c.causal {
 		integer("is_causal", 1)
@@ -163,7 +167,8 @@ func (c shortMask) build(columns int64) (*onnx.Model, map[string]*ort.Value, err
 		g.Output = append(g.Output, tensorInfo("scores", onnx.Tensor_FLOAT, batch, c.heads, c.queries, keys))
 	}
 	g.Node = []*onnx.Node{n}
-	return &onnx.Model{IrVersion: proto.Int64(11), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(24)}}, Graph: g}, values, nil
+	return &onnx.Model{IrVersion: proto.Int64(11), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(24)}}, Graph: g},
+		values, nil
 }
 
 // mask is the mask in a number of columns. Column 0 is always seen, because a row

@@ -70,7 +70,8 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%d cases could not be fed, %d are expected", n.unfed, unfedCount)
 		}
 		if n.onnx < agreeing {
-			t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something", n.onnx, agreeing)
+			t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something",
+				n.onnx, agreeing)
 		}
 	}
 	for name := range explained {
@@ -78,7 +79,8 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%s is explained and no case of ONNX %s", name, version)
 		}
 	}
-	t.Logf("%d cases run: %d identical in bits, %d with operators of plugins, %d refused by ONNX Runtime alike at load, %d failing alike at run, %d made alike but not fed, %d explained; ONNX Runtime gives what ONNX expects in %d",
+	t.Logf("%d cases run: %d identical in bits, %d with operators of plugins, %d refused by ONNX Runtime alike at "+
+		"load, %d failing alike at run, %d made alike but not fed, %d explained; ONNX Runtime gives what ONNX expects in %d",
 		n.run, n.identical, n.replaced, n.refused, n.failed, n.unfed, n.explained, n.onnx)
 }
 
@@ -118,7 +120,8 @@ func (n *totals) check(c testCase) error {
 		// The texts of a refused file and of refused bytes differ.
 		bytes := try(fromBytes, o, inputs)
 		defer bytes.close()
-		if err := errors.Join(same("load", bytes.load, auto.load), same("load under Force", unpatched.load, force.load)); err != nil {
+		if err := errors.Join(same("load", bytes.load, auto.load),
+			same("load under Force", unpatched.load, force.load)); err != nil {
 			return err
 		}
 		n.add(&n.refused)
@@ -133,7 +136,8 @@ func (n *totals) check(c testCase) error {
 		return errors.Join(auto.load, force.load)
 	}
 	if unpatched.run != nil && replaced == 0 {
-		if err := errors.Join(same("run", unpatched.run, auto.run), same("run under Force", unpatched.run, force.run)); err != nil {
+		if err := errors.Join(same("run", unpatched.run, auto.run),
+			same("run under Force", unpatched.run, force.run)); err != nil {
 			return err
 		}
 		n.add(&n.failed)
@@ -177,7 +181,8 @@ func (n *totals) compare(c testCase, unpatched, auto, force result, replaced int
 }
 
 // try makes a session and runs it once.
-func try(session func(ort.SessionOptions) (*ort.Session, error), o ort.SessionOptions, inputs map[string]*ort.Value) result {
+func try(session func(ort.SessionOptions) (*ort.Session, error), o ort.SessionOptions,
+	inputs map[string]*ort.Value) result {
 	o.Config = maps.Clone(o.Config)
 	s, err := session(o)
 	if err != nil {

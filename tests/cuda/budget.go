@@ -30,7 +30,9 @@ func ParseBudgets(r io.Reader) ([]Budget, error) {
 			continue
 		}
 		if len(fields) < 2 || len(fields) > 4 {
-			return nil, fmt.Errorf("line %d: found %d fields, need a kernel, registers and, if any, bytes of spills and of stack", n, len(fields))
+			return nil,
+				fmt.Errorf("line %d: found %d fields, need a kernel, registers and, if any, bytes of spills and of stack", n,
+					len(fields))
 		}
 		var numbers [3]int
 		for i, f := range fields[1:] {
@@ -42,7 +44,8 @@ func ParseBudgets(r io.Reader) ([]Budget, error) {
 			return nil, fmt.Errorf("line %d: found %d registers, need 1 to 255", n, numbers[0])
 		}
 		expression := strings.ReplaceAll(regexp.QuoteMeta(fields[0]), `\*`, `.*`)
-		all = append(all, Budget{n, fields[0], numbers[0], numbers[1], numbers[2], regexp.MustCompile("^" + expression + "$")})
+		all = append(all, Budget{n, fields[0], numbers[0], numbers[1], numbers[2],
+			regexp.MustCompile("^" + expression + "$")})
 	}
 	return all, lines.Err()
 }
@@ -62,19 +65,25 @@ func CheckBudgets(budgets []Budget, kernels []Resources) []string {
 			}
 		}
 		if budget == nil {
-			problems = append(problems, fmt.Sprintf("%s: found no budget; it uses %d registers, %d bytes of spills: add a line", name, k.Registers, max(k.SpillStores, k.SpillLoads)))
+			problems = append(problems,
+				fmt.Sprintf("%s: found no budget; it uses %d registers, %d bytes of spills: add a line", name, k.Registers,
+					max(k.SpillStores, k.SpillLoads)))
 			continue
 		}
 		used[budget.Line] = true
 		spill := max(k.SpillStores, k.SpillLoads)
 		if k.Registers > budget.Registers {
-			problems = append(problems, fmt.Sprintf("%s: found %d registers, line %d allows %d", name, k.Registers, budget.Line, budget.Registers))
+			problems = append(problems,
+				fmt.Sprintf("%s: found %d registers, line %d allows %d", name, k.Registers, budget.Line, budget.Registers))
 		}
 		if spill > budget.Spill {
-			problems = append(problems, fmt.Sprintf("%s: found %d bytes of spills, line %d allows %d", name, spill, budget.Line, budget.Spill))
+			problems = append(problems,
+				fmt.Sprintf("%s: found %d bytes of spills, line %d allows %d", name, spill, budget.Line, budget.Spill))
 		}
 		if k.Stack > budget.Stack+budget.Spill {
-			problems = append(problems, fmt.Sprintf("%s: found %d bytes of stack, line %d allows %d", name, k.Stack, budget.Line, budget.Stack+budget.Spill))
+			problems = append(problems,
+				fmt.Sprintf("%s: found %d bytes of stack, line %d allows %d", name, k.Stack, budget.Line,
+					budget.Stack+budget.Spill))
 		}
 	}
 	for _, b := range budgets {

@@ -16,7 +16,8 @@ import (
 func compile(t *testing.T, source, output string, options ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), output)
-	gcc := exec.Command("gcc", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-I", root+"/abi", filepath.Join("testdata", source), "-o", path)
+	gcc := exec.Command("gcc", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-I", root+"/abi",
+		filepath.Join("testdata", source), "-o", path)
 	gcc.Args = append(gcc.Args, options...)
 	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", source, err, out)
@@ -42,9 +43,12 @@ func TestRefusals(t *testing.T) {
 	driver := compile(t, "driver.c", "libcuda.so.1", "-shared", "-fPIC")
 	const other = ", or use the plugin's CPU variant"
 	for name, c := range map[string]struct{ driver, want string }{
-		"old":       {"12080 0", "0 0 found an NVIDIA driver for CUDA 12.8, need CUDA 13.0; install driver release 580 or later" + other},
-		"no device": {"13000 100", "0 0 found 0 CUDA devices, need number 0 counted from 0; see nvidia-smi -L and CUDA_VISIBLE_DEVICES" + other},
-		"mismatch": {"13010 803", "0 0 found an NVIDIA driver for CUDA 13.1 that does not answer: cudaErrorSystemDriverMismatch: system has unsupported " +
+		"old": {"12080 0", "0 0 found an NVIDIA driver for CUDA 12.8, need CUDA 13.0; install driver release 580 or " +
+			"later" + other},
+		"no device": {"13000 100", "0 0 found 0 CUDA devices, need number 0 counted from 0; see nvidia-smi -L and " +
+			"CUDA_VISIBLE_DEVICES" + other},
+		"mismatch": {"13010 803", "0 0 found an NVIDIA driver for CUDA 13.1 that does not answer: " +
+			"cudaErrorSystemDriverMismatch: system has unsupported " +
 			"display driver / cuda driver combination; see what nvidia-smi says" + other},
 	} {
 		for plugin, library := range built(t) {
@@ -63,7 +67,8 @@ func TestThisMachine(t *testing.T) {
 	driver := err == nil
 	for plugin, library := range built(t) {
 		got := ask(t, program, library)
-		none := got == "0 0 found no NVIDIA driver (libcuda.so.1), need release 580 or later; install one, or mount the host's "+
+		none := got == "0 0 found no NVIDIA driver (libcuda.so.1), need release 580 or later; install one, or mount the "+
+			"host's "+
 			"into the container, or use the plugin's CPU variant"
 		if none == driver {
 			t.Errorf("%s: found %s\non a machine with driver: %v", plugin, got, driver)

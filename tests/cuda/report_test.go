@@ -33,7 +33,8 @@ func TestParseReport(t *testing.T) {
 	}
 	want := []Resources{
 		{Kernel: "Gelu<float,true>", Arch: "sm_80", Registers: 30},
-		{Kernel: "Kern<Half,64,2>", Arch: "sm_90a", Registers: 255, Stack: 384, SpillStores: 700, SpillLoads: 704, Shared: 1040},
+		{Kernel: "Kern<Half,64,2>", Arch: "sm_90a", Registers: 255, Stack: 384, SpillStores: 700, SpillLoads: 704,
+			Shared: 1040},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -47,7 +48,8 @@ func TestTornReports(t *testing.T) {
 		"two at once":      {lines[1] + lines[6], "another kernel before _ZN12"},
 		"other properties": {lines[1] + lines[7] + lines[3] + lines[4], "belong to no kernel"},
 		"registers first":  {lines[4], "belong to no kernel"},
-		"lost performance": {"ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n", "C7510"},
+		"lost performance": {"ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are " +
+			"serialized\n", "C7510"},
 	} {
 		if _, err := ParseReport(strings.NewReader(c.report)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found %v, need an error with %q", name, err, c.want)

@@ -37,7 +37,8 @@ func TestSignatures(t *testing.T) {
 func TestSignaturesDiffer(t *testing.T) {
 	program := compile(t, "signatures.c", "signatures", "-ldl")
 	library := built(t)["fused-gelu"]
-	out, err := exec.Command(program, library, filepath.Join(plugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
+	out, err := exec.Command(program, library,
+		filepath.Join(plugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "FusedGelu: the other has no such operator" {
 		t.Errorf("found %v, %s", err, out)
 	}

@@ -154,7 +154,8 @@ func TestChanges(t *testing.T) {
 					folder := s.write(t, 0)
 					got, err := s.once(folder, func() error { return c.do(path(folder), b) })
 					if err != nil || got != want[0] {
-						t.Errorf("%s, round %d: %s of %s under it: answers %.80s, %v, want those of before", s.name, round, c.name, file, got, err)
+						t.Errorf("%s, round %d: %s of %s under it: answers %.80s, %v, want those of before", s.name, round, c.name, file,
+							got, err)
 					}
 					counts["changed under it"]++
 					os.RemoveAll(folder)
@@ -292,7 +293,8 @@ func split(t *testing.T, versions [2]map[string][]byte) (v [2]map[string][]byte)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Write(t.Context(), m.Proto(), filepath.Join(folder, "model.onnx"), model.WriteOptions{InlineLimit: 1 << 16}); err != nil {
+		if err := m.Write(t.Context(), m.Proto(), filepath.Join(folder, "model.onnx"),
+			model.WriteOptions{InlineLimit: 1 << 16}); err != nil {
 			t.Fatal(err)
 		}
 		v[i] = map[string][]byte{}
@@ -316,7 +318,8 @@ func openSession(l *ort.Library, set *loaded.Set, path string) (func() (string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	given, err := inputs.Make(l, "../../models/tiny-gpt2/model.onnx", inputs.Options{Seed: 1, Dims: map[string]int64{"batch_size": 1}, LooseDims: true})
+	given, err := inputs.Make(l, "../../models/tiny-gpt2/model.onnx",
+		inputs.Options{Seed: 1, Dims: map[string]int64{"batch_size": 1}, LooseDims: true})
 	if err != nil {
 		session.Close()
 		return nil, nil, err

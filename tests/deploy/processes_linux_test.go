@@ -41,8 +41,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestProcesses: a session whose weights another process made answers as one with its own, also when that process was killed
-// and when the model's file was overwritten or cut short; and what a process finds is never another version's.
+// TestProcesses: a session whose weights another process made answers as one with its own, also when that process was
+// killed and when the model's file was overwritten or cut short; and what a process finds is never another version's.
 func TestProcesses(t *testing.T) {
 	folder := t.TempDir()
 	var versions [2][]byte
@@ -132,14 +132,18 @@ func linear(t *testing.T, version int) []byte {
 		dim := func(n int64) *onnx.Shape_Dim {
 			return &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: n}}
 		}
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
 	}
 	tensor := func(name string, raw []byte, dims ...int64) *onnx.Tensor {
-		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims, RawData: raw}
+		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims,
+			RawData: raw}
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
-		Graph: &onnx.Graph{Name: proto.String("linear"), Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
+	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{Name: proto.String("linear"), Input: []*onnx.ValueInfo{value("x")},
+			Output:      []*onnx.ValueInfo{value("y")},
 			Initializer: []*onnx.Tensor{tensor("w", raw, width, width), tensor("b", make([]byte, 4*width), width)},
 			Node: []*onnx.Node{{OpType: proto.String("MatMul"), Input: []string{"x", "w"}, Output: []string{"p"}},
 				{OpType: proto.String("Add"), Input: []string{"p", "b"}, Output: []string{"y"}}}}})

@@ -25,8 +25,9 @@ func value(name string, element onnx.Tensor_DataType, shape ...int64) *onnx.Valu
 	for _, n := range shape {
 		dims = append(dims, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: n}})
 	}
-	return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-		ElemType: proto.Int32(int32(element)), Shape: &onnx.Shape{Dim: dims}}}}}
+	return &onnx.ValueInfo{Name: proto.String(name),
+		Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+			ElemType: proto.Int32(int32(element)), Shape: &onnx.Shape{Dim: dims}}}}}
 }
 
 func integers(pairs map[string]int64) (list []*onnx.Attribute) {
@@ -43,10 +44,13 @@ func imported(domain string, version int64) *onnx.OperatorSet {
 // attending is a model whose attention flash-decode replaces.
 func attending() *onnx.Model {
 	in := value("x", onnx.Tensor_FLOAT, 1, 4, 16)
-	return &onnx.Model{IrVersion: proto.Int64(10), OpsetImport: []*onnx.OperatorSet{imported("", 18), imported("com.microsoft", 1)},
-		Graph: &onnx.Graph{Name: proto.String("g"), Input: []*onnx.ValueInfo{in}, Output: []*onnx.ValueInfo{value("y", onnx.Tensor_FLOAT, 1, 4, 16)},
-			Node: []*onnx.Node{{Name: proto.String("attention"), OpType: proto.String("MultiHeadAttention"), Domain: proto.String("com.microsoft"),
-				Input: []string{"x", "x", "x"}, Output: []string{"y"}, Attribute: integers(map[string]int64{"num_heads": 2})}}}}
+	return &onnx.Model{IrVersion: proto.Int64(10),
+		OpsetImport: []*onnx.OperatorSet{imported("", 18), imported("com.microsoft", 1)},
+		Graph: &onnx.Graph{Name: proto.String("g"), Input: []*onnx.ValueInfo{in},
+			Output: []*onnx.ValueInfo{value("y", onnx.Tensor_FLOAT, 1, 4, 16)},
+			Node: []*onnx.Node{{Name: proto.String("attention"), OpType: proto.String("MultiHeadAttention"),
+				Domain: proto.String("com.microsoft"),
+				Input:  []string{"x", "x", "x"}, Output: []string{"y"}, Attribute: integers(map[string]int64{"num_heads": 2})}}}}
 }
 
 // brought is a node of CachedAttention whose offset, added to what it takes of a block, wraps: it would write
@@ -65,12 +69,14 @@ func bringing() map[string]*onnx.Model {
 		for _, size := range shape {
 			n *= size
 		}
-		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT32)), Dims: shape, RawData: make([]byte, 4*n)}
+		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT32)), Dims: shape,
+			RawData: make([]byte, 4*n)}
 	}
 	change := func(f func(*onnx.Model)) *onnx.Model {
 		m := attending()
 		m.Graph.Initializer = append(m.Graph.Initializer, list("lists", 1, 8), list("list", 4),
-			&onnx.Tensor{Name: proto.String("pool"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{1, 512}, RawData: make([]byte, 4*512)})
+			&onnx.Tensor{Name: proto.String("pool"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{1, 512},
+				RawData: make([]byte, 4*512)})
 		f(m)
 		return m
 	}
@@ -81,13 +87,15 @@ func bringing() map[string]*onnx.Model {
 			return &onnx.Graph{Name: proto.String("b"), Node: []*onnx.Node{n}, Output: []*onnx.ValueInfo{out}}
 		}
 		other := &onnx.Node{OpType: proto.String("Identity"), Input: []string{"x"}, Output: []string{"not " + out}}
-		return &onnx.Node{OpType: proto.String("If"), Input: []string{"yes"}, Output: []string{out}, Attribute: []*onnx.Attribute{
-			{Name: proto.String("then_branch"), Type: onnx.Attribute_GRAPH.Enum(), G: branch(n)},
-			{Name: proto.String("else_branch"), Type: onnx.Attribute_GRAPH.Enum(), G: branch(other)}}}
+		return &onnx.Node{OpType: proto.String("If"), Input: []string{"yes"}, Output: []string{out},
+			Attribute: []*onnx.Attribute{
+				{Name: proto.String("then_branch"), Type: onnx.Attribute_GRAPH.Enum(), G: branch(n)},
+				{Name: proto.String("else_branch"), Type: onnx.Attribute_GRAPH.Enum(), G: branch(other)}}}
 	}
 	function := func(domain string, n *onnx.Node) *onnx.Function {
-		return &onnx.Function{Domain: proto.String(domain), Name: proto.String("FlashDecode"), Input: []string{"x"}, Output: []string{"z"},
-			Node: []*onnx.Node{n}, OpsetImport: []*onnx.OperatorSet{imported("", 18), imported("graft", 1)}}
+		return &onnx.Function{Domain: proto.String(domain), Name: proto.String("FlashDecode"), Input: []string{"x"},
+			Output: []string{"z"},
+			Node:   []*onnx.Node{n}, OpsetImport: []*onnx.OperatorSet{imported("", 18), imported("graft", 1)}}
 	}
 	imports := func(m *onnx.Model, more ...string) {
 		for _, domain := range append(more, "graft") {
@@ -98,24 +106,30 @@ func bringing() map[string]*onnx.Model {
 		"a node": change(func(m *onnx.Model) { imports(m); m.Graph.Node = append(m.Graph.Node, brought()) }),
 		"a node in a branch": change(func(m *onnx.Model) {
 			imports(m)
-			m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String("yes"), DataType: proto.Int32(int32(onnx.Tensor_BOOL)), RawData: []byte{1}})
+			m.Graph.Initializer = append(m.Graph.Initializer,
+				&onnx.Tensor{Name: proto.String("yes"), DataType: proto.Int32(int32(onnx.Tensor_BOOL)), RawData: []byte{1}})
 			m.Graph.Node = append(m.Graph.Node, within(within(brought(), "v"), "w"))
 		}),
 		"a node of an operator that models hold": change(func(m *onnx.Model) {
 			imports(m)
-			m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("FlashDecode"), Domain: proto.String("graft"), Input: []string{"x", "x", "x"},
-				Output: []string{"z"}, Attribute: integers(map[string]int64{"num_heads": math.MaxInt64})})
+			m.Graph.Node = append(m.Graph.Node,
+				&onnx.Node{OpType: proto.String("FlashDecode"), Domain: proto.String("graft"), Input: []string{"x", "x", "x"},
+					Output: []string{"z"}, Attribute: integers(map[string]int64{"num_heads": math.MaxInt64})})
 		}),
 		"a node in a function": change(func(m *onnx.Model) {
 			imports(m, "mine")
 			m.Functions = append(m.Functions, function("mine", brought()))
-			m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("FlashDecode"), Domain: proto.String("mine"), Input: []string{"x"}, Output: []string{"z"}})
+			m.Graph.Node = append(m.Graph.Node,
+				&onnx.Node{OpType: proto.String("FlashDecode"), Domain: proto.String("mine"), Input: []string{"x"},
+					Output: []string{"z"}})
 		}),
 		"a function": change(func(m *onnx.Model) {
-			m.Functions = append(m.Functions, function("graft", &onnx.Node{OpType: proto.String("Exp"), Input: []string{"x"}, Output: []string{"z"}}))
+			m.Functions = append(m.Functions,
+				function("graft", &onnx.Node{OpType: proto.String("Exp"), Input: []string{"x"}, Output: []string{"z"}}))
 		}),
-		"an import":               change(func(m *onnx.Model) { imports(m) }),
-		"an import of a function": change(func(m *onnx.Model) { m.Functions = append(m.Functions, function("mine", attending().Graph.Node[0])) }),
+		"an import": change(func(m *onnx.Model) { imports(m) }),
+		"an import of a function": change(
+			func(m *onnx.Model) { m.Functions = append(m.Functions, function("mine", attending().Graph.Node[0])) }),
 	}
 }
 
@@ -140,7 +154,8 @@ func session(t *testing.T, set *loaded.Set, m *onnx.Model) (p *ort.Patch, log st
 		t.Fatal(err)
 	}
 	var lines bytes.Buffer
-	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, Logger: slog.New(slog.NewTextHandler(&lines, nil))}
+	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true},
+		Logger: slog.New(slog.NewTextHandler(&lines, nil))}
 	if set == nothing {
 		patcher = nil
 	}
@@ -252,7 +267,8 @@ func TestFoldersThatBringOperators(t *testing.T) {
 	n := brought()
 	n.Input = n.Input[:0]
 	m.Graph.Node = append(m.Graph.Node, n)
-	if err := open(); err == nil || !strings.Contains(err.Error(), `the model brings nodes of operator "CachedAttention" of the domain graft`) {
+	if err := open(); err == nil ||
+		!strings.Contains(err.Error(), `the model brings nodes of operator "CachedAttention" of the domain graft`) {
 		t.Errorf("a decoder with a node of its own: %v", err)
 	}
 }

@@ -173,11 +173,13 @@ func flattened(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.V
 	}
 	var t *graph.Value
 	if at := d.rand.IntN(f.Rank + 1); at > 0 {
-		t = d.node(g, "Flatten", like(f, count(f.Dims[:at]), count(f.Dims[at:])), []*graph.Value{v}, intAttribute("axis", int64(at)))
+		t = d.node(g, "Flatten", like(f, count(f.Dims[:at]), count(f.Dims[at:])), []*graph.Value{v},
+			intAttribute("axis", int64(at)))
 	} else {
 		t = d.node(g, "Reshape", like(f, count(f.Dims)), []*graph.Value{v, d.ints(g, -1)})
 	}
-	shape := d.node(g, "Shape", graph.Fact{DType: onnx.Tensor_INT64, Rank: 1, Dims: []graph.Dim{graph.DimInt(int64(f.Rank))}}, []*graph.Value{v})
+	shape := d.node(g, "Shape",
+		graph.Fact{DType: onnx.Tensor_INT64, Rank: 1, Dims: []graph.Dim{graph.DimInt(int64(f.Rank))}}, []*graph.Value{v})
 	return d.node(g, "Reshape", f, []*graph.Value{t, shape})
 }
 
@@ -193,6 +195,7 @@ func expanded(d *writer, g *graph.Graph, v *graph.Value, f graph.Fact) *graph.Va
 	if d.rand.IntN(2) == 0 {
 		return d.node(g, "Expand", f, []*graph.Value{v, d.ints(g, ones...)})
 	}
-	shape := d.node(g, "Shape", graph.Fact{DType: onnx.Tensor_INT64, Rank: 1, Dims: []graph.Dim{graph.DimInt(int64(f.Rank))}}, []*graph.Value{v})
+	shape := d.node(g, "Shape",
+		graph.Fact{DType: onnx.Tensor_INT64, Rank: 1, Dims: []graph.Dim{graph.DimInt(int64(f.Rank))}}, []*graph.Value{v})
 	return d.node(g, "Expand", f, []*graph.Value{v, shape})
 }

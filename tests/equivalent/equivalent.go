@@ -125,7 +125,8 @@ func (d *writer) of(v *graph.Value) graph.Fact {
 }
 
 // node writes a node with one output, of which this much is known.
-func (d *writer) node(g *graph.Graph, op string, known graph.Fact, in []*graph.Value, attributes ...*onnx.Attribute) *graph.Value {
+func (d *writer) node(g *graph.Graph, op string, known graph.Fact, in []*graph.Value,
+	attributes ...*onnx.Attribute) *graph.Value {
 	n, err := g.AddNode(&onnx.Node{OpType: proto.String(op), Attribute: attributes}, in, []string{g.FreshName("variant")})
 	if err != nil {
 		panic(err) // a fresh name is never taken
@@ -150,7 +151,8 @@ func (d *writer) constant(g *graph.Graph, t *onnx.Tensor) *graph.Value {
 		d.facts[v] = known
 		return v
 	}
-	v := d.node(g, "Constant", known, nil, &onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: t})
+	v := d.node(g, "Constant", known, nil,
+		&onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: t})
 	v.Tensor = t
 	return v
 }

@@ -70,7 +70,8 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 		a.Scale, _ = strconv.ParseFloat(strconv.FormatFloat(a.Scale, 'g', 5, 64), 64)
 		if a.Projections != nil {
 			p := *a.Projections
-			p.Query, p.Key, p.Value, p.Output = original(p.Query, names), original(p.Key, names), original(p.Value, names), original(p.Output, names)
+			p.Query, p.Key, p.Value, p.Output = original(p.Query, names), original(p.Key, names), original(p.Value, names),
+				original(p.Output, names)
 			a.Projections = &p
 		}
 		j, err := json.Marshal(a)
@@ -78,7 +79,8 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 			t.Fatal(err)
 		}
 		w := b.Wiring
-		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil, w.LeavingKey != nil && w.LeavingValue != nil)
+		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil,
+			w.LeavingKey != nil && w.LeavingValue != nil)
 		list = append(list, b.Obstacle+string(j)+known)
 	}
 	slices.Sort(list)
@@ -131,7 +133,8 @@ func TestFactsStay(t *testing.T) {
 					steps[name] += n
 				}
 				if got := facts(t, d.Model, m, d.Names); !slices.Equal(got, want) {
-					t.Fatalf("the variant of seed %d has other facts (go test ./tests/equivalent -run '%s' -seed %d)\n%s", seed, t.Name(), seed, difference(got, want))
+					t.Fatalf("the variant of seed %d has other facts (go test ./tests/equivalent -run '%s' -seed %d)\n%s", seed,
+						t.Name(), seed, difference(got, want))
 				}
 				if *only != 0 {
 					break
@@ -215,14 +218,16 @@ func TestAnswersStay(t *testing.T) {
 			}
 			s.Close()
 			runs++
-			options := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: seed, Dims: lengths, LooseDims: true}}
+			options := comparison.Options{A: "none", B: "auto", Force: true,
+				Inputs: inputs.Options{Seed: seed, Dims: lengths, LooseDims: true}}
 			r, err := comparison.Answers(context.Background(), l, set, path, options)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			for _, out := range r.Parity.Outputs {
 				if !out.OK {
-					t.Errorf("seed %d: %s: %s, %d of %v differ, max %g absolute, %g relative", seed, out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
+					t.Errorf("seed %d: %s: %s, %d of %v differ, max %g absolute, %g relative", seed, out.Name, out.Problem,
+						out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
 				}
 			}
 			if *only != 0 {

@@ -44,7 +44,8 @@ func (d *writer) commute(n *graph.Node) bool {
 }
 
 func (d *writer) compare(n *graph.Node) bool {
-	to := map[string]string{"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual"}[n.Op()]
+	to := map[string]string{"Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual",
+		"GreaterOrEqual": "LessOrEqual"}[n.Op()]
 	if to == "" {
 		return false
 	}
@@ -105,7 +106,8 @@ func (d *writer) constants(n *graph.Node) bool {
 			continue
 		}
 		t := &onnx.Tensor{DataType: v.Tensor.DataType, Dims: v.Tensor.Dims, RawData: raw}
-		c := d.node(n.Graph, "Constant", d.of(v), nil, &onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: t})
+		c := d.node(n.Graph, "Constant", d.of(v), nil,
+			&onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: t})
 		c.Tensor = t
 		d.names[c.Name] = v.Name
 		n.SetInput(i, c)

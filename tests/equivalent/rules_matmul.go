@@ -35,7 +35,8 @@ func (d *writer) scaleAfter(n *graph.Node) bool {
 }
 
 func (d *writer) isMatMul(n *graph.Node) bool {
-	return n.Is("MatMul") && d.of(n.Input(0)).Rank >= 3 && d.of(n.Input(1)).Rank >= 3 && n.In[0].Graph == n.Graph && n.In[1].Graph == n.Graph
+	return n.Is("MatMul") && d.of(n.Input(0)).Rank >= 3 && d.of(n.Input(1)).Rank >= 3 && n.In[0].Graph == n.Graph &&
+		n.In[1].Graph == n.Graph
 }
 
 // scaleOperands writes (a b)*c as (a*c) b, a (b*c), or with half of c on each.
@@ -148,11 +149,13 @@ func (d *writer) split(n *graph.Node) bool {
 	length, _ := d.of(n.In[0]).Dim(int(axis)).Const()
 	for _, u := range n.In[0].Uses {
 		m := u.Node
-		if a, s, e, ok := d.run(m); !ok || m == n || m.Graph != n.Graph || m.In[0] != n.In[0] || a != axis || s != end || e != length {
+		if a, s, e, ok := d.run(m); !ok || m == n || m.Graph != n.Graph || m.In[0] != n.In[0] || a != axis || s != end ||
+			e != length {
 			continue
 		}
 		g := n.Graph
-		split, err := g.AddNode(&onnx.Node{OpType: proto.String("Split"), Attribute: []*onnx.Attribute{intAttribute("axis", axis)}},
+		split, err := g.AddNode(&onnx.Node{OpType: proto.String("Split"),
+			Attribute: []*onnx.Attribute{intAttribute("axis", axis)}},
 			[]*graph.Value{n.In[0], d.ints(g, end, length-end)}, []string{g.FreshName("variant"), g.FreshName("variant")})
 		if err != nil {
 			panic(err) // fresh names are never taken
@@ -192,7 +195,8 @@ func (d *writer) ungemm(n *graph.Node) bool {
 // with the bias that follows it, if one does.
 func (d *writer) gemm(n *graph.Node) bool {
 	x, f := d.of(n.Input(0)), d.of(n.Out[0])
-	if !n.Is("MatMul") || x.Rank != 3 || n.In[1].Tensor == nil || len(n.In[1].Tensor.Dims) != 2 || x.DType != onnx.Tensor_FLOAT || !neverEmpty(x) {
+	if !n.Is("MatMul") || x.Rank != 3 || n.In[1].Tensor == nil || len(n.In[1].Tensor.Dims) != 2 ||
+		x.DType != onnx.Tensor_FLOAT || !neverEmpty(x) {
 		return false
 	}
 	g, w := n.Graph, n.In[1]
@@ -208,7 +212,8 @@ func (d *writer) gemm(n *graph.Node) bool {
 	}
 	var attributes []*onnx.Attribute
 	if d.rand.IntN(2) == 0 {
-		in[1] = d.node(g, "Transpose", permuted(d.of(w), []int64{1, 0}), []*graph.Value{w}, intsAttribute("perm", []int64{1, 0}))
+		in[1] = d.node(g, "Transpose", permuted(d.of(w), []int64{1, 0}), []*graph.Value{w},
+			intsAttribute("perm", []int64{1, 0}))
 		attributes = append(attributes, intAttribute("transB", 1))
 	}
 	y := d.node(g, "Gemm", like(x, rows.Dims[0], graph.DimInt(width)), in, attributes...)

@@ -50,14 +50,22 @@ var kinds = map[int]struct {
 	arg   int
 	errno syscall.Errno
 }{
-	unix.SYS_OPENAT: {"openat", 11, unix.EIO}, unix.SYS_READ: {"read", 0, unix.EIO}, unix.SYS_PREAD64: {"pread", 0, unix.EIO},
-	unix.SYS_WRITE: {"write", 0, unix.ENOSPC}, unix.SYS_PWRITE64: {"pwrite", 0, unix.ENOSPC}, unix.SYS_WRITEV: {"writev", 0, unix.ENOSPC},
-	unix.SYS_FSYNC: {"fsync", 0, unix.EIO}, unix.SYS_FDATASYNC: {"fdatasync", 0, unix.EIO}, unix.SYS_FTRUNCATE: {"ftruncate", 0, unix.EIO},
-	unix.SYS_RENAMEAT: {"renameat", 13, unix.ENOSPC}, unix.SYS_RENAMEAT2: {"renameat2", 13, unix.EIO}, unix.SYS_MMAP: {"mmap", 4, unix.ENOMEM},
-	unix.SYS_CLOSE: {"close", 0, unix.EIO}, unix.SYS_MKDIRAT: {"mkdirat", 11, unix.ENOSPC}, unix.SYS_UNLINKAT: {"unlinkat", 11, unix.EIO},
-	unix.SYS_FCHMOD: {"fchmod", 0, unix.EIO}, unix.SYS_FCHMODAT: {"fchmodat", 11, unix.EIO}, unix.SYS_FLOCK: {"flock", 0, unix.ENOLCK},
-	unix.SYS_GETDENTS64: {"getdents", 0, unix.EIO}, unix.SYS_FSTAT: {"fstat", 0, unix.EIO}, unix.SYS_COPY_FILE_RANGE: {"copy_file_range", 0, unix.EIO},
-	unix.SYS_SENDFILE: {"sendfile", 0, unix.EIO}, unix.SYS_SYMLINKAT: {"symlinkat", 12, unix.ENOSPC}, unix.SYS_READLINKAT: {"readlinkat", 11, unix.EIO},
+	unix.SYS_OPENAT: {"openat", 11, unix.EIO}, unix.SYS_READ: {"read", 0, unix.EIO},
+	unix.SYS_PREAD64: {"pread", 0, unix.EIO},
+	unix.SYS_WRITE:   {"write", 0, unix.ENOSPC}, unix.SYS_PWRITE64: {"pwrite", 0, unix.ENOSPC},
+	unix.SYS_WRITEV: {"writev", 0, unix.ENOSPC},
+	unix.SYS_FSYNC:  {"fsync", 0, unix.EIO}, unix.SYS_FDATASYNC: {"fdatasync", 0, unix.EIO},
+	unix.SYS_FTRUNCATE: {"ftruncate", 0, unix.EIO},
+	unix.SYS_RENAMEAT:  {"renameat", 13, unix.ENOSPC}, unix.SYS_RENAMEAT2: {"renameat2", 13, unix.EIO},
+	unix.SYS_MMAP:  {"mmap", 4, unix.ENOMEM},
+	unix.SYS_CLOSE: {"close", 0, unix.EIO}, unix.SYS_MKDIRAT: {"mkdirat", 11, unix.ENOSPC},
+	unix.SYS_UNLINKAT: {"unlinkat", 11, unix.EIO},
+	unix.SYS_FCHMOD:   {"fchmod", 0, unix.EIO}, unix.SYS_FCHMODAT: {"fchmodat", 11, unix.EIO},
+	unix.SYS_FLOCK:      {"flock", 0, unix.ENOLCK},
+	unix.SYS_GETDENTS64: {"getdents", 0, unix.EIO}, unix.SYS_FSTAT: {"fstat", 0, unix.EIO},
+	unix.SYS_COPY_FILE_RANGE: {"copy_file_range", 0, unix.EIO},
+	unix.SYS_SENDFILE:        {"sendfile", 0, unix.EIO}, unix.SYS_SYMLINKAT: {"symlinkat", 12, unix.ENOSPC},
+	unix.SYS_READLINKAT: {"readlinkat", 11, unix.EIO},
 }
 
 // descriptor is the environment variable that names the socket over which a program gives its calls to its parent.
@@ -116,7 +124,8 @@ func filter() *unix.SockFprog {
 //go:nosplit
 //go:norace
 func listen(socket, flags uintptr, program *unix.SockFprog, message *unix.Msghdr, handed *int32) syscall.Errno {
-	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(program)))
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(program)))
 	if errno != 0 {
 		return errno
 	}
@@ -160,7 +169,8 @@ func bare(ctx context.Context, command *exec.Cmd, _ []string, fault Fault) (*Run
 		defer time.AfterFunc(time.Duration(fault.At)*moment, end).Stop()
 	}
 	_ = command.Wait()
-	run := &Run{Calls: int(time.Since(begun) / moment), Code: command.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+	run := &Run{Calls: int(time.Since(begun) / moment), Code: command.ProcessState.ExitCode(), Stdout: stdout.String(),
+		Stderr: stderr.String()}
 	if run.Code < 0 {
 		run.Hit = fmt.Sprintf("%d ms", time.Duration(fault.At)*moment/time.Millisecond)
 	}

@@ -28,7 +28,9 @@ func TestEveryCall(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				run, err := start(context.Background(), exec.Command("/bin/sh", "-c", `(echo hello >"$0/a" && cat "$0/a" && mv "$0/a" "$0/b" && sleep 0.1) || exit 3`, folder), []string{folder}, Fault{n, kill})
+				run, err := start(context.Background(),
+					exec.Command("/bin/sh", "-c", `(echo hello >"$0/a" && cat "$0/a" && mv "$0/a" "$0/b" && sleep 0.1) || exit 3`,
+						folder), []string{folder}, Fault{n, kill})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEveryTargetHasALimit: each fuzz target of the tree asks limittest what its input may cost, so that an input that takes
-// too long or too much memory is found as a panic is.
+// TestEveryTargetHasALimit: each fuzz target of the tree asks limittest what its input may cost, so that an input
+// that takes too long or too much memory is found as a panic is.
 func TestEveryTargetHasALimit(t *testing.T) {
 	files, targets := token.NewFileSet(), 0
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {

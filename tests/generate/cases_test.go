@@ -136,7 +136,8 @@ func TestEveryFolderHasExpectations(t *testing.T) {
 }
 
 func TestLoadNamesWhatThereIs(t *testing.T) {
-	if _, err := Load("gpt3"); err == nil || !strings.Contains(err.Error(), `no expected tokens for "gpt3": there are those for arcee`) {
+	if _, err := Load("gpt3"); err == nil ||
+		!strings.Contains(err.Error(), `no expected tokens for "gpt3": there are those for arcee`) {
 		t.Errorf("got %v", err)
 	}
 }

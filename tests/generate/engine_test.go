@@ -152,7 +152,8 @@ func TestExpectationsTryEveryKind(t *testing.T) {
 				t.Errorf("%s has no case of %s", name, kind)
 			}
 		}
-		if e.Counts.Reorders != nil && e.Counts.Reorders.Median < 0.5 || e.Counts.DistinctTokens != nil && e.Counts.DistinctTokens.Median < 20 {
+		if e.Counts.Reorders != nil && e.Counts.Reorders.Median < 0.5 ||
+			e.Counts.DistinctTokens != nil && e.Counts.DistinctTokens.Median < 20 {
 			t.Errorf("%s is dull: %+v", name, strings.TrimSpace(fmt.Sprint(e.Counts)))
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine and with the model as exported, and
-// one of them with the whole sequence in a patched session of the decoder.
+// TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine and with the model as
+// exported, and one of them with the whole sequence in a patched session of the decoder.
 func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -83,23 +83,26 @@ func few(cases []Case) (list []Case) {
 	return list
 }
 
-// wideHeads are folders that ONNX Runtime does not run: its GroupQueryAttention turns heads of 16, 32 and so on, and these have 24.
+// wideHeads are folders that ONNX Runtime does not run: its GroupQueryAttention turns heads of 16, 32 and so on, and
+// these have 24.
 var wideHeads = []string{"qwen3-genai"}
 
-// readsPrompts are models whose decoder takes what it is fed without a past for a prompt: what follows it cannot be fed with it.
+// readsPrompts are models whose decoder takes what it is fed without a past for a prompt: what follows it cannot be
+// fed with it.
 var readsPrompts = []string{"unilm"}
 
 // patched continues the first greedy case with sessions in which operators stand.
 func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expected) {
 	t.Helper()
 	attention := 0
-	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), Done: func(a *patch.Analysis) {
-		for _, c := range a.Plan.Choices {
-			if c.Operator != nil && c.Block != nil && c.Block.Attention != nil {
-				attention++
+	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}),
+		Done: func(a *patch.Analysis) {
+			for _, c := range a.Plan.Choices {
+				if c.Operator != nil && c.Block != nil && c.Block.Attention != nil {
+					attention++
+				}
 			}
-		}
-	}}
+		}}
 	r := newRecomputer(t, l, name, patcher.Patch)
 	i := slices.IndexFunc(e.Cases, func(c Case) bool { return c.Kind == "greedy" })
 	tokens := 10

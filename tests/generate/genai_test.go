@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestGenaiQuantisedFolders: of models that onnxruntime-genai's builder wrote in four bits, the engine generates the tokens that ONNX
-// Runtime generates of the same file, with the file's integers.
+// TestGenaiQuantisedFolders: of models that onnxruntime-genai's builder wrote in four bits, the engine generates the
+// tokens that ONNX Runtime generates of the same file, with the file's integers.
 func TestGenaiQuantisedFolders(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -42,7 +42,8 @@ func TestGenaiQuantisedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Close()
-			want := generated(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
+			want := generated(t, x, e,
+				func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
 			if err != nil {
 				t.Fatal(err)

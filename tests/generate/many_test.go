@@ -17,13 +17,15 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestManyPromptsOfQuantisedFolders counts over how many random prompts the engine generates ONNX Runtime's tokens of a folder that others quantised:
+// TestManyPromptsOfQuantisedFolders counts over how many random prompts the engine generates ONNX Runtime's tokens of
+// a folder that others quantised:
 //
 //	GRAFT_TEST_PROBLEMS=500 go test -v -timeout 3h -run TestManyPromptsOfQuantisedFolders ./tests/generate
 //
-// Three in four prompts are continued greedily, the others by four beams. ONNX Runtime runs the same files twice, with its optimiser and
-// without. Where nothing is rounded but weights, all tokens are equal. Where rows are rounded to eight bits as a model runs, the last bit of a number decides between
-// two integers: over how many prompts ONNX Runtime's two runs differ says how often, and the engine may differ in a tenth of those that are equal there.
+// Three in four prompts are continued greedily, the others by four beams. ONNX Runtime runs the same files twice,
+// with its optimiser and without. Where nothing is rounded but weights, all tokens are equal. Where rows are rounded
+// to eight bits as a model runs, the last bit of a number decides between two integers: over how many prompts ONNX
+// Runtime's two runs differ says how often, and the engine may differ in a tenth of those that are equal there.
 func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 	prompts, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS"))
 	if err != nil {
@@ -79,7 +81,8 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 					}
 					defer x.Close()
 					e = randomCases(prompts, x.Config().Vocab)
-					runtimes[i] = together(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
+					runtimes[i] = together(t, x, e,
+						func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 				}
 				g, err := decode.Open(dir, o)
 				if err != nil {
@@ -104,7 +107,8 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 						plain++
 					}
 				}
-				t.Logf("of %d prompts %d are as in ONNX Runtime, %d as in ONNX Runtime without its optimiser; ONNX Runtime's own two differ in %d, and where they are equal, the engine differs in %d",
+				t.Logf("of %d prompts %d are as in ONNX Runtime, %d as in ONNX Runtime without its optimiser; ONNX Runtime's "+
+					"own two differ in %d, and where they are equal, the engine differs in %d",
 					prompts, optimised, plain, own, alone)
 				switch {
 				case !c.rounds && plain != prompts:
@@ -112,7 +116,8 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 				case !c.rounds && !c.meaning && optimised != prompts:
 					t.Errorf("%d of %d prompts are not as in ONNX Runtime", prompts-optimised, prompts)
 				case c.rounds && 100*alone > 10*prompts+100:
-					t.Errorf("%d of %d prompts are equal in ONNX Runtime's two runs and not in the engine, at most 10 of a hundred may be", alone, prompts)
+					t.Errorf("%d of %d prompts are equal in ONNX Runtime's two runs and not in the engine, at most 10 of a hundred "+
+						"may be", alone, prompts)
 				}
 			})
 		}
@@ -141,12 +146,14 @@ func randomCases(n, vocab int) *Expected {
 		}
 		e.Cases = append(e.Cases, c)
 	}
-	slices.SortStableFunc(e.Cases, func(a, b Case) int { return len(a.Prompt) - len(b.Prompt) }) // a batch of the model as exported has one length
+	// a batch of the model as exported has one length
+	slices.SortStableFunc(e.Cases, func(a, b Case) int { return len(a.Prompt) - len(b.Prompt) })
 	return e
 }
 
 // together are the tokens of each case, cases of the same options in flight at once.
-func together(t *testing.T, g generate.Device, e *Expected, searchWith func([]byte) (search.Options, error)) [][][]int32 {
+func together(t *testing.T, g generate.Device, e *Expected,
+	searchWith func([]byte) (search.Options, error)) [][][]int32 {
 	t.Helper()
 	list := make([][][]int32, len(e.Cases))
 	var kinds []string

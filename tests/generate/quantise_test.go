@@ -30,7 +30,8 @@ type layer struct {
 
 // matMulNBits is what genai and ONNX Runtime's MatMulNBitsQuantizer write.
 func matMulNBits(bits, block int64, zeros bool, accuracy int64) quantisation {
-	name := fmt.Sprintf("MatMulNBits of %d bits, blocks of %d, zero points %t, accuracy level %d", bits, block, zeros, accuracy)
+	name := fmt.Sprintf("MatMulNBits of %d bits, blocks of %d, zero points %t, accuracy level %d", bits, block, zeros,
+		accuracy)
 	return quantisation{name, func(z *quantiser, l layer) []*onnx.Node {
 		groups := (l.depth + block - 1) / block
 		most := int64(1)<<bits - 1
@@ -61,7 +62,8 @@ func matMulNBits(bits, block int64, zeros bool, accuracy int64) quantisation {
 			}
 			integers, points = append(integers, halves(column, bits)...), append(points, halves(zero, bits)...)
 		}
-		in := []string{l.x, z.add(l, "q", onnx.Tensor_UINT8, integers, l.columns, groups, block*bits/8), z.add(l, "s", onnx.Tensor_FLOAT, floatBytes(scales), l.columns*groups)}
+		in := []string{l.x, z.add(l, "q", onnx.Tensor_UINT8, integers, l.columns, groups, block*bits/8),
+			z.add(l, "s", onnx.Tensor_FLOAT, floatBytes(scales), l.columns*groups)}
 		if zeros {
 			in = append(in, z.add(l, "z", onnx.Tensor_UINT8, points, int64(len(points))))
 		} else if l.bias != "" {
@@ -70,8 +72,10 @@ func matMulNBits(bits, block int64, zeros bool, accuracy int64) quantisation {
 		if l.bias != "" {
 			in = append(in, "", l.bias)
 		}
-		return []*onnx.Node{{Name: l.node.Name, Domain: proto.String("com.microsoft"), OpType: proto.String("MatMulNBits"), Input: in, Output: []string{l.y},
-			Attribute: []*onnx.Attribute{whole("K", l.depth), whole("N", l.columns), whole("bits", bits), whole("block_size", block), whole("accuracy_level", accuracy)}}}
+		return []*onnx.Node{{Name: l.node.Name, Domain: proto.String("com.microsoft"), OpType: proto.String("MatMulNBits"),
+			Input: in, Output: []string{l.y},
+			Attribute: []*onnx.Attribute{whole("K", l.depth), whole("N", l.columns), whole("bits", bits),
+				whole("block_size", block), whole("accuracy_level", accuracy)}}}
 	}}
 }
 
@@ -86,7 +90,8 @@ var dynamic = quantisation{"dynamic int8", func(z *quantiser, l layer) []*onnx.N
 		integers[i] = byte(int8(math.RoundToEven(float64(w) / most * 63)))
 	}
 	w := z.add(l, "w", onnx.Tensor_INT8, integers, l.depth, l.columns)
-	scale, zero := z.add(l, "ws", onnx.Tensor_FLOAT, floatBytes([]float32{float32(most / 63)}), 1), z.add(l, "wz", onnx.Tensor_INT8, []byte{0}, 1)
+	scale, zero := z.add(l, "ws", onnx.Tensor_FLOAT, floatBytes([]float32{float32(most / 63)}), 1),
+		z.add(l, "wz", onnx.Tensor_INT8, []byte{0}, 1)
 	at := func(name string) string { return l.y + "." + name }
 	nodes := []*onnx.Node{
 		plain("DynamicQuantizeLinear", []string{l.x}, at("q"), at("scale"), at("zero")),
@@ -103,8 +108,8 @@ var dynamic = quantisation{"dynamic int8", func(z *quantiser, l layer) []*onnx.N
 	return nodes
 }}
 
-// dequantised are weights of int8 with a scale a column, which a DequantizeLinear makes float32 again; static rounds rows too, as
-// calibration says.
+// dequantised are weights of int8 with a scale a column, which a DequantizeLinear makes float32 again; static rounds
+// rows too, as calibration says.
 func dequantised(static bool) quantisation {
 	name, greatest := "DequantizeLinear of weights", 127.
 	if static {
@@ -123,18 +128,21 @@ func dequantised(static bool) quantisation {
 			}
 		}
 		w := z.add(l, "w", onnx.Tensor_INT8, integers, l.depth, l.columns)
-		of, zeros := z.add(l, "ws", onnx.Tensor_FLOAT, floatBytes(scales), l.columns), z.add(l, "wz", onnx.Tensor_INT8, make([]byte, l.columns), l.columns)
+		of, zeros := z.add(l, "ws", onnx.Tensor_FLOAT, floatBytes(scales), l.columns),
+			z.add(l, "wz", onnx.Tensor_INT8, make([]byte, l.columns), l.columns)
 		at := func(name string) string { return l.y + "." + name }
 		back := plain("DequantizeLinear", []string{w, of, zeros}, at("w"))
 		back.Attribute = []*onnx.Attribute{whole("axis", 1)}
 		nodes, x := []*onnx.Node{back}, l.x
 		if static {
 			const scale = 1. / 16
-			by, middle := z.add(l, "xs", onnx.Tensor_FLOAT, floatBytes([]float32{scale})), z.add(l, "xz", onnx.Tensor_UINT8, []byte{128})
+			by, middle := z.add(l, "xs", onnx.Tensor_FLOAT, floatBytes([]float32{scale})),
+				z.add(l, "xz", onnx.Tensor_UINT8, []byte{128})
 			x = l.x + ".x"
 			if !z.made[x] { // several layers read one x
 				z.made[x] = true
-				nodes = append(nodes, plain("QuantizeLinear", []string{l.x, by, middle}, l.x+".q"), plain("DequantizeLinear", []string{l.x + ".q", by, middle}, x))
+				nodes = append(nodes, plain("QuantizeLinear", []string{l.x, by, middle}, l.x+".q"),
+					plain("DequantizeLinear", []string{l.x + ".q", by, middle}, x))
 			}
 		}
 		product := plain(l.node.GetOpType(), []string{x, at("w")}, l.y)
@@ -184,7 +192,8 @@ func (z *quantiser) add(l layer, what string, t onnx.Tensor_DataType, raw []byte
 	name := l.weight + "." + what
 	if !z.made[name] {
 		z.made[name] = true
-		z.graph.Initializer = append(z.graph.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(t)), Dims: dims, RawData: raw})
+		z.graph.Initializer = append(z.graph.Initializer,
+			&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(t)), Dims: dims, RawData: raw})
 	}
 	return name
 }
@@ -207,7 +216,8 @@ func quantise(t *testing.T, folder string, by quantisation) (layers int) {
 		}
 		z := &quantiser{graph: p.Graph, made: map[string]bool{}}
 		z.visit(p.Graph, map[string]*onnx.Tensor{}, by)
-		p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
+		p.OpsetImport = append(p.OpsetImport,
+			&onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
 		if data, err = proto.Marshal(&p); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +261,8 @@ func layerOf(n *onnx.Node, constants map[string]*onnx.Tensor) (l layer, ok bool)
 		return l, false
 	}
 	w := constants[n.Input[1]]
-	if w == nil || len(w.Dims) != 2 || onnx.Tensor_DataType(w.GetDataType()) != onnx.Tensor_FLOAT || int64(len(w.RawData)) != 4*w.Dims[0]*w.Dims[1] {
+	if w == nil || len(w.Dims) != 2 || onnx.Tensor_DataType(w.GetDataType()) != onnx.Tensor_FLOAT ||
+		int64(len(w.RawData)) != 4*w.Dims[0]*w.Dims[1] {
 		return l, false
 	}
 	for _, a := range n.Attribute { // of Gemm

@@ -18,9 +18,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestQuantizedFolders: of models that others quantised, the engine generates the tokens that ONNX Runtime generates of the same files, and
-// multiplies with the integers that the files hold. Where rows are rounded to eight bits as a model runs, the last bit of a number decides
-// between two integers, and a token may differ once in a while.
+// TestQuantizedFolders: of models that others quantised, the engine generates the tokens that ONNX Runtime generates
+// of the same files, and multiplies with the integers that the files hold. Where rows are rounded to eight bits as a
+// model runs, the last bit of a number decides between two integers, and a token may differ once in a while.
 func TestQuantizedFolders(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -38,14 +38,16 @@ func TestQuantizedFolders(t *testing.T) {
 		differ  int                   // cases of a hundred that may differ
 		level   ort.OptimizationLevel // of ONNX Runtime
 	}{
-		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"}, "int4 of the model", 0, ort.OptimizeDefault},
+		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"},
+			"int4 of the model", 0, ort.OptimizeDefault},
 		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, ort.OptimizeDefault},
 		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, ort.OptimizeDefault},
 		{matMulNBits(4, 128, true, 4), []string{"gpt2"}, "int4 of the model", 10, ort.OptimizeDefault},
 		{matMulNBits(4, 32, false, 4), []string{"llama"}, "int4 of the model", 10, ort.OptimizeDefault},
 		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, ort.OptimizeDefault},
 		{matMulNBits(8, 64, false, 4), []string{"gpt2", "llama"}, "int8 of the model", 10, ort.OptimizeDefault},
-		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, ort.OptimizeNone}, // ONNX Runtime's optimiser makes a MatMulNBits of them that rounds rows
+		// ONNX Runtime's optimiser makes a MatMulNBits of them that rounds rows
+		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, ort.OptimizeNone},
 		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 10, ort.OptimizeDefault},
 		{dynamic, []string{"gpt2", "llama", "bart"}, "", 10, ort.OptimizeDefault},
 	} {
@@ -67,7 +69,8 @@ func TestQuantizedFolders(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e.Cases = slices.DeleteFunc(slices.Clone(e.Cases), func(c Case) bool { return c.Option != "" || c.Kind != "greedy" && c.Kind != "beam4" })
+				e.Cases = slices.DeleteFunc(slices.Clone(e.Cases),
+					func(c Case) bool { return c.Option != "" || c.Kind != "greedy" && c.Kind != "beam4" })
 				if testing.Short() {
 					e.Cases = few(e.Cases)
 				}
@@ -76,7 +79,8 @@ func TestQuantizedFolders(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer x.Close()
-				want := generated(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
+				want := generated(t, x, e,
+					func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
 				if err != nil {
 					t.Fatal(err)
@@ -103,7 +107,8 @@ func TestQuantizedFolders(t *testing.T) {
 }
 
 // generated are the tokens of each case, one case at a time.
-func generated(t *testing.T, g generate.Device, e *Expected, searchWith func([]byte) (search.Options, error)) [][][]int32 {
+func generated(t *testing.T, g generate.Device, e *Expected,
+	searchWith func([]byte) (search.Options, error)) [][][]int32 {
 	t.Helper()
 	list := make([][][]int32, len(e.Cases))
 	for i, c := range e.Cases {
@@ -131,9 +136,10 @@ func generated(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 	return list
 }
 
-// TestQuantizedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of a text:
-// GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise. All are to be equal, unless
-// GRAFT_TEST_DIFFER says how many of a hundred may differ, of a model that rounds rows as it runs.
+// TestQuantizedFolderOfACaller compares tokens, greedy and of four beams, on a folder of one's own, from stretches of
+// a text: GRAFT_TEST_FOLDER, GRAFT_TEST_TEXT, and GRAFT_TEST_PROBLEMS for the number of prompts, 20 otherwise. All
+// are to be equal, unless GRAFT_TEST_DIFFER says how many of a hundred may differ, of a model that rounds rows as it
+// runs.
 func TestQuantizedFolderOfACaller(t *testing.T) {
 	folder, path := os.Getenv("GRAFT_TEST_FOLDER"), os.Getenv("GRAFT_TEST_TEXT")
 	if folder == "" || path == "" {

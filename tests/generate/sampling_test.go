@@ -15,8 +15,8 @@ import (
 )
 
 // TestASeedGivesTheSameTokens samples the same inputs with a fixed seed, one by one and together, on one thread and on
-// several, and with each strategy of the cache. (That probabilities are Hugging Face's after each combination of warpers,
-// and tokens with the same random numbers, is compared in host/generate/decode/search.)
+// several, and with each strategy of the cache. (That probabilities are Hugging Face's after each combination of
+// warpers, and tokens with the same random numbers, is compared in host/generate/decode/search.)
 func TestASeedGivesTheSameTokens(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -27,7 +27,8 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	folds := fold.At(t.TempDir(), nil)
-	asked := []byte(`{"do_sample": true, "seed": 11, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.97,
+	asked := []byte(
+		`{"do_sample": true, "seed": 11, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.97,
 		"num_return_sequences": 2, "max_new_tokens": 10}`)
 	for _, name := range []string{"llama-mha", "bart"} {
 		dir := t.TempDir()
@@ -70,14 +71,16 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 		}
 		usual := prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}
 		want := answers(decode.Options{Threads: 1, Batch: 1, Attention: usual})
-		if slices.Compact(slices.Sorted(slices.Values(want)))[0] == "" || len(slices.Compact(slices.Sorted(slices.Values(want)))) != len(want) {
+		if slices.Compact(slices.Sorted(slices.Values(want)))[0] == "" ||
+			len(slices.Compact(slices.Sorted(slices.Values(want)))) != len(want) {
 			t.Fatalf("%s: answers are empty or alike: %q", name, want)
 		}
 		others := map[string]decode.Options{
 			"together": {Threads: 1, Batch: 6, Attention: usual}, "threads": {Threads: 3, Batch: 1, Attention: usual},
 		}
 		for _, s := range plan.StandardStrategies()[1:] {
-			others[string(s)] = decode.Options{Threads: 2, Batch: 4, Attention: prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}}
+			others[string(s)] = decode.Options{Threads: 2, Batch: 4,
+				Attention: prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}}
 		}
 		for how, o := range others {
 			if got := answers(o); !slices.Equal(got, want) {

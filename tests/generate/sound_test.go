@@ -14,8 +14,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestSoundsOfAnyLength generates from samples of sound: of as few as a model reads, and of so many that the mask of the encoder's
-// positions, which Moonshine's decoder makes of one over samples, has more than one element for each 384 positions.
+// TestSoundsOfAnyLength generates from samples of sound: of as few as a model reads, and of so many that the mask of
+// the encoder's positions, which Moonshine's decoder makes of one over samples, has more than one element for each
+// 384 positions.
 func TestSoundsOfAnyLength(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -53,7 +54,8 @@ func TestSoundsOfAnyLength(t *testing.T) {
 				return nil, nil
 			}
 			n := lengths[i]
-			return &decode.Input{Index: uint64(i), Features: &engine.Features{Values: models.Normal(uint64(i), "sound", int(n)), Shape: []int64{1, n}}}, nil
+			return &decode.Input{Index: uint64(i),
+				Features: &engine.Features{Values: models.Normal(uint64(i), "sound", int(n)), Shape: []int64{1, n}}}, nil
 		}, func(out decode.Output) error {
 			got[out.Index] = out.Hypotheses[0].Tokens
 			return nil

@@ -28,7 +28,8 @@ func TestEveryStrategy(t *testing.T) {
 	folds := fold.At(t.TempDir(), nil)
 	attentions := map[string]prepare.Attention{
 		// Every third length has keys and values.
-		"either": {Cross: plan.PromptHiddenStates, Self: plan.KeysValues, Choose: func(positions, _ int) bool { return positions%3 != 0 }},
+		"either": {Cross: plan.PromptHiddenStates, Self: plan.KeysValues,
+			Choose: func(positions, _ int) bool { return positions%3 != 0 }},
 	}
 	for _, s := range plan.StandardStrategies()[1:] {
 		attentions[string(s)] = prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}
@@ -54,7 +55,8 @@ func TestEveryStrategy(t *testing.T) {
 					if err := models.Small(f.Name, dir); err != nil {
 						t.Fatal(err)
 					}
-					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds})
+					g, err := decode.Open(dir,
+						decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -55,7 +55,8 @@ func prepare() (err error) {
 		return err
 	}
 	// The user's own plugins and the builder's settings stay out of it.
-	for key, value := range map[string]string{"GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "", "XDG_DATA_HOME": filepath.Join(made.folder, "data"), "GRAFT_ONNXRUNTIME": at.Path} {
+	for key, value := range map[string]string{"GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
+		"XDG_DATA_HOME": filepath.Join(made.folder, "data"), "GRAFT_ONNXRUNTIME": at.Path} {
 		if err := os.Setenv(key, value); err != nil {
 			return err
 		}
@@ -93,7 +94,8 @@ func buildTrap(folder string, macros ...string) error {
 		"-I../../abi", "-I../../abi/kit", "-isystem", strings.TrimSpace(string(include)),
 		`-DGRAFT_PLUGIN_NAME="trap"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="operators that misbehave"`,
 		`-DGRAFT_PLUGIN_DEVICE="cpu"`, `-DGRAFT_PLUGIN_ISA="x86-64"`,
-		"-Wl,--version-script=../../abi/cmake/graft.map", "-Wl,-z,nodelete", "-o", filepath.Join(folder, "libtrap.so"), "testdata/trap/trap.cc"}
+		"-Wl,--version-script=../../abi/cmake/graft.map", "-Wl,-z,nodelete", "-o", filepath.Join(folder, "libtrap.so"),
+		"testdata/trap/trap.cc"}
 	if out, err := exec.Command("c++", append(args, macros...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("building the trap plugin: %w\n%s", err, out)
 	}
@@ -155,7 +157,8 @@ func (r *report) take(t *testing.T) []line {
 func enable(t *testing.T, more ...graft.EnableOption) *report {
 	t.Helper()
 	r := &report{}
-	options := append(more, graft.Folders(made.trap), graft.AcceptUnverified(), graft.Force(), graft.Logger(slog.New(slog.NewJSONHandler(r, nil))))
+	options := append(more, graft.Folders(made.trap), graft.AcceptUnverified(), graft.Force(),
+		graft.Logger(slog.New(slog.NewJSONHandler(r, nil))))
 	if err := graft.Enable(options...); err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +199,9 @@ func simple(op string) *onnx.Model {
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}},
 		Graph: &onnx.Graph{
 			Name: proto.String("g"), Input: []*onnx.ValueInfo{value("x", 4)}, Output: []*onnx.ValueInfo{value("y", 4)},
-			Initializer: []*onnx.Tensor{{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{4}, RawData: make([]byte, 16)}},
-			Node:        []*onnx.Node{node("Add", []string{"x", "w"}, "a"), node(op, []string{"a"}, "y")},
+			Initializer: []*onnx.Tensor{{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+				Dims: []int64{4}, RawData: make([]byte, 16)}},
+			Node: []*onnx.Node{node("Add", []string{"x", "w"}, "a"), node(op, []string{"a"}, "y")},
 		},
 	}
 }

@@ -50,8 +50,8 @@ func near(y []float32, f func(float64) float64) bool {
 	return true
 }
 
-// TestIsolated: operators of an isolated plugin that crash, end their process or never return end no program. Each run has the model's
-// answer, and when the plugin is given up sessions run unpatched.
+// TestIsolated: operators of an isolated plugin that crash, end their process or never return end no program. Each
+// run has the model's answer, and when the plugin is given up sessions run unpatched.
 func TestIsolated(t *testing.T) {
 	for _, c := range []struct {
 		op  string
@@ -96,9 +96,11 @@ func TestIsolated(t *testing.T) {
 
 // TestIsolatedErrors: errors that an isolated plugin's code returns are as those of any plugin.
 func TestIsolatedErrors(t *testing.T) {
-	for op, want := range map[string]string{"Relu": "the trap makes no kernels", "Neg": "the trap cannot run", "Floor": "ThrowNumber"} {
+	for op, want := range map[string]string{"Relu": "the trap makes no kernels", "Neg": "the trap cannot run",
+		"Floor": "ThrowNumber"} {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
-		f := map[string]func(float64) float64{"Relu": func(x float64) float64 { return max(x, 0) }, "Neg": func(x float64) float64 { return -x }, "Floor": math.Floor}[op]
+		f := map[string]func(float64) float64{"Relu": func(x float64) float64 { return max(x, 0) },
+			"Neg": func(x float64) float64 { return -x }, "Floor": math.Floor}[op]
 		log := isolating(t)
 		if y, err := run(t, path); err != nil || !near(y, f) {
 			t.Errorf("%s: %v, %v", op, y, err)
@@ -156,10 +158,13 @@ func TestIsolatedOptions(t *testing.T) {
 		kind    error
 		want    string
 	}{
-		{[]graft.EnableOption{graft.Isolated("trap"), graft.Crashes(0)}, graft.ErrOption, "Crashes is 0, needed is a number from 1"},
-		{[]graft.EnableOption{graft.Isolated("trap"), graft.CallDeadline(0)}, graft.ErrOption, "CallDeadline is 0s, needed is a time above 0"},
+		{[]graft.EnableOption{graft.Isolated("trap"), graft.Crashes(0)}, graft.ErrOption,
+			"Crashes is 0, needed is a number from 1"},
+		{[]graft.EnableOption{graft.Isolated("trap"), graft.CallDeadline(0)}, graft.ErrOption,
+			"CallDeadline is 0s, needed is a time above 0"},
 		{[]graft.EnableOption{graft.Isolated("trip")}, graft.ErrNoPlugin, `no plugin "trip" is loaded, found trap`},
-		{[]graft.EnableOption{graft.Folders(crash), graft.Isolated("trap")}, graft.ErrBadPlugin, "libtrap.so: it was ended by SIGSEGV (segmentation fault)"},
+		{[]graft.EnableOption{graft.Folders(crash), graft.Isolated("trap")}, graft.ErrBadPlugin,
+			"libtrap.so: it was ended by SIGSEGV (segmentation fault)"},
 	} {
 		err := graft.Enable(append(c.options, graft.Folders(made.trap), graft.AcceptUnverified())...)
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {

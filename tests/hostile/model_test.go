@@ -26,7 +26,8 @@ func external(m *onnx.Model, pairs ...string) *onnx.Model {
 // nested puts the Exp of a model inside `depth` branches.
 func nested(depth int) *onnx.Model {
 	m := simple("Exp")
-	m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String("yes"), DataType: proto.Int32(int32(onnx.Tensor_BOOL)), RawData: []byte{1}})
+	m.Graph.Initializer = append(m.Graph.Initializer,
+		&onnx.Tensor{Name: proto.String("yes"), DataType: proto.Int32(int32(onnx.Tensor_BOOL)), RawData: []byte{1}})
 	inner := m.Graph.Node[1]
 	for i := range depth {
 		yes, no := fmt.Sprintf("yes%d", i), fmt.Sprintf("no%d", i)
@@ -34,9 +35,11 @@ func nested(depth int) *onnx.Model {
 		outer := node("If", []string{"yes"}, "y")
 		for name, branch := range map[string]*onnx.Graph{
 			"then_branch": {Name: proto.String("t"), Node: []*onnx.Node{inner}, Output: []*onnx.ValueInfo{value(yes, 4)}},
-			"else_branch": {Name: proto.String("e"), Node: []*onnx.Node{node("Identity", []string{"a"}, no)}, Output: []*onnx.ValueInfo{value(no, 4)}},
+			"else_branch": {Name: proto.String("e"), Node: []*onnx.Node{node("Identity", []string{"a"}, no)},
+				Output: []*onnx.ValueInfo{value(no, 4)}},
 		} {
-			outer.Attribute = append(outer.Attribute, &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: branch})
+			outer.Attribute = append(outer.Attribute,
+				&onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: branch})
 		}
 		inner = outer
 	}
@@ -65,20 +68,34 @@ func TestModels(t *testing.T) {
 		{name: "text", data: []byte("hello\n"), want: `not an ONNX model: found text that begins with "hello"`},
 		{name: "truncated", data: whole[:len(whole)-9], want: "is truncated or damaged"},
 		{name: "of no graph", data: encode(t, &onnx.Model{IrVersion: proto.Int64(8)}), want: "holds no graph"},
-		{name: "path traversal", data: encode(t, external(simple("Exp"), "location", "../secret.bin")), want: "which leads upwards"},
-		{name: "path traversal within", data: encode(t, external(simple("Exp"), "location", "a/../../secret.bin")), want: "which leads upwards"},
+		{name: "path traversal", data: encode(t, external(simple("Exp"), "location", "../secret.bin")),
+			want: "which leads upwards"},
+		{name: "path traversal within", data: encode(t, external(simple("Exp"), "location", "a/../../secret.bin")),
+			want: "which leads upwards"},
 		{name: "absolute path", data: encode(t, external(simple("Exp"), "location", "/etc/passwd")), want: "absolute"},
 		{name: "link out of the folder", data: encode(t, external(simple("Exp"), "location", "link.bin")), want: "link.bin"},
 		{name: "a folder as data", data: encode(t, external(simple("Exp"), "location", "folder")), want: "folder"},
-		{name: "data that are not there", data: encode(t, external(simple("Exp"), "location", "nowhere.bin")), want: "nowhere.bin"},
+		{name: "data that are not there", data: encode(t, external(simple("Exp"), "location", "nowhere.bin")),
+			want: "nowhere.bin"},
 		{name: "no location", data: encode(t, external(simple("Exp"))), want: "location"},
-		{name: "beyond the end", data: encode(t, external(simple("Exp"), "location", "eight.bin", "offset", "4", "length", "16")), want: "eight.bin"},
-		{name: "negative offset", data: encode(t, external(simple("Exp"), "location", "eight.bin", "offset", "-4")), want: "offset"},
-		{name: "offset that overflows", data: encode(t, external(simple("Exp"), "location", "eight.bin", "offset", "9223372036854775807", "length", "16")), want: "eight.bin"},
-		{name: "length that is no number", data: encode(t, external(simple("Exp"), "location", "eight.bin", "length", "many")), want: `"many"`},
-		{name: "huge dimensions", data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{1 << 40, 1 << 40} })), want: "more elements than can be counted"},
-		{name: "negative dimension", data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{-4} })), want: "has a negative dimension: found [-4]"},
-		{name: "less data than the shape", data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{1 << 30} })), want: "does not hold what its shape says"},
+		{name: "beyond the end", data: encode(t,
+			external(simple("Exp"), "location", "eight.bin", "offset", "4", "length", "16")), want: "eight.bin"},
+		{name: "negative offset", data: encode(t, external(simple("Exp"), "location", "eight.bin", "offset", "-4")),
+			want: "offset"},
+		{name: "offset that overflows",
+			data: encode(t, external(simple("Exp"), "location", "eight.bin", "offset", "9223372036854775807", "length", "16")),
+			want: "eight.bin"},
+		{name: "length that is no number",
+			data: encode(t, external(simple("Exp"), "location", "eight.bin", "length", "many")), want: `"many"`},
+		{name: "huge dimensions",
+			data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{1 << 40, 1 << 40} })),
+			want: "more elements than can be counted"},
+		{name: "negative dimension",
+			data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{-4} })),
+			want: "has a negative dimension: found [-4]"},
+		{name: "less data than the shape",
+			data: encode(t, change(func(m *onnx.Model) { m.Graph.Initializer[0].Dims = []int64{1 << 30} })),
+			want: "does not hold what its shape says"},
 		{name: "rank", data: encode(t, change(func(m *onnx.Model) {
 			m.Graph.Initializer[0].Dims = append(make([]int64, 99), 4)
 			for i := range 99 {
@@ -88,10 +105,13 @@ func TestModels(t *testing.T) {
 		{name: "deep nesting", data: encode(t, nested(40)), want: "nest"},
 		{name: "deeper nesting", data: encode(t, nested(300)), want: "nest"},
 		{name: "an unknown operator", data: encode(t, simple("NoSuchOperator"))},
-		{name: "a value made twice", data: encode(t, change(func(m *onnx.Model) { m.Graph.Node[1].Output[0] = "a" })), want: `"a"`},
+		{name: "a value made twice", data: encode(t, change(func(m *onnx.Model) { m.Graph.Node[1].Output[0] = "a" })),
+			want: `"a"`},
 		{name: "a circle", data: encode(t, change(func(m *onnx.Model) { m.Graph.Node[0].Input[0] = "y" })), want: "y"},
-		{name: "a value from nowhere", data: encode(t, change(func(m *onnx.Model) { m.Graph.Node[0].Input[0] = "z" })), want: "z"},
-		{name: "a negative length of an input", data: encode(t, change(func(m *onnx.Model) { m.Graph.Input[0] = value("x", -4) })), runs: true},
+		{name: "a value from nowhere", data: encode(t, change(func(m *onnx.Model) { m.Graph.Node[0].Input[0] = "z" })),
+			want: "z"},
+		{name: "a negative length of an input",
+			data: encode(t, change(func(m *onnx.Model) { m.Graph.Input[0] = value("x", -4) })), runs: true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,7 +135,8 @@ func TestModels(t *testing.T) {
 				if code != 0 || stderr != "" {
 					t.Errorf("graft inspect: exit code %d, %q", code, stderr)
 				}
-			} else if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "graft: "+path+": ") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			} else if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "graft: "+path+": ") ||
+				!strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("graft inspect: exit code %d, %q, %q, want one line with the path and %q", code, stdout, stderr, c.want)
 			}
 			if c.want != "" {
@@ -154,13 +175,15 @@ func sessions(t *testing.T, path string, runs bool, want string) {
 		}
 	case err != nil:
 		t.Errorf("no session with graft: %v", err)
-	case want != "" && (len(lines) != 1 || lines[0].Level != "WARN" || lines[0].Model != path || !strings.Contains(lines[0].Reason, want)):
+	case want != "" && (len(lines) != 1 || lines[0].Level != "WARN" || lines[0].Model != path ||
+		!strings.Contains(lines[0].Reason, want)):
 		t.Errorf("the log says %+v, want one warning with %q", lines, want)
 	}
 	enable(t, graft.Strict())
 	if err := attempt(path); (err == nil) != (want == "" && runs) {
 		t.Errorf("strictly: %v", err)
-	} else if err != nil && want != "" && !(strings.Contains(err.Error(), "graft: "+path+" was not patched: ") && strings.Contains(err.Error(), want)) {
+	} else if err != nil && want != "" &&
+		!(strings.Contains(err.Error(), "graft: "+path+" was not patched: ") && strings.Contains(err.Error(), want)) {
 		t.Errorf("strictly: %v, want %q", err, want)
 	}
 	disable(t)

@@ -52,7 +52,8 @@ func TestPluginRefusesToCreate(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	lines := log.take(t)
-	if len(lines) == 0 || lines[len(lines)-1].Level != "WARN" || !strings.Contains(lines[len(lines)-1].Reason, "the trap makes no kernels") {
+	if len(lines) == 0 || lines[len(lines)-1].Level != "WARN" ||
+		!strings.Contains(lines[len(lines)-1].Reason, "the trap makes no kernels") {
 		t.Errorf("the log says %+v, want a warning with the plugin's words", lines)
 	}
 	warnings := 0
@@ -68,7 +69,8 @@ func TestPluginRefusesToCreate(t *testing.T) {
 	if s, err := session(path); err == nil {
 		s.Destroy()
 		t.Error("strictly, a session was made")
-	} else if !strings.Contains(err.Error(), "graft: "+path+" was not patched: ") || !strings.Contains(err.Error(), "the trap makes no kernels") {
+	} else if !strings.Contains(err.Error(), "graft: "+path+" was not patched: ") ||
+		!strings.Contains(err.Error(), "the trap makes no kernels") {
 		t.Errorf("strictly: %v", err)
 	}
 }
@@ -87,7 +89,8 @@ func TestTheModelRunsWhereThePluginFails(t *testing.T) {
 		}
 		warnings := 0
 		for _, l := range log.take(t) {
-			if l.Level == "WARN" && (strings.Contains(l.Reason, "the trap cannot run") || strings.Contains(l.Reason, "ThrowNumber")) {
+			if l.Level == "WARN" && (strings.Contains(l.Reason, "the trap cannot run") ||
+				strings.Contains(l.Reason, "ThrowNumber")) {
 				warnings++
 			}
 		}
@@ -127,7 +130,8 @@ func TestPluginFailsToRun(t *testing.T) {
 func TestPluginWritesNaN(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Abs")))
 	code, stdout, stderr := command(t, trapped(), "ab", path, "--force", "--rounds", "1")
-	if code != 5 || !strings.Contains(stdout, "DIFFERENT") || !strings.Contains(stdout, "not finite") || !strings.Contains(stdout, "4 of 4 elements are NaN or infinite on one side") ||
+	if code != 5 || !strings.Contains(stdout, "DIFFERENT") || !strings.Contains(stdout, "not finite") ||
+		!strings.Contains(stdout, "4 of 4 elements are NaN or infinite on one side") ||
 		!strings.Contains(stderr, "the answers differ between none and auto") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
@@ -140,8 +144,10 @@ func TestPluginWritesNaN(t *testing.T) {
 // TestInstall: what a plugin does when it is run for the first time is a
 // message, and the store stays as it was.
 func TestInstall(t *testing.T) {
-	crash, hang, idle := filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap")
-	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR", idle: "-DHANG_IN_CREATE"} {
+	crash, hang, idle := filepath.Join(t.TempDir(), "trap"), filepath.Join(t.TempDir(), "trap"),
+		filepath.Join(t.TempDir(), "trap")
+	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR",
+		idle: "-DHANG_IN_CREATE"} {
 		if err := buildTrap(folder, macro); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +168,9 @@ func TestInstall(t *testing.T) {
 		return folder
 	}
 	of := func(operator string) string {
-		return with("cases:\n  - name: bad\n    operator: " + operator + "\n    inputs: {x: {shape: [5], seed: 1}}\n    expect: {formula: {y: \"x\"}}\n    tolerance: {absolute: 1, relative: 1}\n")
+		return with("cases:\n  - name: bad\n    operator: " + operator +
+			"\n    inputs: {x: {shape: [5], seed: 1}}\n    expect: {formula: {y: \"x\"}}\n    tolerance: {absolute: 1, " +
+			"relative: 1}\n")
 	}
 	cut := with("")
 	if err := os.Truncate(filepath.Join(cut, "libtrap.so"), 3000); err != nil {
@@ -177,7 +185,8 @@ func TestInstall(t *testing.T) {
 	}{
 		{"crash in a constructor", crash, 3, []string{"libtrap.so"}},
 		{"hang in a constructor", hang, 3, []string{"libtrap.so", "2s"}},
-		{"no cases, and a kernel that hangs when it is made", idle, 3, []string{"plugin.yaml", "found no case for RefuseCreate"}},
+		{"no cases, and a kernel that hangs when it is made", idle, 3,
+			[]string{"plugin.yaml", "found no case for RefuseCreate"}},
 		{"a case that cannot be created", of("RefuseCreate"), 3, []string{"the trap makes no kernels"}},
 		{"a case that fails", of("FailRun"), 3, []string{"the trap cannot run"}},
 		{"a case that throws a number", of("ThrowNumber"), 3, []string{"bad"}},
@@ -185,17 +194,23 @@ func TestInstall(t *testing.T) {
 		{"a library that is cut off", cut, 4, []string{"libtrap.so"}},
 		{"a library that is text", text, 4, []string{"libtrap.so", "needed an ELF shared library"}},
 		{"an unknown key", with("surprise: 1\n"), 1, []string{"plugin.yaml", "surprise"}},
-		{"an archive that leads out", archive(t, &tar.Header{Name: "../escaped", Typeflag: tar.TypeReg}), 1, []string{"../escaped"}},
-		{"an archive with an absolute path", archive(t, &tar.Header{Name: "/tmp/escaped", Typeflag: tar.TypeReg}), 1, []string{"/tmp/escaped"}},
-		{"an archive with a link", archive(t, &tar.Header{Name: "plugin.yaml", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), 1, []string{"plugin.yaml", "link"}},
-		{"an archive with a device", archive(t, &tar.Header{Name: "zero", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 5}), 1, []string{"zero"}},
+		{"an archive that leads out", archive(t, &tar.Header{Name: "../escaped", Typeflag: tar.TypeReg}), 1,
+			[]string{"../escaped"}},
+		{"an archive with an absolute path", archive(t, &tar.Header{Name: "/tmp/escaped", Typeflag: tar.TypeReg}), 1,
+			[]string{"/tmp/escaped"}},
+		{"an archive with a link",
+			archive(t, &tar.Header{Name: "plugin.yaml", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}), 1,
+			[]string{"plugin.yaml", "link"}},
+		{"an archive with a device", archive(t, &tar.Header{Name: "zero", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 5}),
+			1, []string{"zero"}},
 		{"an archive of nothing", archive(t), 1, []string{"plugin.yaml"}},
 		{"an archive with a damaged signature", unsigned(t, "damaged"), 3, []string{"minisig", "found invalid signature"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			data := t.TempDir()
-			code, stdout, stderr := command(t, []string{"XDG_DATA_HOME=" + data}, "plugin", "install", "-q", "--allow-unsigned", "--deadline", "2s", c.source)
+			code, stdout, stderr := command(t, []string{"XDG_DATA_HOME=" + data}, "plugin", "install", "-q", "--allow-unsigned",
+				"--deadline", "2s", c.source)
 			if code != c.code || stdout != "" || !strings.HasPrefix(stderr, "graft: ") {
 				t.Errorf("exit code %d, %q, %q, want %d", code, stdout, stderr, c.code)
 			}
@@ -279,7 +294,8 @@ func TestInterruptedInstall(t *testing.T) {
 	}
 }
 
-// TestComparisonOfPluginThatHangsOrCrashes: operators run in a child process of graft ab, so that what they do is a message.
+// TestComparisonOfPluginThatHangsOrCrashes: operators run in a child process of graft ab, so that what they do is a
+// message.
 func TestComparisonOfPluginThatHangsOrCrashes(t *testing.T) {
 	for op, want := range map[string]string{
 		"Cos": `gave no answer within 6s and was ended in a child process (task comparison cell), printing "the trap hangs"; a plugin may hang`,
@@ -300,8 +316,8 @@ func TestComparisonOfPluginThatHangsOrCrashes(t *testing.T) {
 	}
 }
 
-// TestInterruptedComparison: graft ab ends at one signal, although an operator hangs in its child and the operator's library ignores and
-// blocks signals.
+// TestInterruptedComparison: graft ab ends at one signal, although an operator hangs in its child and the operator's
+// library ignores and blocks signals.
 func TestInterruptedComparison(t *testing.T) {
 	deaf := filepath.Join(t.TempDir(), "trap")
 	if err := buildTrap(deaf, "-DIGNORE_SIGNALS"); err != nil {
@@ -311,7 +327,8 @@ func TestInterruptedComparison(t *testing.T) {
 	for folder, signal := range map[string]syscall.Signal{made.trap: syscall.SIGTERM, deaf: syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			interrupted(t, folder, signal, "graft: interrupted; nothing was left half-written", "ab", path, "--force", "--rounds", "1")
+			interrupted(t, folder, signal, "graft: interrupted; nothing was left half-written", "ab", path, "--force",
+				"--rounds", "1")
 		})
 	}
 }
@@ -323,10 +340,12 @@ func TestInterruptedCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Cos")))
-	interrupted(t, hang, syscall.SIGTERM, "graft: interrupted; native code did not stop within 3s and was ended", "inspect", path)
+	interrupted(t, hang, syscall.SIGTERM, "graft: interrupted; native code did not stop within 3s and was ended",
+		"inspect", path)
 }
 
-// interrupted runs a command with the trap in folder, sends it one signal when the trap hangs, and wants its last words.
+// interrupted runs a command with the trap in folder, sends it one signal when the trap hangs, and wants its last
+// words.
 func interrupted(t *testing.T, folder string, signal syscall.Signal, want string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(made.command, args...)
@@ -390,18 +409,22 @@ func archive(t *testing.T, entries ...*tar.Header) string {
 func TestMissingRuntime(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Exp")))
 	empty := t.TempDir()
-	code, _, stderr := command(t, []string{"GRAFT_ONNXRUNTIME=", "XDG_CACHE_HOME=" + empty, "HOME=" + empty, "LD_LIBRARY_PATH="}, "ab", path, "--b", "none")
+	code, _, stderr := command(t,
+		[]string{"GRAFT_ONNXRUNTIME=", "XDG_CACHE_HOME=" + empty, "HOME=" + empty, "LD_LIBRARY_PATH="}, "ab", path, "--b",
+		"none")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, want := range []string{"onnxruntime was not found", "graft doctor --fetch", "GRAFT_ONNXRUNTIME", empty, "(cache)", "(executable)", "(system)"} {
+	for _, want := range []string{"onnxruntime was not found", "graft doctor --fetch", "GRAFT_ONNXRUNTIME", empty,
+		"(cache)", "(executable)", "(system)"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%q lacks %q", stderr, want)
 		}
 	}
 	text := write(t, filepath.Join(empty, "libonnxruntime.so.1"), []byte("no library"))
 	code, _, stderr = command(t, []string{"GRAFT_ONNXRUNTIME=" + text}, "ab", path, "--b", "none")
-	if code != 1 || !strings.Contains(stderr, text+": does not load") || !strings.Contains(stderr, "graft doctor --fetch") {
+	if code != 1 || !strings.Contains(stderr, text+": does not load") ||
+		!strings.Contains(stderr, "graft doctor --fetch") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// TestResultOfWrongShape: ONNX Runtime only warns of an output of the model that has a wrong shape. An operator that gives
-// one is not placed, whether the model says its lengths or not, and inspect agrees.
+// TestResultOfWrongShape: ONNX Runtime only warns of an output of the model that has a wrong shape. An operator that
+// gives one is not placed, whether the model says its lengths or not, and inspect agrees.
 func TestResultOfWrongShape(t *testing.T) {
 	static, dynamic := simple("Ceil"), simple("Ceil")
 	for _, v := range []*onnx.ValueInfo{dynamic.Graph.Input[0], dynamic.Graph.Output[0]} {
@@ -34,7 +34,8 @@ func TestResultOfWrongShape(t *testing.T) {
 				t.Error("no warning")
 			}
 			code, stdout, stderr := command(t, trapped(), "inspect", path, "--force")
-			if code != 0 || !strings.Contains(stdout, "0 would be replaced") || !strings.Contains(stdout, "left unchanged: "+want) {
+			if code != 0 || !strings.Contains(stdout, "0 would be replaced") ||
+				!strings.Contains(stdout, "left unchanged: "+want) {
 				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 			}
 		})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestVerifyOfPluginThatHangsOrCrashes: operators are compared with the model in a child process, so that what they do is
-// a message, and nothing is written.
+// TestVerifyOfPluginThatHangsOrCrashes: operators are compared with the model in a child process, so that what they
+// do is a message, and nothing is written.
 func TestVerifyOfPluginThatHangsOrCrashes(t *testing.T) {
 	for op, want := range map[string]string{
 		"Cos": `gave no answer within 6s and was ended in a child process (task trial), printing "the trap hangs"; a plugin may hang`,
@@ -38,18 +38,23 @@ func TestVerifyOfPluginThatHangsOrCrashes(t *testing.T) {
 
 // TestVerifyLeavesOut: what answers otherwise than the model, or fails, is left out with the reason.
 func TestVerifyLeavesOut(t *testing.T) {
-	for op, want := range map[string]string{"Abs": "output y: 4 of 4 elements are NaN or infinite on one side and not on the other", "Neg": "the trap cannot run"} {
+	for op, want := range map[string]string{"Abs": "output y: 4 of 4 elements are NaN or infinite on one side and not " +
+		"on the other", "Neg": "the trap cannot run"} {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
 		code, stdout, stderr := command(t, trapped(), "inspect", path, "--force", "--verify")
-		if code != 5 || !strings.Contains(stdout, "left out: 1 of them, which answer otherwise than the model\n") || !strings.Contains(stdout, "  left out: ") ||
+		if code != 5 || !strings.Contains(stdout, "left out: 1 of them, which answer otherwise than the model\n") ||
+			!strings.Contains(stdout, "  left out: ") ||
 			!strings.Contains(stdout, want) || !strings.Contains(stderr, path+": the answers differ: 1 blocks are left out; ") {
 			t.Errorf("inspect: exit code %d, %q, %q, want %q", code, stdout, stderr, want)
 		}
-		if code, stdout, _ = command(t, trapped(), "inspect", path, "--force", "--verify", "-o", "json"); code != 5 || !strings.Contains(stdout, `"left_out": `) || strings.Contains(stdout, `"verified"`) {
+		if code, stdout, _ = command(t, trapped(), "inspect", path, "--force", "--verify", "-o", "json"); code != 5 ||
+			!strings.Contains(stdout, `"left_out": `) || strings.Contains(stdout, `"verified"`) {
 			t.Errorf("inspect as JSON: exit code %d, %q", code, stdout)
 		}
 		code, stdout, stderr = command(t, trapped(), "patch", path, "--force", "--verify", "-o", path+".patched")
-		if code != 1 || stdout != "" || !strings.Contains(stderr, "graft: left out, because it answers otherwise than the model: ") || !strings.Contains(stderr, "nothing written: 1 because ") {
+		if code != 1 || stdout != "" ||
+			!strings.Contains(stderr, "graft: left out, because it answers otherwise than the model: ") ||
+			!strings.Contains(stderr, "nothing written: 1 because ") {
 			t.Errorf("patch: exit code %d, %q, %q", code, stdout, stderr)
 		}
 	}

@@ -24,7 +24,8 @@ import (
 const name = "org/model"
 
 // wanted are the files that both bring.
-var wanted = []string{"config.json", "generation_config.json", "onnx/decoder_model_merged.onnx", "onnx/encoder_model.onnx", "tokenizer.json"}
+var wanted = []string{"config.json", "generation_config.json", "onnx/decoder_model_merged.onnx",
+	"onnx/encoder_model.onnx", "tokenizer.json"}
 
 // pair is one server, one cache, and both programs.
 type pair struct {
@@ -55,7 +56,8 @@ func newPair(t *testing.T) *pair {
 		another := append(bytes.Clone(r.Files["onnx/"+graph]), 0xfa, 0x3f, 1, 'x') // a field that nobody knows
 		r.Files["onnx/"+strings.Replace(graph, ".onnx", "_fp16.onnx", 1)] = another
 	}
-	p := &pair{t: t, python: python, server: hubtest.New(map[string]*hubtest.Repository{name: r}), repository: r, cache: t.TempDir()}
+	p := &pair{t: t, python: python, server: hubtest.New(map[string]*hubtest.Repository{name: r}), repository: r,
+		cache: t.TempDir()}
 	t.Cleanup(p.server.Close)
 	return p
 }
@@ -64,7 +66,8 @@ func newPair(t *testing.T) *pair {
 func (p *pair) theirs(into any, args ...string) {
 	p.t.Helper()
 	cmd := exec.Command(p.python, append([]string{"library.py"}, args...)...)
-	cmd.Env = append(os.Environ(), "HF_ENDPOINT="+p.server.Endpoint.URL, "HF_HUB_CACHE="+p.cache, "HF_HOME="+p.cache, "HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_TOKEN=", "NO_PROXY=*")
+	cmd.Env = append(os.Environ(), "HF_ENDPOINT="+p.server.Endpoint.URL, "HF_HUB_CACHE="+p.cache, "HF_HOME="+p.cache,
+		"HF_HUB_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_PROGRESS_BARS=1", "HF_TOKEN=", "NO_PROXY=*")
 	var talk bytes.Buffer
 	cmd.Stderr = &talk
 	out, err := cmd.Output()
@@ -96,7 +99,8 @@ func (p *pair) ours(q hub.Request) *hub.Pulled {
 func (p *pair) asked() []string {
 	list := p.server.Asked("GET /store/")
 	for _, one := range p.server.Asked("GET /" + name + "/resolve/") {
-		if path := one[strings.LastIndex(one, hubtest.Commit)+len(hubtest.Commit)+1:]; !p.repository.Large(p.repository.Files[path]) {
+		if path := one[strings.LastIndex(one, hubtest.Commit)+len(hubtest.Commit)+1:]; !p.repository.Large(
+			p.repository.Files[path]) {
 			list = append(list, one)
 		}
 	}
@@ -133,7 +137,8 @@ func TestTheyReadOurs(t *testing.T) {
 	var found scanned
 	p.theirs(&found, "scan")
 	got := found.Repositories[name]
-	if len(found.Warnings) > 0 || got.Bytes != p.size(wanted) || !slices.Equal(got.Files, wanted) || got.Refs["main"] != hubtest.Commit || len(got.Detached) > 0 {
+	if len(found.Warnings) > 0 || got.Bytes != p.size(wanted) || !slices.Equal(got.Files, wanted) ||
+		got.Refs["main"] != hubtest.Commit || len(got.Detached) > 0 {
 		t.Errorf("they find %+v; want %d bytes in %v", found, p.size(wanted), wanted)
 	}
 	p.server.Forget()
@@ -147,7 +152,8 @@ func TestTheyReadOurs(t *testing.T) {
 	p.asked()
 	p.theirs(&again, append([]string{"download", name}, "*")...)
 	asked := p.asked()
-	if again != view.Folder || len(asked) == 0 || slices.ContainsFunc(asked, func(one string) bool { return strings.Contains(one, "/store/") }) {
+	if again != view.Folder || len(asked) == 0 ||
+		slices.ContainsFunc(asked, func(one string) bool { return strings.Contains(one, "/store/") }) {
 		t.Errorf("they bring %v, to %s; want the small files that graft left", asked, again)
 	}
 	after := p.ours(hub.Request{})
@@ -174,7 +180,8 @@ func TestWeReadTheirs(t *testing.T) {
 		t.Errorf("graft brings %v to %s; theirs is %s", asked, done.Folder, theirs)
 	}
 	for _, f := range done.Files {
-		if data, err := os.ReadFile(filepath.Join(done.Folder, f.Path)); !bytes.Equal(data, p.repository.Files[f.Path]) || err != nil {
+		if data, err := os.ReadFile(filepath.Join(done.Folder, f.Path)); !bytes.Equal(data, p.repository.Files[f.Path]) ||
+			err != nil {
 			t.Errorf("%s: %v", f.Path, err)
 		}
 	}
@@ -206,7 +213,8 @@ func TestFolders(t *testing.T) {
 			t.Errorf("after %s: %v is brought to %s", first, asked, path)
 		}
 		for _, name := range wanted {
-			if data, err := os.ReadFile(filepath.Join(folder, name)); !bytes.Equal(data, p.repository.Files[name]) || err != nil {
+			if data, err := os.ReadFile(filepath.Join(folder, name)); !bytes.Equal(data, p.repository.Files[name]) ||
+				err != nil {
 				t.Errorf("after %s: %s: %v", first, name, err)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share, but those of
-// commands; and tests of which -short leaves something out run in make test-long or make test-longest.
+// TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share,
+// but those of commands; and tests of which -short leaves something out run in make test-long or make test-longest.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -25,7 +25,8 @@ func TestMakefileLists(t *testing.T) {
 		}
 	}
 	raced := slices.Concat(lists["RACED"], lists["RACED_LONG"])
-	longer, names := slices.Concat(lists["LONGER"], lists["LONGEST"]), strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
+	longer, names := slices.Concat(lists["LONGER"], lists["LONGEST"]),
+		strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
 	need := map[string]map[string]bool{"goroutines": {}, "tests that -short leaves out": {}}
 	run := map[string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {
@@ -130,7 +131,8 @@ func parsed(t *testing.T, each func(folder string, test bool, file *ast.File)) {
 		case entry.IsDir():
 			_, err := os.Stat(filepath.Join(path, "go.mod"))
 			name := entry.Name()
-			if name == "build" || name == "testdata" || name == "bin" || strings.HasPrefix(name, ".") && name != ".." || err == nil && path != root {
+			if name == "build" || name == "testdata" || name == "bin" || strings.HasPrefix(name, ".") && name != ".." ||
+				err == nil && path != root {
 				return filepath.SkipDir
 			}
 		case strings.HasSuffix(path, ".go"):

@@ -16,7 +16,8 @@ var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|p
 // TestHostNamesNoPlugin: host/plugin/defaults alone names operators of graft's own plugins.
 func TestHostNamesNoPlugin(t *testing.T) {
 	err := filepath.WalkDir(filepath.Join(root, "host"), func(file string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || d.Name() == "defaults.go" && filepath.Base(filepath.Dir(file)) == "defaults" {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") ||
+			d.Name() == "defaults.go" && filepath.Base(filepath.Dir(file)) == "defaults" {
 			return err
 		}
 		text, err := os.ReadFile(file)

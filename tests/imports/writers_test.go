@@ -18,12 +18,16 @@ var writers = map[string][]string{
 	"Create":     nil,
 	"CreateTemp": {"host/plugin/sealed/sealed.go"}, // without a name as soon as it is open
 	"MkdirTemp": {
-		"host/distribute/store/install.go", "host/distribute/store/versions.go", "host/ort/fetch/fetch.go", // in folders of their own, which they sweep under a lock
+		// in folders of their own, which they sweep under a lock
+		"host/distribute/store/install.go", "host/distribute/store/versions.go", "host/ort/fetch/fetch.go",
 	},
 	"Rename": {
-		"host/distribute/store/place.go", "host/distribute/store/versions.go", "host/distribute/store/bundle.go", "host/ort/fetch/fetch.go", "models/cache.go", // whole folders, or a synced file
-		"host/onnx/model/job.go",                                          // two files that belong together
-		"host/distribute/hub/cache.go", "host/distribute/hub/transfer.go", // synced files and links, in a cache that another library reads
+		// whole folders, or a synced file
+		"host/distribute/store/place.go", "host/distribute/store/versions.go", "host/distribute/store/bundle.go",
+		"host/ort/fetch/fetch.go", "models/cache.go",
+		"host/onnx/model/job.go", // two files that belong together
+		// synced files and links, in a cache that another library reads
+		"host/distribute/hub/cache.go", "host/distribute/hub/transfer.go",
 	},
 }
 
@@ -34,13 +38,15 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 		}
 		if d.IsDir() {
 			// What tests use, they may spoil.
-			if name := d.Name(); name == "testdata" || name == "tests" || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "build") || name == "bin" || name == ".git" {
+			if name := d.Name(); name == "testdata" || name == "tests" || strings.HasSuffix(name, "test") ||
+				strings.HasPrefix(name, "build") || name == "bin" || name == ".git" {
 				return filepath.SkipDir
 			}
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)
-		if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, "host/base/storage/") {
+		if err != nil || !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
+			strings.HasPrefix(rel, "host/base/storage/") {
 			return err
 		}
 		set := token.NewFileSet()
@@ -54,8 +60,10 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 				return true
 			}
 			pkg, ok := call.X.(*ast.Ident)
-			if allowed, is := writers[call.Sel.Name]; ok && is && pkg.Name == "os" && !slices.Contains(allowed, filepath.ToSlash(rel)) {
-				t.Errorf("%s calls os.%s; host/base/storage writes files and makes temporary folders", set.Position(call.Pos()), call.Sel.Name)
+			if allowed, is := writers[call.Sel.Name]; ok && is && pkg.Name == "os" &&
+				!slices.Contains(allowed, filepath.ToSlash(rel)) {
+				t.Errorf("%s calls os.%s; host/base/storage writes files and makes temporary folders", set.Position(call.Pos()),
+					call.Sel.Name)
 			}
 			return true
 		})

@@ -1,5 +1,6 @@
-// Package install uses what cmd/release wrote as a stranger does: a Go module on a machine without a compiler, a program in a root
-// with nothing in it, archives and packages. It needs the folder dist, which make release writes, or GRAFT_DIST.
+// Package install uses what cmd/release wrote as a stranger does: a Go module on a machine without a compiler, a
+// program in a root with nothing in it, archives and packages. It needs the folder dist, which make release writes,
+// or GRAFT_DIST.
 package install
 
 import (
@@ -36,7 +37,8 @@ func dist(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(folder, "SHA256SUMS")); errors.Is(err, fs.ErrNotExist) && os.Getenv("GRAFT_DIST") == "" {
+	if _, err := os.Stat(filepath.Join(folder, "SHA256SUMS")); errors.Is(err, fs.ErrNotExist) &&
+		os.Getenv("GRAFT_DIST") == "" {
 		t.Skip("no release in dist; make release writes one")
 	} else if err != nil {
 		t.Fatal(err)
@@ -98,9 +100,12 @@ func stranger(t *testing.T, more ...string) []string {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(cache)), "\n")
-	// The module cache is this machine's, where the same version of graft may be from another release: theirs is made anew.
-	return append([]string{"PATH=" + filepath.Join(strings.TrimSpace(string(root)), "bin"), "GOPROXY=file://" + dist(t) + "/go," + "file://" + lines[1] + "/cache/download," + lines[2],
-		"GOCACHE=" + lines[0], "GOMODCACHE=" + modules, "GONOSUMDB=*", "GOFLAGS=-modcacherw -trimpath", "HOME=" + t.TempDir()}, more...)
+	// The module cache is this machine's, where the same version of graft may be from another release: theirs is made
+	// anew.
+	return append([]string{"PATH=" + filepath.Join(strings.TrimSpace(string(root)), "bin"),
+		"GOPROXY=file://" + dist(t) + "/go," + "file://" + lines[1] + "/cache/download," + lines[2],
+		"GOCACHE=" + lines[0], "GOMODCACHE=" + modules, "GONOSUMDB=*", "GOFLAGS=-modcacherw -trimpath",
+		"HOME=" + t.TempDir()}, more...)
 }
 
 // modules is the cache of modules of all programs here.
@@ -157,7 +162,8 @@ func program(t *testing.T, name string) string {
 	return folder
 }
 
-// TestGo: three commands lead from nothing to the answers of a trained model, with no compiler, no plugin and no record.
+// TestGo: three commands lead from nothing to the answers of a trained model, with no compiler, no plugin and no
+// record.
 func TestGo(t *testing.T) {
 	folder, env := program(t, "pronounce"), stranger(t)
 	at, err := ort.Find("")
@@ -235,7 +241,8 @@ func root(t *testing.T, binary string, libraries []string, model string) string 
 	return folder
 }
 
-// TestScratch: a program in a root with nothing but itself and what it loads, for a user without a name, a home or a place to write.
+// TestScratch: a program in a root with nothing but itself and what it loads, for a user without a name, a home or a
+// place to write.
 func TestScratch(t *testing.T) {
 	source, env := program(t, "pronounce"), stranger(t, "CGO_ENABLED=0")
 	run(t, source, env, "go", "mod", "init", "example.com/pronounce")
@@ -308,7 +315,8 @@ func unshare(t *testing.T) string {
 	return path
 }
 
-// TestGoSessions: the one line of onnxruntime_go's programs finds what the program carries, and plans a model once for the session that looks at it.
+// TestGoSessions: the one line of onnxruntime_go's programs finds what the program carries, and plans a model once
+// for the session that looks at it.
 func TestGoSessions(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("onnxruntime_go needs a C compiler")
@@ -332,13 +340,15 @@ func TestGoSessions(t *testing.T) {
 	}
 }
 
-// TestArchive: the script installs what the sums say and nothing else, and the graft that is installed brings its plugins.
+// TestArchive: the script installs what the sums say and nothing else, and the graft that is installed brings its
+// plugins.
 func TestArchive(t *testing.T) {
 	folder := dist(t)
 	prefix, home := t.TempDir(), t.TempDir()
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home}
 	install := func(from string, more ...string) (string, error) {
-		_, talk, err := try(t, t.TempDir(), append(env, more...), "/bin/sh", filepath.Join(folder, "install.sh"), from, prefix)
+		_, talk, err := try(t, t.TempDir(), append(env, more...), "/bin/sh", filepath.Join(folder, "install.sh"), from,
+			prefix)
 		return talk, err
 	}
 	if talk, err := install(folder); err != nil {
@@ -346,16 +356,19 @@ func TestArchive(t *testing.T) {
 	}
 	binary := filepath.Join(prefix, "bin", "graft")
 	line := run(t, prefix, env, binary, "version")
-	for _, want := range []string{"graft " + version(t) + ",", "commit ", "plugin flash-decode ", "plugin packed-linear ", "ONNX Runtime that doctor --fetch brings: "} {
+	for _, want := range []string{"graft " + version(t) + ",", "commit ", "plugin flash-decode ", "plugin packed-linear ",
+		"ONNX Runtime that doctor --fetch brings: "} {
 		if !strings.Contains(line, want) {
 			t.Errorf("graft version prints %q, needed %q", line, want)
 		}
 	}
-	out := run(t, prefix, env, binary, "patch", abs(t, "../../models/tiny-gpt2/model.onnx"), "-o", filepath.Join(home, "patched.onnx"), "--force")
+	out := run(t, prefix, env, binary, "patch", abs(t, "../../models/tiny-gpt2/model.onnx"), "-o",
+		filepath.Join(home, "patched.onnx"), "--force")
 	if !strings.Contains(out, filepath.Join(home, ".cache", "graft", "plugins")) {
 		t.Errorf("graft patch prints %q, needed libraries in the cache", out)
 	}
-	for _, name := range []string{"share/man/man1/graft-ab.1.gz", "share/bash-completion/completions/graft", "share/zsh/site-functions/_graft"} {
+	for _, name := range []string{"share/man/man1/graft-ab.1.gz", "share/bash-completion/completions/graft",
+		"share/zsh/site-functions/_graft"} {
 		if info, err := os.Stat(filepath.Join(prefix, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -46,7 +46,8 @@ func TestWheel(t *testing.T) {
 	}
 	to, home := t.TempDir(), t.TempDir()
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + home, "PYTHONPATH=" + to, "ORT_DISABLE_TELEMETRY=1"}
-	run(t, to, env, peer, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", to, wheels[0])
+	run(t, to, env, peer, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps",
+		"--target", to, wheels[0])
 	out := run(t, home, env, peer, "-c", useWheel, abs(t, "../../models/encoders/embedder/onnx/model.onnx"))
 	at, said, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	if !strings.HasPrefix(at, to) || !strings.HasPrefix(said, "True ") {
@@ -56,7 +57,8 @@ func TestWheel(t *testing.T) {
 	if line := run(t, home, env, peer, "-m", "graft", "version"); !strings.HasPrefix(line, "graft "+version(t)+",") {
 		t.Errorf("python -m graft version prints %q", line)
 	}
-	if line := run(t, home, env, filepath.Join(to, "bin", "graft"), "version"); !strings.HasPrefix(line, "graft "+version(t)+",") {
+	if line := run(t, home, env, filepath.Join(to, "bin", "graft"), "version"); !strings.HasPrefix(line,
+		"graft "+version(t)+",") {
 		t.Errorf("the console script prints %q", line)
 	}
 }
@@ -69,9 +71,11 @@ func TestNpm(t *testing.T) {
 		t.Skip("no npm")
 	}
 	folder := t.TempDir()
-	env := append(os.Environ(), "HOME="+t.TempDir(), "npm_config_offline=true", "npm_config_audit=false", "npm_config_fund=false")
+	env := append(os.Environ(), "HOME="+t.TempDir(), "npm_config_offline=true", "npm_config_audit=false",
+		"npm_config_fund=false")
 	run(t, folder, env, npm, "install", "--silent", archive)
-	if line := run(t, folder, env, filepath.Join(folder, "node_modules", ".bin", "graft"), "version"); !strings.HasPrefix(line, "graft "+version(t)+",") {
+	if line := run(t, folder, env, filepath.Join(folder, "node_modules", ".bin", "graft"),
+		"version"); !strings.HasPrefix(line, "graft "+version(t)+",") {
 		t.Errorf("graft version prints %q", line)
 	}
 	out := run(t, folder, env, "/usr/bin/env", "node", "-p", "JSON.stringify(require('opgraft'))")
@@ -84,7 +88,8 @@ func TestNpm(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, _, err := try(t, folder, env, filepath.Join(folder, "node_modules", ".bin", "graft"), "inspect", "no-such-file.onnx"); err == nil {
+	if _, _, err := try(t, folder, env, filepath.Join(folder, "node_modules", ".bin", "graft"), "inspect",
+		"no-such-file.onnx"); err == nil {
 		t.Error("the command's exit code is lost")
 	}
 }
@@ -105,12 +110,15 @@ func TestRun(t *testing.T) {
 	}
 	folder := t.TempDir()
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir(), "ORT_DISABLE_TELEMETRY=1"}
-	run(t, folder, env, "/bin/tar", "-xzf", filepath.Join(dist(t), "graft-"+version(t)+"-linux-"+runtime.GOARCH+".tar.gz"), "--strip-components=1")
+	run(t, folder, env, "/bin/tar", "-xzf", filepath.Join(dist(t), "graft-"+version(t)+"-linux-"+runtime.GOARCH+".tar.gz"),
+		"--strip-components=1")
 	program := filepath.Join(folder, "program")
-	run(t, folder, env, compiler, "-o", program, abs(t, "testdata/session.c"), "-I"+strings.TrimSpace(string(header)), "-ldl")
+	run(t, folder, env, compiler, "-o", program, abs(t, "testdata/session.c"), "-I"+strings.TrimSpace(string(header)),
+		"-ldl")
 	model := abs(t, "../../models/encoders/embedder/onnx/model.onnx")
 	plain := run(t, folder, env, program, at.Path, model)
-	out, talk, err := try(t, folder, env, filepath.Join(folder, "bin", "graft"), "run", "--verbose", "--", program, at.Path, model)
+	out, talk, err := try(t, folder, env, filepath.Join(folder, "bin", "graft"), "run", "--verbose", "--", program,
+		at.Path, model)
 	if err != nil || out != plain || !strings.Contains(talk, "replaced") {
 		t.Errorf("%v: found %q, needed %q\n%s", err, out, plain, talk)
 	}
@@ -126,15 +134,18 @@ func TestDebian(t *testing.T) {
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}
 	archive := filepath.Join(dist(t), "graft_"+version(t)+"_"+runtime.GOARCH+".deb")
 	run(t, folder, env, tool, "-x", archive, folder)
-	if line := run(t, folder, env, filepath.Join(folder, "usr/bin/graft"), "version"); !strings.HasPrefix(line, "graft "+version(t)+",") {
+	if line := run(t, folder, env, filepath.Join(folder, "usr/bin/graft"), "version"); !strings.HasPrefix(line,
+		"graft "+version(t)+",") {
 		t.Errorf("graft version prints %q", line)
 	}
-	for _, name := range []string{"usr/lib/graft/libgraft.so", "usr/share/doc/graft/copyright", "usr/share/doc/graft/THIRD-PARTY-LICENSES.txt", "usr/share/man/man1/graft.1.gz"} {
+	for _, name := range []string{"usr/lib/graft/libgraft.so", "usr/share/doc/graft/copyright",
+		"usr/share/doc/graft/THIRD-PARTY-LICENSES.txt", "usr/share/man/man1/graft.1.gz"} {
 		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 			t.Error(err)
 		}
 	}
-	if fields := run(t, folder, env, tool, "-f", archive, "Architecture", "Depends"); !strings.Contains(fields, runtime.GOARCH) || !strings.Contains(fields, "libc6 (>= 2.28)") {
+	if fields := run(t, folder, env, tool, "-f", archive, "Architecture", "Depends"); !strings.Contains(fields,
+		runtime.GOARCH) || !strings.Contains(fields, "libc6 (>= 2.28)") {
 		t.Errorf("found %q", fields)
 	}
 }

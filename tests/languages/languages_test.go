@@ -30,8 +30,8 @@ const (
 	decoder = "../../models/g2p/decoder_model_merged.onnx" // and graphs inside of nodes read them
 )
 
-// A kit is what the tests share: the command, the library, and native programs that are linked with ONNX Runtime, open it, or are linked with
-// libgraft.so too.
+// A kit is what the tests share: the command, the library, and native programs that are linked with ONNX Runtime,
+// open it, or are linked with libgraft.so too.
 type kit struct {
 	folder, graft, library, runtime string
 	linked, opened, enabled         string
@@ -90,7 +90,8 @@ func (k *kit) buildLibrary(path string, more ...string) error {
 	if err != nil {
 		return err
 	}
-	flags := []string{"-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fvisibility=hidden", "-D_GNU_SOURCE", "-c"}
+	flags := []string{"-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fno-exceptions", "-fno-rtti",
+		"-fno-threadsafe-statics", "-fvisibility=hidden", "-D_GNU_SOURCE", "-c"}
 	flags = append(flags, more...)
 	var objects []string
 	for _, source := range sources {
@@ -101,7 +102,8 @@ func (k *kit) buildLibrary(path string, more ...string) error {
 		objects = append(objects, object)
 	}
 	// The C compiler links it: it needs no library of C++.
-	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../bindings/c/libgraft.map", "-Wl,-z,defs", "-o", path, "-ldl", "-pthread")...)
+	return command("gcc", append(objects, "-shared", "-Wl,--version-script=../../bindings/c/libgraft.map", "-Wl,-z,defs",
+		"-o", path, "-ldl", "-pthread")...)
 }
 
 // buildPrograms builds the native ones.
@@ -115,7 +117,8 @@ func (k *kit) buildPrograms(header string) error {
 		{&k.linked, "linked", []string{k.runtime, at}},
 		{&k.opened, "opened", []string{"-DWITH_DLOPEN"}},
 		// libgraft.so comes last, where it stands before nothing: graft_enable finds what is loaded.
-		{&k.enabled, "enabled", []string{"-DWITH_GRAFT", "-I../../bindings/c", k.runtime, at, k.library, "-Wl,-rpath," + k.folder}},
+		{&k.enabled, "enabled", []string{"-DWITH_GRAFT", "-I../../bindings/c", k.runtime, at, k.library,
+			"-Wl,-rpath," + k.folder}},
 	} {
 		*p.to = filepath.Join(k.folder, p.name)
 		args := append([]string{"-std=c++17", "-O1", "-Wall", "-I" + header, "programs/native.cc", "-o", *p.to}, p.args...)
@@ -165,7 +168,8 @@ func (k *kit) start(t *testing.T, r run) (stdout, stderr string, err error) {
 		args = append(append(append(args, r.flags...), "--"), r.args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), ort.EnvTelemetry+"=1", "GRAFT_GRAPH_DEADLINE=600", "GRAFT_LIBRARY="+k.library, ort.EnvPath+"="+k.runtime, "ORT_LIBRARY="+k.runtime, "ORT_DYLIB_PATH="+k.runtime)
+	cmd.Env = append(os.Environ(), ort.EnvTelemetry+"=1", "GRAFT_GRAPH_DEADLINE=600", "GRAFT_LIBRARY="+k.library,
+		ort.EnvPath+"="+k.runtime, "ORT_LIBRARY="+k.runtime, "ORT_DYLIB_PATH="+k.runtime)
 	for name, value := range r.set {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -226,8 +230,8 @@ func (k *kit) patched(t *testing.T, want string, sessions int, r run) {
 	same(t, want, out)
 }
 
-// left fails where a run's output is not that of the model without graft, bit for bit, or what it says lacks a text. warnings is how many
-// sessions a line was printed for with a run that is not verbose: 0 or 1.
+// left fails where a run's output is not that of the model without graft, bit for bit, or what it says lacks a text.
+// warnings is how many sessions a line was printed for with a run that is not verbose: 0 or 1.
 func (k *kit) left(t *testing.T, want, says string, warnings int, r run) {
 	t.Helper()
 	for _, verbose := range []string{"1", "0"} {
@@ -258,7 +262,8 @@ func (k *kit) left(t *testing.T, want, says string, warnings int, r run) {
 func TestNativePrograms(t *testing.T) {
 	k := tools(t)
 	want, deep := k.answers(t, encoder), k.answers(t, decoder)
-	for _, how := range [][]string{nil, {"bytes"}, {"prepacked"}, {"bytes", "prepacked"}, {"threads=4"}, {"threads=4", "bytes"}} {
+	for _, how := range [][]string{nil, {"bytes"}, {"prepacked"}, {"bytes", "prepacked"}, {"threads=4"},
+		{"threads=4", "bytes"}} {
 		for name, program := range map[string]string{"linked": k.linked, "opened": k.opened} {
 			t.Run(strings.Join(append([]string{name}, how...), " "), func(t *testing.T) {
 				set := cache(t)
@@ -281,21 +286,24 @@ func TestNativePrograms(t *testing.T) {
 	})
 	t.Run("relative path and flags", func(t *testing.T) {
 		set := cache(t)
-		out, talk, err := k.start(t, run{args: []string{k.linked, encoder, "1"}, flags: []string{"--plugins", "fused-gelu"}, set: set})
+		out, talk, err := k.start(t,
+			run{args: []string{k.linked, encoder, "1"}, flags: []string{"--plugins", "fused-gelu"}, set: set})
 		if err != nil || !strings.Contains(talk, " 3 blocks replaced") {
 			t.Fatalf("%v: %s", err, talk)
 		}
 		same(t, want, out)
 		// An entry of the session's goes over the flag.
-		_, talk, err = k.start(t, run{args: []string{k.linked, encoder, "1", "entry:graft.plugins=packed-linear"}, flags: []string{"--plugins", "fused-gelu"}, set: set})
+		_, talk, err = k.start(t,
+			run{args: []string{k.linked, encoder, "1", "entry:graft.plugins=packed-linear"},
+				flags: []string{"--plugins", "fused-gelu"}, set: set})
 		if err != nil || strings.Contains(talk, " 3 blocks replaced") || !strings.Contains(talk, "blocks replaced") {
 			t.Fatalf("%v: %s", err, talk)
 		}
 	})
 }
 
-// TestSessionsAtOnce creates a process's first sessions in several threads. ONNX Runtime fails then to make their operators' domain
-// known, in four of five processes whose libgraft.so does not have it known before.
+// TestSessionsAtOnce creates a process's first sessions in several threads. ONNX Runtime fails then to make their
+// operators' domain known, in four of five processes whose libgraft.so does not have it known before.
 func TestSessionsAtOnce(t *testing.T) {
 	k := tools(t)
 	want, set := k.answers(t, encoder), cache(t)
@@ -308,7 +316,8 @@ func TestSessionsAtOnce(t *testing.T) {
 func peers(t *testing.T) (libraries []string) {
 	t.Helper()
 	for _, peer := range []string{"old", "new"} {
-		found, err := filepath.Glob("../../build/peers/" + peer + "/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*")
+		found, err := filepath.Glob("../../build/peers/" + peer +
+			"/lib/python*/site-packages/onnxruntime/capi/libonnxruntime.so.*")
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%v: found no runtime of peer %s; run make peers", err, peer)
 		}
@@ -377,19 +386,22 @@ func TestProcesses(t *testing.T) {
 	})
 	t.Run("exit code", func(t *testing.T) {
 		var exit *exec.ExitError
-		if _, talk, err := k.start(t, run{args: []string{"sh", "-c", "exit 7"}, set: cache(t)}); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		if _, talk, err := k.start(t, run{args: []string{"sh", "-c", "exit 7"}, set: cache(t)}); !errors.As(err, &exit) ||
+			exit.ExitCode() != 7 {
 			t.Errorf("%v: %s", err, talk)
 		}
 	})
 	t.Run("graft itself", func(t *testing.T) {
-		out, talk, err := k.start(t, run{args: []string{k.graft, "ab", encoder, "--rounds", "1", "--warmup", "1"}, set: cache(t)})
+		out, talk, err := k.start(t,
+			run{args: []string{k.graft, "ab", encoder, "--rounds", "1", "--warmup", "1"}, set: cache(t)})
 		if err != nil || strings.Contains(talk, "replaced") {
 			t.Errorf("%v: %s%s", err, out, talk)
 		}
 	})
 }
 
-// variant writes a model with its vectors multiplied by a factor; with inside, what only graphs inside of nodes read lies in them.
+// variant writes a model with its vectors multiplied by a factor; with inside, what only graphs inside of nodes read
+// lies in them.
 func variant(t *testing.T, model string, factor float32, inside bool) string {
 	t.Helper()
 	data, err := os.ReadFile(model)
@@ -476,7 +488,8 @@ func TestPlacesOfPlugins(t *testing.T) {
 	for i, name := range []string{"XDG_DATA_HOME", "XDG_DATA_HOME", "HOME"} {
 		set[name] = t.TempDir()
 		k.patched(t, want, 1, run{args: []string{k.linked, encoder, "1"}, set: set})
-		if found, err := filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.onnx")); err != nil || len(found) != i+1 {
+		if found, err := filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.onnx")); err != nil ||
+			len(found) != i+1 {
 			t.Errorf("%v: found %d graphs, needed %d", err, len(found), i+1)
 		}
 	}
@@ -509,7 +522,8 @@ func TestSurroundings(t *testing.T) {
 		}
 		set := cache(t)
 		set["GRAFT_BINARY"], set["LD_PRELOAD"] = garbage, k.library
-		_, talk, err := k.start(t, run{args: append([]string{"sh", "-c", `exec "$0" "$@" <&- >&-`}, program...), set: set, plain: true})
+		_, talk, err := k.start(t,
+			run{args: append([]string{"sh", "-c", `exec "$0" "$@" <&- >&-`}, program...), set: set, plain: true})
 		if err != nil || !strings.Contains(talk, "cannot start: Exec format error") {
 			t.Errorf("%v: %s", err, talk)
 		}
@@ -521,7 +535,8 @@ func TestSurroundings(t *testing.T) {
 			names, _ = filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.tmp"))
 			return names
 		}
-		set["GRAFT_BINARY"], set["LD_PRELOAD"] = script(t, `kill -9 $(cut -d " " -f 4 /proc/$PPID/stat); sleep 600`), k.library
+		set["GRAFT_BINARY"], set["LD_PRELOAD"] = script(t, `kill -9 $(cut -d " " -f 4 /proc/$PPID/stat); sleep 600`),
+			k.library
 		if _, talk, err := k.start(t, run{args: bytes, set: set, plain: true}); err == nil || len(left()) != 1 {
 			t.Fatalf("found %v, needed a copy of the model: %v: %s", left(), err, talk)
 		}
@@ -534,7 +549,10 @@ func TestSurroundings(t *testing.T) {
 	})
 	t.Run("a pipe that is closed while the command runs", func(t *testing.T) {
 		set, folder := cache(t), t.TempDir()
-		set["GRAFT_BINARY"], set["LD_PRELOAD"], set["GRAFT_GRAPH_DEADLINE"] = script(t, `: >"`+folder+`/begun"; while [ ! -e "`+folder+`/go" ]; do sleep 0.05; done; echo done >&2; exit 1`), k.library, "200"
+		set["GRAFT_BINARY"], set["LD_PRELOAD"],
+			set["GRAFT_GRAPH_DEADLINE"] = script(t,
+			`: >"`+folder+`/begun"; while [ ! -e "`+folder+`/go" ]; do sleep 0.05; done; echo done >&2; exit 1`), k.library,
+			"200"
 		out, talk, err := k.start(t, run{args: append(program, "pipe="+folder), set: set, plain: true})
 		if err != nil || out != want || !strings.Contains(talk, "session created without graft: done") {
 			t.Errorf("%v: %s%s", err, out, talk)
@@ -571,17 +589,21 @@ func TestLeft(t *testing.T) {
 		k.left(t, want, "graft.disable is 1", 0, run{args: append(program, "entry:graft.disable=1"), set: cache(t)})
 		k.left(t, want, "", 0, run{args: program, set: with(cache(t), "GRAFT_DISABLE", "1")})
 		k.left(t, want, "other execution providers", 0, run{args: append(program, "policy"), set: cache(t)})
-		k.left(t, want, "nothing is replaced", 0, run{args: program, flags: []string{"--plugins", "ngram-block"}, set: cache(t)})
+		k.left(t, want, "nothing is replaced", 0,
+			run{args: program, flags: []string{"--plugins", "ngram-block"}, set: cache(t)})
 	})
 	t.Run("no command", func(t *testing.T) {
-		k.left(t, want, "found no program that can be run, needed the command graft", 1, preloaded(with(cache(t), "GRAFT_BINARY", "/nowhere/graft")))
-		k.left(t, want, "found no program that can be run, needed the command graft", 1, preloaded(with(cache(t), "GRAFT_BINARY", t.TempDir())))
+		k.left(t, want, "found no program that can be run, needed the command graft", 1,
+			preloaded(with(cache(t), "GRAFT_BINARY", "/nowhere/graft")))
+		k.left(t, want, "found no program that can be run, needed the command graft", 1,
+			preloaded(with(cache(t), "GRAFT_BINARY", t.TempDir())))
 	})
 	t.Run("killed command", func(t *testing.T) {
 		k.left(t, want, "was ended by signal 9", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "kill -9 $$"))))
 	})
 	t.Run("failing command", func(t *testing.T) {
-		k.left(t, want, "session created without graft: out of luck", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "echo graft: out of luck >&2; exit 3"))))
+		k.left(t, want, "session created without graft: out of luck", 1,
+			preloaded(with(cache(t), "GRAFT_BINARY", script(t, "echo graft: out of luck >&2; exit 3"))))
 		k.left(t, want, "found no entry", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "exit 0"))))
 		garbage := script(t, "")
 		if err := os.WriteFile(garbage, []byte("no program"), 0o700); err != nil {
@@ -593,7 +615,8 @@ func TestLeft(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
 		set := with(cache(t), "GRAFT_BINARY", script(t, "echo $$ >>"+trace+"; sleep 1000 & sleep 1000"))
 		begin := time.Now()
-		k.left(t, want, "took longer than 1 seconds (GRAFT_GRAPH_DEADLINE) and is not asked again", 1, preloaded(with(set, "GRAFT_GRAPH_DEADLINE", "0.4")))
+		k.left(t, want, "took longer than 1 seconds (GRAFT_GRAPH_DEADLINE) and is not asked again", 1,
+			preloaded(with(set, "GRAFT_GRAPH_DEADLINE", "0.4")))
 		if d := time.Since(begin); d > 30*time.Second {
 			t.Errorf("took %v", d)
 		}
@@ -616,15 +639,19 @@ func TestLeft(t *testing.T) {
 		}
 	})
 	t.Run("no cache", func(t *testing.T) {
-		k.left(t, want, "found no cache folder", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
-		k.left(t, want, "found no cache folder", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": "here"}})
+		k.left(t, want, "found no cache folder", 1,
+			run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
+		k.left(t, want, "found no cache folder", 1,
+			run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": "here"}})
 		file := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": file}})
-		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "/proc"}}) // where root cannot write either
-		k.left(t, want, "cannot store the model's bytes", 1, run{args: append(program, "bytes"), set: map[string]string{"XDG_CACHE_HOME": "/proc"}})
+		// where root cannot write either
+		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "/proc"}})
+		k.left(t, want, "cannot store the model's bytes", 1,
+			run{args: append(program, "bytes"), set: map[string]string{"XDG_CACHE_HOME": "/proc"}})
 	})
 	t.Run("full cache", func(t *testing.T) {
 		folder := t.TempDir()
@@ -638,7 +665,8 @@ func TestLeft(t *testing.T) {
 		model := copyOf(t, encoder)
 		// The model is another file of the same content when the session is to be made.
 		set := with(cache(t), "GRAFT_BINARY", script(t, k.graft+` "$@" && touch "$2"`))
-		k.left(t, want, "a file changed while the command graft read it", 1, run{args: []string{k.linked, model, "1"}, set: with(set, "LD_PRELOAD", k.library), plain: true})
+		k.left(t, want, "a file changed while the command graft read it", 1,
+			run{args: []string{k.linked, model, "1"}, set: with(set, "LD_PRELOAD", k.library), plain: true})
 	})
 	t.Run("bad model", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "bad.onnx")
@@ -660,7 +688,8 @@ func TestLeft(t *testing.T) {
 		}
 	})
 	t.Run("bad settings", func(t *testing.T) {
-		k.left(t, want, `GRAFT_OPTIONS: found "padding", needed options of graft graph`, 1, preloaded(with(cache(t), "GRAFT_OPTIONS", "padding")))
+		k.left(t, want, `GRAFT_OPTIONS: found "padding", needed options of graft graph`, 1,
+			preloaded(with(cache(t), "GRAFT_OPTIONS", "padding")))
 		out, talk, err := k.start(t, preloaded(with(with(cache(t), "GRAFT_GRAPH_DEADLINE", "soon"), "GRAFT_BINARY", k.graft)))
 		if err != nil || !strings.Contains(talk, `GRAFT_GRAPH_DEADLINE: found "soon", needed seconds`) {
 			t.Errorf("%v: %s", err, talk)
@@ -669,7 +698,8 @@ func TestLeft(t *testing.T) {
 	})
 }
 
-// TestSpoiledCache: entries that are not as the command wrote them are made anew, and a graph that is not gives a session without graft once.
+// TestSpoiledCache: entries that are not as the command wrote them are made anew, and a graph that is not gives a
+// session without graft once.
 func TestSpoiledCache(t *testing.T) {
 	k := tools(t)
 	want := k.answers(t, encoder)
@@ -761,7 +791,8 @@ func TestGoProgram(t *testing.T) {
 	set := cache(t)
 	k.patched(t, want, 2, run{args: []string{program, encoder, "2"}, set: set})
 	out, talk, err := k.start(t, run{args: []string{program, encoder, "2", "enable"}, set: set})
-	if err != nil || strings.Contains(talk, "blocks replaced") || strings.Contains(talk, "left as it is") || strings.Count(talk, "graft: model planned") != 2 {
+	if err != nil || strings.Contains(talk, "blocks replaced") || strings.Contains(talk, "left as it is") ||
+		strings.Count(talk, "graft: model planned") != 2 {
 		t.Errorf("%v: %s", err, talk)
 	}
 	same(t, want, out)
@@ -773,11 +804,13 @@ func TestHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../bindings/c", "programs/header.cc"); err != nil {
+	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../bindings/c",
+		"programs/header.cc"); err != nil {
 		t.Error(err)
 	}
 	// For programs in C, too.
-	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "../../bindings/c/graft_enable.h"); err != nil {
+	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c",
+		"../../bindings/c/graft_enable.h"); err != nil {
 		t.Error(err)
 	}
 }
@@ -794,7 +827,8 @@ func TestSHA256(t *testing.T) {
 	}
 	for _, how := range []string{"-DBY_INSTRUCTIONS", "-DGRAFT_PORTABLE"} {
 		program := filepath.Join(t.TempDir(), "sha256")
-		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc", "../../bindings/c/sha256.cc", "-o", program); err != nil {
+		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc",
+			"../../bindings/c/sha256.cc", "-o", program); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(program).Output(); err != nil || string(out) != want.String() {
@@ -821,7 +855,8 @@ func TestManySessions(t *testing.T) {
 	}
 	newer.patched(t, want, 1000, run{args: []string{k.linked, encoder, "1000", "threads=2"}, set: cache(t)})
 	newer.patched(t, want, 1, run{args: []string{k.linked, copyOf(t, encoder), "1", "spoil"}, set: cache(t)})
-	k.left(t, want, "found no cache folder", 1, run{args: []string{k.linked, encoder, "1000"}, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
+	k.left(t, want, "found no cache folder", 1,
+		run{args: []string{k.linked, encoder, "1000"}, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": ""}})
 }
 
 // csharp compiles the program in C# for the runtime in a folder, and says how it is started.
@@ -839,7 +874,8 @@ func csharp(t *testing.T, folder string) []string {
 	shared := filepath.Dir(core)
 	out := t.TempDir()
 	program := filepath.Join(out, "Sessions.dll")
-	args := []string{"-noconfig", "-nostdlib", "-langversion:7", "-out:" + program, "-r:" + core, "-r:" + filepath.Join(shared, "netstandard.dll"), "-r:" + binding}
+	args := []string{"-noconfig", "-nostdlib", "-langversion:7", "-out:" + program, "-r:" + core,
+		"-r:" + filepath.Join(shared, "netstandard.dll"), "-r:" + binding}
 	references, err := filepath.Glob(filepath.Join(shared, "System*.dll"))
 	if err != nil {
 		t.Fatal(err)
@@ -854,8 +890,10 @@ func csharp(t *testing.T, folder string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := fmt.Sprintf(`{"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": %q}, "configProperties": {"System.Globalization.Invariant": true}}}`, filepath.Base(shared))
-	for name, content := range map[string][]byte{"Microsoft.ML.OnnxRuntime.dll": data, "Sessions.runtimeconfig.json": []byte(settings)} {
+	settings := fmt.Sprintf(
+		`{"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": %q}, "configProperties": {"System.Globalization.Invariant": true}}}`, filepath.Base(shared))
+	for name, content := range map[string][]byte{"Microsoft.ML.OnnxRuntime.dll": data,
+		"Sessions.runtimeconfig.json": []byte(settings)} {
 		if err := os.WriteFile(filepath.Join(out, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -866,8 +904,8 @@ func csharp(t *testing.T, folder string) []string {
 	return []string{dotnet, program}
 }
 
-// TestBindings: a thousand sessions of each binding, or GRAFT_TEST_SESSIONS, from a path and from bytes, and some without graft. make languages
-// sets the folder that the bindings are in.
+// TestBindings: a thousand sessions of each binding, or GRAFT_TEST_SESSIONS, from a path and from bytes, and some
+// without graft. make languages sets the folder that the bindings are in.
 func TestBindings(t *testing.T) {
 	folder := os.Getenv("GRAFT_TEST_LANGUAGES")
 	if folder == "" {
@@ -929,16 +967,19 @@ func TestBindings(t *testing.T) {
 			k.patched(t, want, n, run{args: append(program, model, sessions), set: set})
 			k.patched(t, want, n, run{args: append(program, model, sessions, "bytes"), set: set})
 			for what, set := range map[string]map[string]string{
-				"no command":      {"GRAFT_BINARY": "/nowhere/graft", "LD_PRELOAD": k.library},
-				"killed command":  {"GRAFT_BINARY": script(t, "kill -9 $$"), "LD_PRELOAD": k.library},
-				"hanging command": {"GRAFT_BINARY": script(t, "sleep 1000"), "GRAFT_GRAPH_DEADLINE": "0.5", "LD_PRELOAD": k.library},
-				"no cache":        {"XDG_CACHE_HOME": "/proc", "GRAFT_BINARY": k.graft, "LD_PRELOAD": k.library},
+				"no command":     {"GRAFT_BINARY": "/nowhere/graft", "LD_PRELOAD": k.library},
+				"killed command": {"GRAFT_BINARY": script(t, "kill -9 $$"), "LD_PRELOAD": k.library},
+				"hanging command": {"GRAFT_BINARY": script(t, "sleep 1000"), "GRAFT_GRAPH_DEADLINE": "0.5",
+					"LD_PRELOAD": k.library},
+				"no cache": {"XDG_CACHE_HOME": "/proc", "GRAFT_BINARY": k.graft, "LD_PRELOAD": k.library},
 			} {
 				if set["XDG_CACHE_HOME"] == "" {
 					set["XDG_CACHE_HOME"] = t.TempDir()
 				}
-				out, talk, err := k.start(t, run{args: append(program, model, strconv.Itoa(max(n/10, 2))), set: with(set), plain: true})
-				if err != nil || strings.Count(talk, "session created without graft") != 1 || strings.Contains(talk, "blocks replaced") {
+				out, talk, err := k.start(t,
+					run{args: append(program, model, strconv.Itoa(max(n/10, 2))), set: with(set), plain: true})
+				if err != nil || strings.Count(talk, "session created without graft") != 1 ||
+					strings.Contains(talk, "blocks replaced") {
 					t.Errorf("%s: %v: %s", what, err, talk)
 				}
 				same(t, want, out)

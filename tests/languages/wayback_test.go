@@ -12,7 +12,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// tinyModel writes y = -x over float32[n]; or one that reads the fourth element on the way, and fails where there is none.
+// tinyModel writes y = -x over float32[n]; or one that reads the fourth element on the way, and fails where there is
+// none.
 func tinyModel(t *testing.T, path string, fails bool) string {
 	t.Helper()
 	value := func(name string) *onnx.ValueInfo {
@@ -35,7 +36,9 @@ func tinyModel(t *testing.T, path string, fails bool) string {
 	} else {
 		node("Neg", []string{"x"}, "y")
 	}
-	data, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
+	data, err := proto.Marshal(
+		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +67,13 @@ const (
 	nothing = ": an operator failed, and there is no session without graft: "
 )
 
-// TestWayBack: where an operator fails, the run is repeated in the program's own model, and later ones go there, with one line.
+// TestWayBack: where an operator fails, the run is repeated in the program's own model, and later ones go there, with
+// one line.
 func TestWayBack(t *testing.T) {
 	k := tools(t)
 	folder := t.TempDir()
-	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false), tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
+	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false),
+		tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
 	want := k.answers(t, model)
 	// lines fails where a run does not end as it should, or does not print as many lines of graft's, with a text in them.
 	lines := func(t *testing.T, r run, n int, text string) string {
@@ -138,7 +143,8 @@ func TestWayBack(t *testing.T) {
 		for _, how := range []string{"", "async", "binding"} {
 			args := []string{k.linked, copyOf(t, model), "1", "spoil", "runs=2", "fails", "how=" + how}
 			_, talk, err := k.start(t, failing(t, k, graph, args...))
-			if err == nil || strings.Count(talk, nothing) != 1 || !strings.Contains(talk, "changed since the session was created") {
+			if err == nil || strings.Count(talk, nothing) != 1 ||
+				!strings.Contains(talk, "changed since the session was created") {
 				t.Errorf("%v: %s", err, talk)
 			}
 		}
@@ -150,7 +156,8 @@ func TestWayBack(t *testing.T) {
 		if err != nil || len(copies) != 1 {
 			t.Fatalf("%v: found %q, needed one copy of the model's bytes", err, copies)
 		}
-		for _, spoil := range []func(string) error{func(p string) error { return os.WriteFile(p, []byte("other bytes"), 0o600) }, os.Remove} {
+		for _, spoil := range []func(
+			string) error{func(p string) error { return os.WriteFile(p, []byte("other bytes"), 0o600) }, os.Remove} {
 			if err := spoil(copies[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +183,8 @@ func TestWayBack(t *testing.T) {
 func TestWayBackOfRuntimes(t *testing.T) {
 	k := tools(t)
 	folder := t.TempDir()
-	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false), tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
+	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false),
+		tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
 	want := k.answers(t, model)
 	for _, library := range peers(t) {
 		for _, how := range []string{"", "async", "place", "binding"} {
@@ -197,7 +205,8 @@ func TestWayBackOfRuntimes(t *testing.T) {
 	}
 }
 
-// TestMemoryEnds: whichever call for memory of libgraft.so fails, the program gets its answers, or at worst the error of an operator.
+// TestMemoryEnds: whichever call for memory of libgraft.so fails, the program gets its answers, or at worst the error
+// of an operator.
 func TestMemoryEnds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
@@ -205,10 +214,12 @@ func TestMemoryEnds(t *testing.T) {
 	k := tools(t)
 	folder := t.TempDir()
 	shim := filepath.Join(folder, "nomemory.so")
-	if err := command("g++", "-std=c++17", "-O1", "-Wall", "-fno-builtin", "-fPIC", "-shared", "programs/nomemory.cc", "-o", shim); err != nil {
+	if err := command("g++", "-std=c++17", "-O1", "-Wall", "-fno-builtin", "-fPIC", "-shared", "programs/nomemory.cc",
+		"-o", shim); err != nil {
 		t.Fatal(err)
 	}
-	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false), tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
+	model, graph := tinyModel(t, filepath.Join(folder, "model.onnx"), false),
+		tinyModel(t, filepath.Join(folder, "graph.onnx"), true)
 	cached := cache(t) // an entry of the model below, which the command is not asked for
 	k.patched(t, k.answers(t, encoder), 1, run{args: []string{k.linked, encoder, "1"}, set: cached})
 	for name, r := range map[string]run{
@@ -216,7 +227,8 @@ func TestMemoryEnds(t *testing.T) {
 		"bytes":   failing(t, k, graph, k.linked, model, "1", "runs=2", "bytes"),
 		"async":   failing(t, k, graph, k.linked, model, "1", "runs=2", "how=async"),
 		"binding": failing(t, k, graph, k.linked, model, "1", "runs=2", "how=binding"),
-		"cached":  {args: []string{k.linked, encoder, "1"}, set: map[string]string{"XDG_CACHE_HOME": cached["XDG_CACHE_HOME"], "GRAFT_BINARY": k.graft}, plain: true},
+		"cached": {args: []string{k.linked, encoder, "1"},
+			set: map[string]string{"XDG_CACHE_HOME": cached["XDG_CACHE_HOME"], "GRAFT_BINARY": k.graft}, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := k.answers(t, r.args[1])

@@ -42,7 +42,9 @@ func TestNothingToEncode(t *testing.T) {
 				defer s.Close()
 				for _, size := range [][2]int64{{0, 7}, {2, 0}, {0, 0}} {
 					where := fmt.Sprintf("%s (%s rows), %d x %d", mode, computed, size[0], size[1])
-					fed, err := inputs.Of(b.library, m, inputs.Options{Seed: 1, Lengths: map[roles.Length]int64{roles.Batch: size[0], roles.New: size[1], roles.Encoder: size[1]}})
+					fed, err := inputs.Of(b.library, m,
+						inputs.Options{Seed: 1, Lengths: map[roles.Length]int64{roles.Batch: size[0], roles.New: size[1],
+							roles.Encoder: size[1]}})
 					if err != nil {
 						t.Fatalf("%s: %v", where, err)
 					}

@@ -124,15 +124,21 @@ var written = []struct {
 	rows  plan.Rows // which are computed without a word
 	fills []string
 }{
-	{"attention, keys", rowsIn + "\n in mask i32[batch, seq]" + inner, dims(1, 1), visibleKeys, plan.VisibleRows, everyFill},
+	{"attention, keys", rowsIn + "\n in mask i32[batch, seq]" + inner, dims(1, 1), visibleKeys, plan.VisibleRows,
+		everyFill},
 	{"attention, lengths", rowsIn + "\n in mask i32[batch]" + inner, dims(1), ends, plan.VisibleRows, everyFill},
-	{"attention, ends and starts", rowsIn + "\n in mask i32[2*batch]" + inner, func(b, _ int) []int64 { return []int64{2 * int64(b)} }, endsAndStarts, plan.VisibleRows, everyFill},
-	{"attention, lengths and their sums", rowsIn + "\n in mask i32[3*batch + 2]" + inner, func(b, _ int) []int64 { return []int64{3*int64(b) + 2} }, cumulative, plan.VisibleRows, everyFill},
-	{"attention, keys of each query", rowsIn + "\n in mask i32[batch, seq, seq]" + inner, dims(1, 1, 1), pairsOfKeys, plan.AllRows, everyFill},
-	{"attention, a mask of an unknown form", rowsIn + "\n in mask i32[some]" + inner, func(b, _ int) []int64 { return []int64{int64(b)} }, ends, plan.AllRows, everyFill},
+	{"attention, ends and starts", rowsIn + "\n in mask i32[2*batch]" + inner,
+		func(b, _ int) []int64 { return []int64{2 * int64(b)} }, endsAndStarts, plan.VisibleRows, everyFill},
+	{"attention, lengths and their sums", rowsIn + "\n in mask i32[3*batch + 2]" + inner,
+		func(b, _ int) []int64 { return []int64{3*int64(b) + 2} }, cumulative, plan.VisibleRows, everyFill},
+	{"attention, keys of each query", rowsIn + "\n in mask i32[batch, seq, seq]" + inner, dims(1, 1, 1), pairsOfKeys,
+		plan.AllRows, everyFill},
+	{"attention, a mask of an unknown form", rowsIn + "\n in mask i32[some]" + inner,
+		func(b, _ int) []int64 { return []int64{int64(b)} }, ends, plan.AllRows, everyFill},
 	{"heads, keys", rowsIn + "\n in mask i32[batch, seq]" + apart, dims(1, 1), visibleKeys, plan.VisibleRows, everyFill},
 	{"heads, lengths", rowsIn + "\n in mask i32[batch]" + apart, dims(1), ends, plan.VisibleRows, everyFill},
-	{"heads, keys of each query", rowsIn + "\n in mask i32[batch, seq, seq]" + apart, dims(1, 1, 1), pairsOfKeys, plan.AllRows, everyFill},
+	{"heads, keys of each query", rowsIn + "\n in mask i32[batch, seq, seq]" + apart, dims(1, 1, 1), pairsOfKeys,
+		plan.AllRows, everyFill},
 	{"embedding that counts, attention", tokensIn + `
 	in mask i32[batch, seq]
 	x, index = com.microsoft.EmbedLayerNormalization(ids, types, words, places, kinds, scale, shift, mask) epsilon=0.000001` + strings.ReplaceAll(inner, "mask)", "index)"), dims(1, 1), visibleKeys, plan.VisibleRows, everyFill},
@@ -192,7 +198,8 @@ func encoderFile(t *testing.T, text string) string {
 
 // forced is a session with every operator that applies.
 func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (s *ort.Session, a *patch.Analysis) {
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, Force: true}), Done: func(x *patch.Analysis) { a = x }}
+	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, Force: true}),
+		Done: func(x *patch.Analysis) { a = x }}
 	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +208,8 @@ func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (s *ort.Ses
 }
 
 // feed are random values of a model's inputs but its mask.
-func (b *bench) feed(t *testing.T, s *ort.Session, r *rand.Rand, batch, seq int, shape []int64, says []int32) map[string]*ort.Value {
+func (b *bench) feed(t *testing.T, s *ort.Session, r *rand.Rand, batch, seq int, shape []int64,
+	says []int32) map[string]*ort.Value {
 	fed := map[string]*ort.Value{}
 	add := func(name string, v *ort.Value, err error) {
 		if err != nil {
@@ -236,8 +244,8 @@ func (b *bench) feed(t *testing.T, s *ort.Session, r *rand.Rand, batch, seq int,
 	return fed
 }
 
-// TestFusedEncoders: an encoder as ONNX Runtime's optimizer writes it gives ONNX Runtime's answers with every form of mask, and runs
-// without padding where its mask is one of tokens.
+// TestFusedEncoders: an encoder as ONNX Runtime's optimizer writes it gives ONNX Runtime's answers with every form of
+// mask, and runs without padding where its mask is one of tokens.
 func TestFusedEncoders(t *testing.T) {
 	b := open(t)
 	for _, c := range written {
@@ -288,12 +296,13 @@ func (b *bench) same(t *testing.T, where string, plain, s *ort.Session, fed map[
 	}
 }
 
-// TestFusedClassifier: of what ONNX Runtime's optimizer wrote of BERT, with the first token's output alone, hidden tokens are not
-// computed without a word.
+// TestFusedClassifier: of what ONNX Runtime's optimizer wrote of BERT, with the first token's output alone, hidden
+// tokens are not computed without a word.
 func TestFusedClassifier(t *testing.T) {
 	b := open(t)
 	path := rewrittenOf(t, "ortopt", "bert", func(p *onnx.Model) {
-		p.Graph.Output = slices.DeleteFunc(p.Graph.Output, func(o *onnx.ValueInfo) bool { return o.GetName() != "pooler_output" })
+		p.Graph.Output = slices.DeleteFunc(p.Graph.Output,
+			func(o *onnx.ValueInfo) bool { return o.GetName() != "pooler_output" })
 	})
 	if why := b.kept(t, path); why != "" {
 		t.Errorf("hidden tokens are computed: %s", why)
@@ -303,8 +312,8 @@ func TestFusedClassifier(t *testing.T) {
 	}
 }
 
-// TestFusedMean: the mean of rows that the program's mask shows is that of rows which are computed, also where the model counts its
-// mask and so hides others than the mask does.
+// TestFusedMean: the mean of rows that the program's mask shows is that of rows which are computed, also where the
+// model counts its mask and so hides others than the mask does.
 func TestFusedMean(t *testing.T) {
 	b := open(t)
 	path := rewrittenOf(t, "ortopt", "bert", func(p *onnx.Model) {
@@ -335,8 +344,8 @@ func TestFusedMean(t *testing.T) {
 	}
 }
 
-// TestFusedRunsThatAreRefused: what ONNX Runtime's operators refuse is refused, and so are masks that say more than the parts of these
-// operators distinguish: such runs are the model's own session's to answer.
+// TestFusedRunsThatAreRefused: what ONNX Runtime's operators refuse is refused, and so are masks that say more than
+// the parts of these operators distinguish: such runs are the model's own session's to answer.
 func TestFusedRunsThatAreRefused(t *testing.T) {
 	b := open(t)
 	keys := func(list ...int32) masking { return func(*rand.Rand, int, int) []int32 { return list } }
@@ -357,12 +366,16 @@ func TestFusedRunsThatAreRefused(t *testing.T) {
 	}{
 		{"attention, lengths", "a negative length", []int64{2}, keys(3, -1), "is negative", "element [1, 0] of mask is -1"},
 		{"attention, lengths", "lengths of 0, and beyond the last position", []int64{2}, keys(0, 9), "", ""},
-		{"attention, lengths", "a length too many", []int64{3}, keys(3, 1, 2), "shall have length of batch_size", "needed are those of the mask"},
+		{"attention, lengths", "a length too many", []int64{3}, keys(3, 1, 2), "shall have length of batch_size",
+			"needed are those of the mask"},
 		{"attention, lengths and their sums", "too few", []int64{1}, keys(3), "mask_index", "needed are those of the mask"},
-		{"attention, keys", "more positions", []int64{2, 5}, keys(1, 1, 1, 0, 0, 1, 1, 1, 0, 0), "total_sequence_length", "needed are those of the mask"},
+		{"attention, keys", "more positions", []int64{2, 5}, keys(1, 1, 1, 0, 0, 1, 1, 1, 0, 0), "total_sequence_length",
+			"needed are those of the mask"},
 		{"attention, keys", "other numbers", []int64{2, 4}, keys(1, 2, 0, 0, 1, 1, 1, 0), "", "element [0, 1] of mask is 2"},
-		{"embedding that counts, attention", "other numbers", []int64{2, 4}, keys(1, -1, 0, 0, 1, 1, 1, 0), "", "element [0, 1] of mask is 2"},
-		{"embedding that counts, attention", "more positions", []int64{2, 5}, keys(1, 1, 1, 0, 0, 1, 1, 1, 0, 0), "shall have same shape", ""},
+		{"embedding that counts, attention", "other numbers", []int64{2, 4}, keys(1, -1, 0, 0, 1, 1, 1, 0), "",
+			"element [0, 1] of mask is 2"},
+		{"embedding that counts, attention", "more positions", []int64{2, 5}, keys(1, 1, 1, 0, 0, 1, 1, 1, 0, 0),
+			"shall have same shape", ""},
 	} {
 		t.Run(c.encoder+", "+c.name, func(t *testing.T) {
 			path := model(c.encoder)
@@ -382,7 +395,9 @@ func TestFusedRunsThatAreRefused(t *testing.T) {
 				for _, v := range results {
 					v.Close()
 				}
-				if run.want == "" && c.plain == "" && err != nil || run.want != "" && (err == nil || !strings.Contains(err.Error(), run.want)) || run.want == "" && c.plain != "" && err == nil {
+				if run.want == "" && c.plain == "" && err != nil ||
+					run.want != "" && (err == nil || !strings.Contains(err.Error(), run.want)) ||
+					run.want == "" && c.plain != "" && err == nil {
 					t.Errorf("error %v, want %q", err, run.want)
 				}
 			}

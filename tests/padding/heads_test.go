@@ -29,7 +29,8 @@ type head struct {
 }
 
 func op(kind string, in, out string, attributes ...*onnx.Attribute) *onnx.Node {
-	return &onnx.Node{OpType: proto.String(kind), Input: strings.Fields(in), Output: strings.Fields(out), Attribute: attributes}
+	return &onnx.Node{OpType: proto.String(kind), Input: strings.Fields(in), Output: strings.Fields(out),
+		Attribute: attributes}
 }
 
 func integer(name string, x int64) *onnx.Attribute {
@@ -42,33 +43,54 @@ func longs(name string, dims []int64, list ...int64) *onnx.Tensor {
 
 // pooled are the nodes of a mean over visible tokens, as sentence-transformers exports it.
 func pooled() []*onnx.Node {
-	return []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mf", integer("to", 1)), op("Shape", "x", "shape"), op("Expand", "mf shape", "me"),
-		op("Mul", "x me", "shown"), op("ReduceSum", "shown one", "sum", integer("keepdims", 0)), op("ReduceSum", "me one", "count", integer("keepdims", 0)),
+	return []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mf", integer("to", 1)),
+		op("Shape", "x", "shape"), op("Expand", "mf shape", "me"),
+		op("Mul", "x me", "shown"), op("ReduceSum", "shown one", "sum", integer("keepdims", 0)),
+		op("ReduceSum", "me one", "count", integer("keepdims", 0)),
 		op("Clip", "count least", "least_count"), op("Div", "sum least_count", "y")}
 }
 
 func constants() []*onnx.Tensor {
-	return []*onnx.Tensor{longs("zero", nil, 0), longs("first", []int64{1}, 0), longs("one", []int64{1}, 1), longs("minus", []int64{1}, -1), longs("last", nil, -1), longs("folded", []int64{2}, -1, 64),
+	return []*onnx.Tensor{longs("zero", nil, 0), longs("first", []int64{1}, 0), longs("one", []int64{1}, 1),
+		longs("minus", []int64{1}, -1), longs("last", nil, -1), longs("folded", []int64{2}, -1, 64),
 		longs("second", nil, 1), graph.FloatTensor("least", nil, 1e-9), graph.FloatTensor("low", nil, -1e9)}
 }
 
 var heads = []head{
 	{name: "first token", nodes: []*onnx.Node{op("Gather", "x zero", "y", integer("axis", 1))}, outputs: []string{"y"}},
-	{name: "first token, with its axis", nodes: []*onnx.Node{op("Gather", "x first", "y", integer("axis", 1))}, outputs: []string{"y"}},
+	{name: "first token, with its axis", nodes: []*onnx.Node{op("Gather", "x first", "y", integer("axis", 1))},
+		outputs: []string{"y"}},
 	{name: "first token, sliced", nodes: []*onnx.Node{op("Slice", "x first one one", "y")}, outputs: []string{"y"}},
 	{name: "last token", nodes: []*onnx.Node{op("Gather", "x last", "y", integer("axis", 1))}, outputs: []string{"y"}},
-	{name: "first token and activation of it", nodes: []*onnx.Node{op("Tanh", "x", "t"), op("Gather", "t zero", "u", integer("axis", 1)), op("Gather", "x zero", "v", integer("axis", 1)), op("Add", "u v", "y")}, outputs: []string{"y"}},
+	{name: "first token and activation of it",
+		nodes: []*onnx.Node{op("Tanh", "x", "t"), op("Gather", "t zero", "u", integer("axis", 1)),
+			op("Gather", "x zero", "v", integer("axis", 1)), op("Add", "u v", "y")}, outputs: []string{"y"}},
 	{name: "mean of visible tokens", nodes: pooled(), outputs: []string{"y"}},
-	{name: "mean of visible tokens, and the first", nodes: append(pooled(), op("Gather", "x zero", "z", integer("axis", 1))), outputs: []string{"y", "z"}},
-	{name: "cleared by the mask", nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)), op("Sub", "low low", "nothing"), op("Where", "mb x nothing", "shown"), op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"}},
-	{name: "rows and the first token", nodes: []*onnx.Node{op("Gather", "x zero", "y", integer("axis", 1))}, outputs: []string{"x", "y"}, ignored: true},
-	{name: "logits of each token", nodes: []*onnx.Node{op("Relu", "x", "r"), op("Transpose", "r", "y")}, outputs: []string{"r"}, ignored: true},
-	{name: "rows of all sequences in one axis", nodes: []*onnx.Node{op("Reshape", "x folded", "y")}, outputs: []string{"y"}, ignored: true},
-	{name: "numbers of all sequences in one axis", nodes: []*onnx.Node{op("Relu", "x", "r"), op("ReduceSum", "r minus", "top", integer("keepdims", 0)), op("Reshape", "top minus", "y")}, outputs: []string{"y"}, ignored: true},
-	{name: "mean of all tokens", nodes: []*onnx.Node{op("ReduceSum", "x one", "y", integer("keepdims", 0))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
-	{name: "greatest of visible tokens", nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)), op("Where", "mb x low", "shown"), op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
-	{name: "second token", nodes: []*onnx.Node{op("Gather", "x second", "y", integer("axis", 1))}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
-	{name: "sorted tokens", nodes: []*onnx.Node{op("TopK", "x one", "top at", integer("axis", 1)), op("Identity", "top", "y")}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+	{name: "mean of visible tokens, and the first",
+		nodes: append(pooled(), op("Gather", "x zero", "z", integer("axis", 1))), outputs: []string{"y", "z"}},
+	{name: "cleared by the mask",
+		nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)),
+			op("Sub", "low low", "nothing"), op("Where", "mb x nothing", "shown"),
+			op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"}},
+	{name: "rows and the first token", nodes: []*onnx.Node{op("Gather", "x zero", "y", integer("axis", 1))},
+		outputs: []string{"x", "y"}, ignored: true},
+	{name: "logits of each token", nodes: []*onnx.Node{op("Relu", "x", "r"), op("Transpose", "r", "y")},
+		outputs: []string{"r"}, ignored: true},
+	{name: "rows of all sequences in one axis", nodes: []*onnx.Node{op("Reshape", "x folded", "y")},
+		outputs: []string{"y"}, ignored: true},
+	{name: "numbers of all sequences in one axis",
+		nodes: []*onnx.Node{op("Relu", "x", "r"), op("ReduceSum", "r minus", "top", integer("keepdims", 0)),
+			op("Reshape", "top minus", "y")}, outputs: []string{"y"}, ignored: true},
+	{name: "mean of all tokens", nodes: []*onnx.Node{op("ReduceSum", "x one", "y", integer("keepdims", 0))},
+		outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
+	{name: "greatest of visible tokens",
+		nodes: []*onnx.Node{op("Unsqueeze", "mask minus", "m3"), op("Cast", "m3", "mb", integer("to", 9)),
+			op("Where", "mb x low", "shown"), op("ReduceSum", "shown one", "y", integer("keepdims", 0))}, outputs: []string{"y"},
+		kept: "rows of hidden tokens reach"},
+	{name: "second token", nodes: []*onnx.Node{op("Gather", "x second", "y", integer("axis", 1))}, outputs: []string{"y"},
+		kept: "rows of hidden tokens reach"},
+	{name: "sorted tokens", nodes: []*onnx.Node{op("TopK", "x one", "top at", integer("axis", 1)),
+		op("Identity", "top", "y")}, outputs: []string{"y"}, kept: "rows of hidden tokens reach"},
 }
 
 // rewritten is an encoder, the fixture of BERT, with an edit.
@@ -117,7 +139,8 @@ func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
 			}
 			in.GetType().GetTensorType().ElemType = proto.Int32(int32(kind))
 			in.Name = proto.String("given")
-			p.Graph.Node = append([]*onnx.Node{op("Cast", "given", "mask", integer("to", int64(onnx.Tensor_INT64)))}, p.Graph.Node...)
+			p.Graph.Node = append([]*onnx.Node{op("Cast", "given", "mask", integer("to", int64(onnx.Tensor_INT64)))},
+				p.Graph.Node...)
 		}
 		for _, c := range constants() {
 			if slices.ContainsFunc(h.nodes, func(n *onnx.Node) bool { return slices.Contains(n.Input, c.GetName()) }) {
@@ -139,8 +162,8 @@ func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
 }
 
 // TestHeads: where the graph shows that no output depends on hidden tokens they are left out without a word, and the
-// answers are those of ONNX Runtime, those of sequences without a visible token included; where hidden rows are outputs,
-// only with one; and where they reach anything else, never.
+// answers are those of ONNX Runtime, those of sequences without a visible token included; where hidden rows are
+// outputs, only with one; and where they reach anything else, never.
 func TestHeads(t *testing.T) {
 	b := open(t)
 	for _, h := range heads {
@@ -169,7 +192,8 @@ func TestHeads(t *testing.T) {
 // TestMaskTypes: a mask may be of any type that models have it in.
 func TestMaskTypes(t *testing.T) {
 	b := open(t)
-	for _, kind := range []onnx.Tensor_DataType{onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL, onnx.Tensor_FLOAT} {
+	for _, kind := range []onnx.Tensor_DataType{onnx.Tensor_INT64, onnx.Tensor_INT32, onnx.Tensor_BOOL,
+		onnx.Tensor_FLOAT} {
 		t.Run(kind.String(), func(t *testing.T) {
 			b.compare(t, heads[0].write(t, kind), plan.ExactPadding)
 		})
@@ -196,7 +220,9 @@ func TestGivenMasks(t *testing.T) {
 						}
 					}
 				}
-				p.Graph.Input = append(p.Graph.Input, &onnx.ValueInfo{Name: proto.String("given"), Type: graph.TensorType(c.kind, "batch_size", 1, 1, "sequence_length")})
+				p.Graph.Input = append(p.Graph.Input,
+					&onnx.ValueInfo{Name: proto.String("given"),
+						Type: graph.TensorType(c.kind, "batch_size", 1, 1, "sequence_length")})
 			})
 			if !b.compare(t, path, plan.IgnorePadding) {
 				t.Error("the mask was not understood")
@@ -205,8 +231,8 @@ func TestGivenMasks(t *testing.T) {
 	}
 }
 
-// TestHiddenFirstTokens: where the first token is read, it may be hidden and see no visible key within its window. What such
-// tokens see is computed of all.
+// TestHiddenFirstTokens: where the first token is read, it may be hidden and see no visible key within its window.
+// What such tokens see is computed of all.
 func TestHiddenFirstTokens(t *testing.T) {
 	b := open(t)
 	path := rewrittenOf(t, "families", "modernbert", func(p *onnx.Model) {
@@ -222,8 +248,9 @@ func TestHiddenFirstTokens(t *testing.T) {
 	}
 }
 
-// TestMasksOfQueries: of a mask that hides queries as well as keys, what a hidden token sees is all keys alike. Attention stays as the
-// model has it, between rows that are put back and taken again; where the token that is read is hidden, its sequence is computed wholly.
+// TestMasksOfQueries: of a mask that hides queries as well as keys, what a hidden token sees is all keys alike.
+// Attention stays as the model has it, between rows that are put back and taken again; where the token that is read
+// is hidden, its sequence is computed wholly.
 func TestMasksOfQueries(t *testing.T) {
 	b := open(t)
 	for _, name := range []string{"deberta-v2", "deberta-v3"} {
@@ -245,8 +272,8 @@ func TestMasksOfQueries(t *testing.T) {
 	}
 }
 
-// TestRunsThatAreRefused: tokens of other lengths than the mask, masks of other numbers than 0 and 1, and tokens that the model
-// has not are errors of the run, which the model's own session then answers.
+// TestRunsThatAreRefused: tokens of other lengths than the mask, masks of other numbers than 0 and 1, and tokens that
+// the model has not are errors of the run, which the model's own session then answers.
 func TestRunsThatAreRefused(t *testing.T) {
 	b := open(t)
 	path := heads[0].write(t, onnx.Tensor_FLOAT)
@@ -261,10 +288,13 @@ func TestRunsThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"longer tokens", []int64{2, 5}, ids(10, 3), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "needed are those of the mask"},
-		{"as many tokens in other rows", []int64{4, 2}, ids(8, 3), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "needed are those of the mask"},
+		{"as many tokens in other rows", []int64{4, 2}, ids(8, 3), []float32{1, 1, 1, 0, 1, 1, 0, 0},
+			"needed are those of the mask"},
 		{"half visible", []int64{2, 4}, ids(8, 3), []float32{1, 1, 0.5, 0, 1, 1, 0, 0}, "element [0, 2] of mask is 0.5"},
-		{"no number", []int64{2, 4}, ids(8, 3), []float32{1, 1, float32(math.NaN()), 0, 1, 1, 0, 0}, "element [0, 2] of mask is nan"},
-		{"a token that there is not", []int64{2, 4}, ids(8, 1<<40), []float32{1, 1, 1, 0, 1, 1, 0, 0}, "indices element out of data bounds"},
+		{"no number", []int64{2, 4}, ids(8, 3), []float32{1, 1, float32(math.NaN()), 0, 1, 1, 0, 0},
+			"element [0, 2] of mask is nan"},
+		{"a token that there is not", []int64{2, 4}, ids(8, 1<<40), []float32{1, 1, 1, 0, 1, 1, 0, 0},
+			"indices element out of data bounds"},
 		{"nothing wrong", []int64{2, 4}, ids(8, 3), []float32{1, 1, 1, 0, 0, 0, 0, 0}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -283,7 +313,8 @@ func TestRunsThatAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer mask.Close()
-			results, err := s.Run(t.Context(), map[string]*ort.Value{"input_ids": tokens, "token_type_ids": types, "given": mask})
+			results, err := s.Run(t.Context(),
+				map[string]*ort.Value{"input_ids": tokens, "token_type_ids": types, "given": mask})
 			for _, v := range results {
 				v.Close()
 			}

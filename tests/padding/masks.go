@@ -53,8 +53,8 @@ func mask(r *rand.Rand, batch, positions int, empty bool) []bool {
 	return visible
 }
 
-// write puts a mask into a tensor: 1 where a token is visible or, where it is added to scores, 0 there and a number below
-// all scores where it is hidden.
+// write puts a mask into a tensor: 1 where a token is visible or, where it is added to scores, 0 there and a number
+// below all scores where it is hidden.
 func write(v *ort.Value, visible []bool, added bool) error {
 	b, err := v.Bytes()
 	if err != nil {

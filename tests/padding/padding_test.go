@@ -49,8 +49,8 @@ func open(t *testing.T) *bench {
 	return &bench{l, set}
 }
 
-// TestHiddenRows: every model whose attention a mask of tokens hides keys of gives the answers of ONNX Runtime without a
-// word, those of hidden tokens included.
+// TestHiddenRows: every model whose attention a mask of tokens hides keys of gives the answers of ONNX Runtime
+// without a word, those of hidden tokens included.
 func TestHiddenRows(t *testing.T) { each(t, plan.ExactPadding) }
 
 // TestHiddenRowsAreZeros: every model whose padding can be removed, told to ignore it, gives what ONNX Runtime gives of
@@ -119,7 +119,10 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		// A sequence that is hidden wholly has rows of its own where something else than rows is read of it.
 		visible := mask(r, batch, positions, !facts.Added)
 		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
-		fed, err := inputs.Of(b.library, m, inputs.Options{Seed: uint64(round), Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions), roles.Encoder: int64(positions)}})
+		fed, err := inputs.Of(b.library, m,
+			inputs.Options{Seed: uint64(round),
+				Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions),
+					roles.Encoder: int64(positions)}})
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
@@ -157,7 +160,9 @@ func (b *bench) session(t *testing.T, path string, mode plan.Padding) *ort.Sessi
 
 // patched is a patched session, with which tokens it computes.
 func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Session, computed plan.Rows) {
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}), Done: func(a *patch.Analysis) { computed = a.Plan.Rows() }}
+	p := &sessions.Patcher{Plugins: b.set.Plugins,
+		Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}),
+		Done:    func(a *patch.Analysis) { computed = a.Plan.Rows() }}
 	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +191,8 @@ func differs(want, got *ort.Value, visible []bool, rows bool) string {
 			}
 			continue
 		}
-		if d := math.Abs(float64(x[i]) - float64(y[i])); !(d <= 1e-5+1e-4*math.Abs(float64(x[i]))) && !(x[i] != x[i] && y[i] != y[i]) {
+		if d := math.Abs(float64(x[i]) - float64(y[i])); !(d <= 1e-5+1e-4*math.Abs(float64(x[i]))) &&
+			!(x[i] != x[i] && y[i] != y[i]) {
 			return fmt.Sprintf("[%d] is %g, want %g (token %d)", i, y[i], x[i], i/max(1, width))
 		}
 	}

@@ -28,16 +28,22 @@ var segmented = []struct {
 	kind  onnx.Tensor_DataType
 	nodes []*onnx.Node // between the mask, given, and that value, made
 }{
-	{"numbers (B, S, S)", "/Unsqueeze_1_output_0", []any{"batch_size", "sequence_length", "sequence_length"}, onnx.Tensor_INT64, []*onnx.Node{op("Unsqueeze", "given one", "made")}},
-	{"numbers of 32 bits (B, 1, S, S)", "/Unsqueeze_1_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"}, onnx.Tensor_INT32, []*onnx.Node{op("Cast", "given", "made", integer("to", 7))}},
-	{"truth values (B, 1, S, S)", "/Unsqueeze_1_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"}, onnx.Tensor_BOOL, []*onnx.Node{op("Cast", "given", "made", integer("to", 7))}},
-	{"floats (B, 1, S, S)", "/Cast_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"}, onnx.Tensor_FLOAT, nil},
-	{"added (B, 1, S, S)", "/Where_1_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"}, onnx.Tensor_FLOAT, nil},
+	{"numbers (B, S, S)", "/Unsqueeze_1_output_0", []any{"batch_size", "sequence_length", "sequence_length"},
+		onnx.Tensor_INT64, []*onnx.Node{op("Unsqueeze", "given one", "made")}},
+	{"numbers of 32 bits (B, 1, S, S)", "/Unsqueeze_1_output_0",
+		[]any{"batch_size", 1, "sequence_length", "sequence_length"}, onnx.Tensor_INT32,
+		[]*onnx.Node{op("Cast", "given", "made", integer("to", 7))}},
+	{"truth values (B, 1, S, S)", "/Unsqueeze_1_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"},
+		onnx.Tensor_BOOL, []*onnx.Node{op("Cast", "given", "made", integer("to", 7))}},
+	{"floats (B, 1, S, S)", "/Cast_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"},
+		onnx.Tensor_FLOAT, nil},
+	{"added (B, 1, S, S)", "/Where_1_output_0", []any{"batch_size", 1, "sequence_length", "sequence_length"},
+		onnx.Tensor_FLOAT, nil},
 	{"added (1, 1, S, S)", "/Where_1_output_0", []any{1, 1, "sequence_length", "sequence_length"}, onnx.Tensor_FLOAT, nil},
 }
 
-// TestSegments: a program that packs several texts into one row says so by a mask of n x n. Attention is one operator with the mask as
-// it is given, and the answers are ONNX Runtime's, those of queries that see no key included.
+// TestSegments: a program that packs several texts into one row says so by a mask of n x n. Attention is one operator
+// with the mask as it is given, and the answers are ONNX Runtime's, those of queries that see no key included.
 func TestSegments(t *testing.T) {
 	b := open(t)
 	for _, c := range segmented {
@@ -61,7 +67,8 @@ func TestSegments(t *testing.T) {
 					for _, n := range c.nodes {
 						p.Graph.Node = append([]*onnx.Node{proto.CloneOf(n)}, p.Graph.Node...)
 					}
-					p.Graph.Input = append(p.Graph.Input, &onnx.ValueInfo{Name: proto.String("given"), Type: graph.TensorType(c.kind, c.shape...)})
+					p.Graph.Input = append(p.Graph.Input,
+						&onnx.ValueInfo{Name: proto.String("given"), Type: graph.TensorType(c.kind, c.shape...)})
 				})
 				b.segments(t, path, c.in == "/Where_1_output_0", mode)
 			})
@@ -82,13 +89,14 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 	}
 	defer plain.Close()
 	attention := 0
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode}), Done: func(a *patch.Analysis) {
-		for _, c := range a.Plan.Choices {
-			if c.Operator != nil && c.Kind == "attention" {
-				attention++
+	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode}),
+		Done: func(a *patch.Analysis) {
+			for _, c := range a.Plan.Choices {
+				if c.Operator != nil && c.Kind == "attention" {
+					attention++
+				}
 			}
-		}
-	}}
+		}}
 	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +109,9 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 		r := rand.New(rand.NewPCG(uint64(round), 11))
 		batch, positions := 1+r.IntN(4), 1+r.IntN(40)
 		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
-		fed, err := inputs.Of(b.library, m, inputs.Options{Seed: uint64(round), Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions)}})
+		fed, err := inputs.Of(b.library, m,
+			inputs.Options{Seed: uint64(round),
+				Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions)}})
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}

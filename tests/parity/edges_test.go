@@ -66,7 +66,8 @@ func TestEdges(t *testing.T) {
 			for _, dims := range []map[string]int64{
 				{"batch": 2, "seq": 3, "past": 5}, {"batch": 1, "seq": 1, "past": 0}, {"batch": 3, "seq": 1, "past": 7},
 			} {
-				o := comparison.Options{A: "none", B: "auto", Force: true, Unoptimized: true, Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}}
+				o := comparison.Options{A: "none", B: "auto", Force: true, Unoptimized: true,
+					Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}}
 				r, err := comparison.Answers(context.Background(), l, set, path, o)
 				if err != nil {
 					t.Fatalf("at %v: %v", dims, err)
@@ -76,7 +77,8 @@ func TestEdges(t *testing.T) {
 				}
 				for _, out := range r.Parity.Outputs {
 					if !out.OK || out.SameMistake() {
-						t.Errorf("at %v: %s: %s, %d of %v differ, max %g", dims, out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute)
+						t.Errorf("at %v: %s: %s, %d of %v differ, max %g", dims, out.Name, out.Problem, out.Disagree, out.Shape,
+							out.MaxAbsolute)
 					}
 				}
 			}
@@ -209,11 +211,13 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	}
 	list["a cache that grows in a loop"] = growing(t)
 	list["attention in a function's caller"] = calling(t)
-	old := made(signature + present + attention + "out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
+	old := made(signature + present + attention +
+		"out y f32[batch, 4, seq, 16]\nn = Shape(s) start=1 end=3\nt = Concat([0], n, [16]) axis=0\ny = Reshape(o, t)")
 	old.IrVersion = proto.Int64(3)
 	for _, c := range old.Graph.Initializer {
-		old.Graph.Input = append(old.Graph.Input, &onnx.ValueInfo{Name: c.Name, Type: &onnx.Type{Value: &onnx.Type_TensorType_{
-			TensorType: &onnx.Type_TensorType{ElemType: c.DataType, Shape: shapeOf(c.Dims)}}}})
+		old.Graph.Input = append(old.Graph.Input,
+			&onnx.ValueInfo{Name: c.Name, Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+				TensorType: &onnx.Type_TensorType{ElemType: c.DataType, Shape: shapeOf(c.Dims)}}}})
 	}
 	list["IR version 3"] = old
 	for name, p := range list {
@@ -266,7 +270,8 @@ func growing(t *testing.T) *onnx.Model {
 		n = Add(count, [2])
 		last_key, last_value, y, sums = Loop(n, yes, past_key, past_value, q)`)
 	last := p.Graph.Node[len(p.Graph.Node)-1]
-	last.Attribute = append(last.Attribute, &onnx.Attribute{Name: proto.String("body"), Type: onnx.Attribute_GRAPH.Enum(), G: body})
+	last.Attribute = append(last.Attribute,
+		&onnx.Attribute{Name: proto.String("body"), Type: onnx.Attribute_GRAPH.Enum(), G: body})
 	return p
 }
 

@@ -38,12 +38,14 @@ func TestFold(t *testing.T) {
 			if err := os.WriteFile(path, linearLayer(t, test.rank), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			r, err := comparison.Answers(context.Background(), l, set, path, comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}})
+			r, err := comparison.Answers(context.Background(), l, set, path,
+				comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.B.Replaced != test.replaced || !r.Parity.OK {
-				t.Errorf("%d replaced, answers equal: %v (%+v); want %d, true", r.B.Replaced, r.Parity.OK, r.Parity.Outputs, test.replaced)
+				t.Errorf("%d replaced, answers equal: %v (%+v); want %d, true", r.B.Replaced, r.Parity.OK, r.Parity.Outputs,
+					test.replaced)
 			}
 		})
 	}
@@ -68,13 +70,14 @@ func linearLayer(t *testing.T, rank int) []byte {
 		}
 	}
 	matrix := func(name string) *onnx.ValueInfo {
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
-			Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{
-				{Value: &onnx.Shape_Dim_DimParam{DimParam: "rows"}},
-				{Value: &onnx.Shape_Dim_DimValue{DimValue: n}},
-			}},
-		}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+				Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{
+					{Value: &onnx.Shape_Dim_DimParam{DimParam: "rows"}},
+					{Value: &onnx.Shape_Dim_DimValue{DimValue: n}},
+				}},
+			}}}}
 	}
 	b, err := proto.Marshal(&onnx.Model{
 		IrVersion:   proto.Int64(8),

@@ -65,7 +65,8 @@ func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]in
 	defer g.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 2, 8
-	inputs := []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}}, {Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
+	inputs := []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}},
+		{Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
 	list := make([][]int32, len(inputs))
 	next := 0
 	err = g.Run(t.Context(), o, func() (*decode.Input, error) {

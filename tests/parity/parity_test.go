@@ -65,14 +65,16 @@ func TestFixtures(t *testing.T) {
 				}
 				at := maps.Clone(others)
 				maps.Copy(at, dims)
-				o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: uint64(i + 1), Dims: at, LooseDims: true}}
+				o := comparison.Options{A: "none", B: "auto", Force: true,
+					Inputs: inputs.Options{Seed: uint64(i + 1), Dims: at, LooseDims: true}}
 				t.Run(fmt.Sprint(i), func(t *testing.T) { same(t, l, set, path, o) })
 			}
 			if strings.HasSuffix(f.Name, "-merged") {
 				at := maps.Clone(others)
 				maps.Copy(at, map[string]int64{"batch_size": 2, "sequence_length": 7, "decoder_sequence_length": 7,
 					"past_sequence_length": 0, "past_decoder_sequence_length": 0})
-				o := comparison.Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 9, Dims: at, LooseDims: true, NoCache: true}}
+				o := comparison.Options{A: "none", B: "auto", Force: true,
+					Inputs: inputs.Options{Seed: 9, Dims: at, LooseDims: true, NoCache: true}}
 				t.Run("without-cache", func(t *testing.T) { same(t, l, set, path, o) })
 			}
 		})
@@ -91,13 +93,15 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, path string, o comparis
 	}
 	t.Logf("%d of %d blocks replaced", r.B.Replaced, r.B.Blocks)
 	for _, out := range r.Parity.Outputs {
-		// Beside a recurrent layer roundings add up: what agrees with the model as ONNX Runtime runs it without its optimisations is
-		// an answer of the model's too.
+		// Beside a recurrent layer roundings add up: what agrees with the model as ONNX Runtime runs it without its
+		// optimisations is an answer of the model's too.
 		if !out.OK && (out.Unoptimized == nil || out.Unoptimized.Disagree > 0) {
-			t.Errorf("%s: %s, %d of %v differ, max %g absolute, %g relative", out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute, out.MaxRelative)
+			t.Errorf("%s: %s, %d of %v differ, max %g absolute, %g relative", out.Name, out.Problem, out.Disagree, out.Shape,
+				out.MaxAbsolute, out.MaxRelative)
 		}
 		if out.SameMistake() {
-			t.Errorf("%s: %d of %v differ from ONNX Runtime without optimisations, max %g", out.Name, out.Unoptimized.Disagree, out.Shape, out.Unoptimized.MaxAbsolute)
+			t.Errorf("%s: %d of %v differ from ONNX Runtime without optimisations, max %g", out.Name, out.Unoptimized.Disagree,
+				out.Shape, out.Unoptimized.MaxAbsolute)
 		}
 	}
 	return r.B.Replaced

@@ -31,7 +31,8 @@ func (s shape) String() string {
 	return fmt.Sprintf("%d rows of %d after %d, %s", s.rows, s.tokens, s.past, s.padding)
 }
 
-// shapes are the twelve of the promise: that a model which ONNX Runtime runs is run by a patched session too, with the same answers.
+// shapes are the twelve of the promise: that a model which ONNX Runtime runs is run by a patched session too, with
+// the same answers.
 var shapes = []shape{
 	{1, 1, 0, 5, "none"}, {1, 1, 16, 9, "none"}, {1, 7, 0, 1, "none"}, {1, 33, 16, 7, "none"},
 	{2, 9, 0, 6, "left"}, {3, 5, 0, 11, "right"}, {3, 1, 17, 6, "left"}, {2, 4, 8, 8, "left"},
@@ -69,11 +70,13 @@ func graphs(t *testing.T) map[string]func(t *testing.T) string {
 	return list
 }
 
-// wideHeads are folders that ONNX Runtime runs at no shape: its GroupQueryAttention turns heads of 16, 32 and so on, and these have 24.
+// wideHeads are folders that ONNX Runtime runs at no shape: its GroupQueryAttention turns heads of 16, 32 and so on,
+// and these have 24.
 var wideHeads = []string{"qwen3-genai"}
 
-// TestShapes runs every small graph plain and with the default patch, at three of the twelve shapes; where GRAFT_SHAPES is "all" at all of them, and
-// with every operator forced too; with -short every fourth graph. Shapes for which ONNX Runtime itself gives no answer do not count.
+// TestShapes runs every small graph plain and with the default patch, at three of the twelve shapes; where
+// GRAFT_SHAPES is "all" at all of them, and with every operator forced too; with -short every fourth graph. Shapes
+// for which ONNX Runtime itself gives no answer do not count.
 func TestShapes(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -108,7 +111,8 @@ func TestShapes(t *testing.T) {
 	t.Logf("%d runs were compared", ran)
 }
 
-// agree compares patched sessions, one with every operator where that is asked for, with a plain one, and returns at how many shapes the plain one runs.
+// agree compares patched sessions, one with every operator where that is asked for, with a plain one, and returns at
+// how many shapes the plain one runs.
 func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shape, forced bool) (ran int) {
 	t.Helper()
 	plain, err := l.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
@@ -123,7 +127,8 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 			break
 		}
 		n := 0
-		patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: force}), Done: func(a *patch.Analysis) { n = a.Plan.Replaced() }}
+		patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: force}),
+			Done: func(a *patch.Analysis) { n = a.Plan.Replaced() }}
 		s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: patcher.Patch})
 		if err != nil {
 			t.Errorf("forced %t: %v", force, err)
@@ -139,8 +144,11 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 		if sound { // convolutions make a position of hundreds of samples
 			sh.read = 900 + 400*sh.read
 		}
-		fed, err := inputs.Make(l, path, inputs.Options{Seed: uint64(i + 1), LooseDims: true, Dims: map[string]int64{"height": 32, "width": 32, "samples": 40 + 20*sh.tokens},
-			Lengths: map[roles.Length]int64{roles.Batch: sh.rows, roles.New: sh.tokens, roles.Cached: sh.past, roles.Encoder: sh.read}})
+		fed, err := inputs.Make(l, path,
+			inputs.Options{Seed: uint64(i + 1), LooseDims: true,
+				Dims: map[string]int64{"height": 32, "width": 32, "samples": 40 + 20*sh.tokens},
+				Lengths: map[roles.Length]int64{roles.Batch: sh.rows, roles.New: sh.tokens, roles.Cached: sh.past,
+					roles.Encoder: sh.read}})
 		if err != nil {
 			t.Errorf("%s: %v", sh, err)
 			continue
@@ -172,13 +180,14 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 	return ran
 }
 
-// tolerance is the share of an output's largest element by which answers may differ that are outside of the usual tolerance: weights of the small
-// models are many times those of trained ones, which makes scores so far apart that one position in hundreds turns on what is rounded. Of
-// small/marian/decoder_model ONNX Runtime's own answers are up to 3e-3 of the largest off those in float64, at 300 random inputs. A key too many is
-// a hundred times that.
+// tolerance is the share of an output's largest element by which answers may differ that are outside of the usual
+// tolerance: weights of the small models are many times those of trained ones, which makes scores so far apart that
+// one position in hundreds turns on what is rounded. Of small/marian/decoder_model ONNX Runtime's own answers are up
+// to 3e-3 of the largest off those in float64, at 300 random inputs. A key too many is a hundred times that.
 const tolerance = 5e-4
 
-// differ says how an answer is another than ONNX Runtime's; "" where it is the same. What ONNX Runtime has no number for does not count.
+// differ says how an answer is another than ONNX Runtime's; "" where it is the same. What ONNX Runtime has no number
+// for does not count.
 func differ(t *testing.T, want, got *ort.Value) string {
 	t.Helper()
 	x := comparison.CompareValues("", want, got, 0, 0)
@@ -218,8 +227,8 @@ func closeAll(values []*ort.Value) {
 	}
 }
 
-// pad hides positions of all rows of a mask but the first, more in each, and lets the positions of what is padded on the left begin after
-// its padding, as Hugging Face's generate does.
+// pad hides positions of all rows of a mask but the first, more in each, and lets the positions of what is padded on
+// the left begin after its padding, as Hugging Face's generate does.
 func pad(t *testing.T, l *ort.Library, fed *inputs.Batch, sh shape) {
 	t.Helper()
 	set := func(name string, shape, data []int64) {
@@ -253,7 +262,8 @@ func pad(t *testing.T, l *ort.Library, fed *inputs.Batch, sh shape) {
 		set(in.Name, in.Shape, mask)
 	}
 	for _, in := range fed.Infos {
-		if in.From != "positions" || len(in.Shape) != 2 || in.Type != "int64" || int64(len(seen)) != in.Shape[0] || sh.padding != "left" {
+		if in.From != "positions" || len(in.Shape) != 2 || in.Type != "int64" || int64(len(seen)) != in.Shape[0] ||
+			sh.padding != "left" {
 			continue
 		}
 		positions := make([]int64, 0, in.Shape[0]*in.Shape[1])

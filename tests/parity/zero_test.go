@@ -37,7 +37,8 @@ func TestZeroLengths(t *testing.T) {
 				at := maps.Clone(others)
 				maps.Copy(at, points[1])
 				at[zero] = 0
-				o := comparison.Options{A: "none", B: "none", Force: true, Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
+				o := comparison.Options{A: "none", B: "none", Force: true,
+					Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
 				if _, err := comparison.Answers(t.Context(), l, set, path, o); err != nil {
 					continue // nothing to agree with
 				}

@@ -15,13 +15,14 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// sums is a pattern of sums of sums, of which every one may have its inputs in either order, over a Relu: in a graph of sums without
-// one, all orders of all sums are tried before it is known that there is none.
+// sums is a pattern of sums of sums, of which every one may have its inputs in either order, over a Relu: in a graph
+// of sums without one, all orders of all sums are tried before it is known that there is none.
 func sums(depth int) string {
 	var b strings.Builder
 	b.WriteString("pattern:\n  inputs: [x]\n  outputs: [v0]\n  nodes:\n")
 	for i := range depth {
-		fmt.Fprintf(&b, "    - {op: Add, in: [v%d, w%d], out: [v%d]}\n    - {op: Neg, in: [v%d], out: [w%d]}\n", i+1, i+1, i, i+1, i+1)
+		fmt.Fprintf(&b, "    - {op: Add, in: [v%d, w%d], out: [v%d]}\n    - {op: Neg, in: [v%d], out: [w%d]}\n", i+1, i+1, i,
+			i+1, i+1)
 	}
 	fmt.Fprintf(&b, "    - {op: Relu, in: [x], out: [v%d]}\n", depth)
 	return b.String()
@@ -37,16 +38,21 @@ func one(t *testing.T, pattern string) *manifest.Manifest {
 	return m
 }
 
-// nodes makes a graph of float[4] values, of nodes given as operator and the numbers of those that they read; 0 is the input.
+// nodes makes a graph of float[4] values, of nodes given as operator and the numbers of those that they read; 0 is
+// the input.
 func nodes(t *testing.T, count int, node func(i int) (op string, in []int)) (*graph.Graph, *graph.Shapes) {
 	t.Helper()
 	name := func(i int) string { return fmt.Sprintf("v%d", i) }
 	declared := func(i int) *onnx.ValueInfo {
-		return &onnx.ValueInfo{Name: proto.String(name(i)), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 4}}}}}}}}
+		return &onnx.ValueInfo{Name: proto.String(name(i)),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+				Shape:    &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 4}}}}}}}}
 	}
-	p := &onnx.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
-		Graph: &onnx.Graph{Name: proto.String("hostile"), Input: []*onnx.ValueInfo{declared(0)}, Output: []*onnx.ValueInfo{declared(count)}}}
+	p := &onnx.Model{IrVersion: proto.Int64(8),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{Name: proto.String("hostile"), Input: []*onnx.ValueInfo{declared(0)},
+			Output: []*onnx.ValueInfo{declared(count)}}}
 	for i := range count {
 		op, in := node(i + 1)
 		n := &onnx.Node{OpType: proto.String(op), Output: []string{name(i + 1)}}
@@ -71,17 +77,19 @@ func nodes(t *testing.T, count int, node func(i int) (op string, in []int)) (*gr
 	return g, graph.Infer(g)
 }
 
-// TestHostileGraphs: a search takes a number of steps for each node that does not grow with the graph, finds nothing in graphs that
-// are made to be searched long, and stays within what an analysis may take.
+// TestHostileGraphs: a search takes a number of steps for each node that does not grow with the graph, finds nothing
+// in graphs that are made to be searched long, and stays within what an analysis may take.
 func TestHostileGraphs(t *testing.T) {
 	count := 200_000
 	if testing.Short() {
 		count = 5_000
 	}
-	repeated := "pattern:\n  inputs: [x, t]\n  outputs: [y]\n  nodes:\n    - repeat: {max: 64, from: x, to: s, each: [t], nodes: [{op: Add, in: [x, t], out: [s]}]}\n    - {op: Relu, in: [s], out: [y]}\n"
+	repeated := "pattern:\n  inputs: [x, t]\n  outputs: [y]\n  nodes:\n    - repeat: {max: 64, from: x, to: s, each: " +
+		"[t], nodes: [{op: Add, in: [x, t], out: [s]}]}\n    - {op: Relu, in: [s], out: [y]}\n"
 	choices := "pattern:\n  inputs: [x]\n  outputs: [y]\n  nodes:\n"
 	for i := range 7 {
-		choices += fmt.Sprintf("    - any_of: [[{op: Add, in: [a%d, a%d], out: [a%d]}], [{op: Add, in: [a%d, x], out: [a%d]}]]\n", i+1, i+1, i, i+1, i)
+		choices += fmt.Sprintf("    - any_of: [[{op: Add, in: [a%d, a%d], out: [a%d]}], [{op: Add, in: [a%d, x], out: "+
+			"[a%d]}]]\n", i+1, i+1, i, i+1, i)
 	}
 	choices = strings.Replace(choices+"    - {op: Relu, in: [x], out: [a7]}\n", "outputs: [y]", "outputs: [a0]", 1)
 	for _, c := range []struct {
@@ -103,7 +111,8 @@ func TestHostileGraphs(t *testing.T) {
 			}
 			return "Add", []int{i - 1, 0}
 		}, true},
-		{"one value that all read", "pattern:\n  inputs: [x]\n  outputs: [y, z]\n  nodes: [{op: Neg, in: [x], out: [n]}, {op: Abs, in: [x], out: [a]}, {op: Relu, in: [n], out: [y]}, {op: Exp, in: [a], out: [z]}]\n",
+		{"one value that all read", "pattern:\n  inputs: [x]\n  outputs: [y, z]\n  nodes: [{op: Neg, in: [x], out: [n]}, " +
+			"{op: Abs, in: [x], out: [a]}, {op: Relu, in: [n], out: [y]}, {op: Exp, in: [a], out: [z]}]\n",
 			func(i int) (string, []int) { return []string{"Neg", "Abs", "Sign"}[i%3], []int{0} }, false},
 		{"many forms", choices, func(i int) (string, []int) { return "Add", []int{i - 1, i - 1} }, false},
 		{"copies of copies", sums(3), func(i int) (string, []int) {

@@ -37,7 +37,8 @@ func asNodes(t *testing.T, m *model.Model) *onnx.Model {
 		last := in.AddInitializer(graph.Int64Tensor("", []int64{1}, -1))
 		centred := node("Sub", x, node("ReduceMean", x, last))
 		variance := node("ReduceMean", node("Pow", centred, in.AddInitializer(graph.FloatTensor("", nil, 2))), last)
-		deviation := node("Sqrt", node("Add", variance, in.AddInitializer(graph.FloatTensor("", nil, n.Float("epsilon", 1e-5)))))
+		deviation := node("Sqrt",
+			node("Add", variance, in.AddInitializer(graph.FloatTensor("", nil, n.Float("epsilon", 1e-5)))))
 		y := node("Mul", node("Div", centred, deviation), n.In[1])
 		if n.Input(2) != nil {
 			y = node("Add", y, n.In[2])

@@ -30,7 +30,8 @@ operators:
     replaces:
 `
 
-// TestPage: each example of docs/patterns.md is a manifest, and matches the graphs that stand after it as the page says.
+// TestPage: each example of docs/patterns.md is a manifest, and matches the graphs that stand after it as the page
+// says.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/patterns.md")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package patterns holds a manifest whose one pattern is layer normalisation however exporters write it, and tests it with every
-// fixture.
+// Package patterns holds a manifest whose one pattern is layer normalisation however exporters write it, and tests it
+// with every fixture.
 package patterns
 
 import (
@@ -55,7 +55,8 @@ func TestGraphsOfTheManifest(t *testing.T) {
 // fixtures are the graphs of all exporters; those of full-size subjects, and those that skip names, in a long run only.
 func fixtures(t *testing.T, skip string, f func(t *testing.T, m *model.Model)) {
 	for _, fixture := range models.Fixtures() {
-		if (fixture.Exporter == "full" || fixture.Exporter == skip && !strings.HasPrefix(fixture.Name, "deberta")) && testing.Short() {
+		if (fixture.Exporter == "full" || fixture.Exporter == skip && !strings.HasPrefix(fixture.Name, "deberta")) &&
+			testing.Short() {
 			continue
 		}
 		t.Run(fixture.String(), func(t *testing.T) {
@@ -76,8 +77,8 @@ func fixtures(t *testing.T, skip string, f func(t *testing.T, m *model.Model)) {
 // counted is what there is of layer normalisation in a graph.
 type counted struct{ all, asNodes, residual int }
 
-// count finds it by other means than patterns: by its operator, or by the name that PyTorch's module has left on the square root; and
-// before it the sum of two values that are no constants and have one shape.
+// count finds it by other means than patterns: by its operator, or by the name that PyTorch's module has left on the
+// square root; and before it the sum of two values that are no constants and have one shape.
 func count(t *testing.T, m *onnx.Model, tensors graph.Tensors) (c counted) {
 	t.Helper()
 	g, err := graph.New(m, tensors)
@@ -102,7 +103,8 @@ func count(t *testing.T, m *onnx.Model, tensors graph.Tensors) (c counted) {
 		c.all++
 		if sum := x.Producer; sum.Is("Add") && sum.In[0].Tensor == nil && sum.In[1].Tensor == nil {
 			a, b := shapes.Of(sum.In[0]), shapes.Of(sum.In[1])
-			if a.Rank >= 2 && a.Rank <= 3 && a.Rank == b.Rank && slices.EqualFunc(a.Dims, b.Dims, func(x, y graph.Dim) bool { return x.Equal(y) }) {
+			if a.Rank >= 2 && a.Rank <= 3 && a.Rank == b.Rank &&
+				slices.EqualFunc(a.Dims, b.Dims, func(x, y graph.Dim) bool { return x.Equal(y) }) {
 				c.residual++
 			}
 		}
@@ -138,7 +140,8 @@ func TestLayerNormIsRecognised(t *testing.T) {
 		if got := matched(t, op, m.Proto(), m); got != want {
 			t.Errorf("found %+v, counted %+v", got, want)
 		}
-		total.all, total.asNodes, total.residual = total.all+want.all, total.asNodes+want.asNodes, total.residual+want.residual
+		total.all, total.asNodes, total.residual = total.all+want.all, total.asNodes+want.asNodes,
+			total.residual+want.residual
 	})
 	t.Logf("%+v", total)
 	if total.all < 300 || total.asNodes < 5 || total.residual < 200 {
@@ -146,7 +149,8 @@ func TestLayerNormIsRecognised(t *testing.T) {
 	}
 }
 
-// TestVariants: whatever computes the same is recognised as the graph that it is a variant of; so is each operator written as its nine nodes.
+// TestVariants: whatever computes the same is recognised as the graph that it is a variant of; so is each operator
+// written as its nine nodes.
 func TestVariants(t *testing.T) {
 	_, op := layerNorm(t)
 	seeds := uint64(40)
@@ -190,12 +194,15 @@ func TestVariants(t *testing.T) {
 
 // lengths are those of a run.
 var lengths = map[string]int64{
-	"batch_size": 2, "sequence_length": 5, "past_sequence_length": 4, "past_decoder_sequence_length": 4, "encoder_sequence_length": 6,
-	"past_encoder_sequence_length": 6, "decoder_sequence_length": 5, "num_channels": 3, "height": 32, "width": 32, "text_batch_size": 2,
+	"batch_size": 2, "sequence_length": 5, "past_sequence_length": 4, "past_decoder_sequence_length": 4,
+	"encoder_sequence_length":      6,
+	"past_encoder_sequence_length": 6, "decoder_sequence_length": 5, "num_channels": 3, "height": 32, "width": 32,
+	"text_batch_size":  2,
 	"image_batch_size": 2, "samples": 400,
 }
 
-// TestAnswers: models in which every layer normalisation was replaced, as they are and with each as its nodes, give the same answers.
+// TestAnswers: models in which every layer normalisation was replaced, as they are and with each as its nodes, give
+// the same answers.
 func TestAnswers(t *testing.T) {
 	m, _ := layerNorm(t)
 	library, err := ort.FindAndOpen("")
@@ -206,7 +213,8 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"optimum/bert", "optimum/gpt2", "optimum/bart-decoder-with-past", "dynamo18/vit", "families/deberta", "families/swin"} {
+	for _, name := range []string{"optimum/bert", "optimum/gpt2", "optimum/bart-decoder-with-past", "dynamo18/vit",
+		"families/deberta", "families/swin"} {
 		exporter, of, _ := strings.Cut(name, "/")
 		for _, nodes := range []bool{false, true} {
 			fixture, err := models.Lookup(exporter, of)
@@ -238,14 +246,16 @@ func TestAnswers(t *testing.T) {
 			if err := source.Write(context.Background(), p, paths[1], model.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := comparison.Answers(t.Context(), library, set, paths[0], comparison.Options{A: "none", B: "none", ModelB: paths[1],
-				Inputs: inputs.Options{Seed: 1, Dims: lengths, LooseDims: true}})
+			r, err := comparison.Answers(t.Context(), library, set, paths[0],
+				comparison.Options{A: "none", B: "none", ModelB: paths[1],
+					Inputs: inputs.Options{Seed: 1, Dims: lengths, LooseDims: true}})
 			if err != nil {
 				t.Fatalf("%s, as nodes: %v: %v", name, nodes, err)
 			}
 			for _, out := range r.Parity.Outputs {
 				if !out.OK {
-					t.Errorf("%s, as nodes: %v: %s: %s, %d of %v differ, max %g absolute", name, nodes, out.Name, out.Problem, out.Disagree, out.Shape, out.MaxAbsolute)
+					t.Errorf("%s, as nodes: %v: %s: %s, %d of %v differ, max %g absolute", name, nodes, out.Name, out.Problem,
+						out.Disagree, out.Shape, out.MaxAbsolute)
 				}
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// TestReplacements: what stands in place of a form gives the answers of what stood there, outputs that nothing reads and values that
-// stay included.
+// TestReplacements: what stands in place of a form gives the answers of what stood there, outputs that nothing reads
+// and values that stay included.
 func TestReplacements(t *testing.T) {
 	library, err := ort.FindAndOpen("")
 	if err != nil {
@@ -67,19 +67,39 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 		replaced              int
 		holds, lacks          string // operators of the patched graph
 	}{
-		{"nothing of it is read", softplus + softplusWith, "g (float[2, 4] x) => (float[2, 4] y) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1, "Identity", ""},
-		{"an output is read", softplus + softplusWith, "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] e) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1, "Identity", ""},
-		{"an inner value stays", softplus + softplusWith, "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] z) { e = Exp (x) n = Neg (e) y = Softplus (n) z = Abs (n) }", 1, "Identity Abs", ""},
-		{"all is read", softplus + softplusWith, "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] n, float[2, 4] e) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1, "Identity", ""},
-		{"three terms", chain + chainWith, "g (float[2, 4] a, float[2, 4] b, float[2, 4] c, float[2, 4] d) => (float[2, 4] y) { s = Add (a, b) t = Add (c, s) u = Add (t, d) y = Relu (u) }", 1, "Sum", "Add"},
-		{"four terms, of which three are taken", chain + chainWith, "g (float[2, 4] a, float[2, 4] b) => (float[2, 4] y) { s = Add (a, b) t = Add (a, s) u = Add (t, b) v = Add (u, b) y = Relu (v) }", 1, "Sum Add", ""},
+		{"nothing of it is read", softplus + softplusWith,
+			"g (float[2, 4] x) => (float[2, 4] y) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1, "Identity", ""},
+		{"an output is read", softplus + softplusWith,
+			"g (float[2, 4] x) => (float[2, 4] y, float[2, 4] e) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1, "Identity",
+			""},
+		{"an inner value stays", softplus + softplusWith,
+			"g (float[2, 4] x) => (float[2, 4] y, float[2, 4] z) { e = Exp (x) n = Neg (e) y = Softplus (n) z = Abs (n) }", 1,
+			"Identity Abs", ""},
+		{"all is read", softplus + softplusWith,
+			"g (float[2, 4] x) => (float[2, 4] y, float[2, 4] n, float[2, 4] e) { e = Exp (x) n = Neg (e) y = Softplus (n) }", 1,
+			"Identity", ""},
+		{"three terms", chain + chainWith,
+			"g (float[2, 4] a, float[2, 4] b, float[2, 4] c, float[2, 4] d) => (float[2, 4] y) { s = Add (a, b) t = Add (c, " +
+				"s) u = Add (t, d) y = Relu (u) }", 1, "Sum", "Add"},
+		{"four terms, of which three are taken", chain + chainWith,
+			"g (float[2, 4] a, float[2, 4] b) => (float[2, 4] y) { s = Add (a, b) t = Add (a, s) u = Add (t, b) v = Add (u, " +
+				"b) y = Relu (v) }", 1, "Sum Add", ""},
 		{"no term", chain + chainWith, "g (float[2, 4] a) => (float[2, 4] y) { y = Relu (a) }", 1, "Sum", "Add"},
-		{"one term behind detours", chain + chainWith, "g (float[2, 4] a, float[2, 4] b) => (float[2, 4] y) { c = Identity (b) d = Transpose (c) e = Transpose (d) s = Add (e, a) f = Identity (s) y = Relu (f) }", 1, "Sum", "Add Transpose"},
-		{"both bounds", clip + clipWith, "g (float[2, 4] x) => (float[2, 4] y) <float l = {-0.1}, float h = {0.2}> { r = LeakyRelu <alpha = 0.3> (x) y = Clip (r, l, h) }", 1, "Max Min", "Clip"},
-		{"one bound", clip + clipWith, "g (float[2, 4] x) => (float[2, 4] y) <float l = {-0.1}> { r = LeakyRelu <alpha = 0.3> (x) y = Clip (r, l) }", 1, "Max", "Clip Min"},
-		{"several outputs", lastTwo, "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] w) { e = Exp (x) y = Neg (e) z = Sqrt (e) w = Abs (z) }", 1, "Abs", ""},
-		{"an output that the other is made of", lastTwo, "g (float[2, 4] x) => (float[2, 4] w) { e = Exp (x) y = Neg (e) z = Sqrt (e) w = Add (y, z) }", 1, "Add", ""},
-		{"inside a branch", lastTwo, `g (float[2, 4] x, bool c) => (float[2, 4] w) { w = If (c) <then_branch = t () => (float[2, 4] p) { e = Exp (x) y = Neg (e) z = Sqrt (e) p = Add (y, z) },
+		{"one term behind detours", chain + chainWith,
+			"g (float[2, 4] a, float[2, 4] b) => (float[2, 4] y) { c = Identity (b) d = Transpose (c) e = Transpose (d) s = " +
+				"Add (e, a) f = Identity (s) y = Relu (f) }", 1, "Sum", "Add Transpose"},
+		{"both bounds", clip + clipWith,
+			"g (float[2, 4] x) => (float[2, 4] y) <float l = {-0.1}, float h = {0.2}> { r = LeakyRelu <alpha = 0.3> (x) y = " +
+				"Clip (r, l, h) }", 1, "Max Min", "Clip"},
+		{"one bound", clip + clipWith,
+			"g (float[2, 4] x) => (float[2, 4] y) <float l = {-0.1}> { r = LeakyRelu <alpha = 0.3> (x) y = Clip (r, l) }", 1,
+			"Max", "Clip Min"},
+		{"several outputs", lastTwo, "g (float[2, 4] x) => (float[2, 4] y, float[2, 4] w) { e = Exp (x) y = Neg (e) z = " +
+			"Sqrt (e) w = Abs (z) }", 1, "Abs", ""},
+		{"an output that the other is made of", lastTwo,
+			"g (float[2, 4] x) => (float[2, 4] w) { e = Exp (x) y = Neg (e) z = Sqrt (e) w = Add (y, z) }", 1, "Add", ""},
+		{"inside a branch", lastTwo,
+			`g (float[2, 4] x, bool c) => (float[2, 4] w) { w = If (c) <then_branch = t () => (float[2, 4] p) { e = Exp (x) y = Neg (e) z = Sqrt (e) p = Add (y, z) },
 			else_branch = f () => (float[2, 4] q) { q = Identity (x) }> }`, 1, "If", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +115,8 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 					t.Fatalf("error %v", err)
 				}
 				lines := strings.Split(with, "\n")
-				m, err = manifest.Parse("case", []byte(before+indented(pattern, "      ")+indented("with:\n"+strings.Join(lines[2:], "\n"), "    ")))
+				m, err = manifest.Parse("case",
+					[]byte(before+indented(pattern, "      ")+indented("with:\n"+strings.Join(lines[2:], "\n"), "    ")))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -126,7 +147,8 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 					t.Errorf("%s is in the patched graph", op)
 				}
 			}
-			r, err := comparison.Answers(t.Context(), library, set, paths[0], comparison.Options{A: "none", B: "none", ModelB: paths[1], Inputs: inputs.Options{Seed: 1}})
+			r, err := comparison.Answers(t.Context(), library, set, paths[0],
+				comparison.Options{A: "none", B: "none", ModelB: paths[1], Inputs: inputs.Options{Seed: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,8 @@ func enabled(library string) error {
 	if err := options.AppendExecutionProviderCUDA(cuda); err != nil {
 		return err
 	}
-	s, err := onnxruntime.NewDynamicAdvancedSessionWithONNXData(joining("Concat", ""), []string{"x"}, []string{"y"}, options)
+	s, err := onnxruntime.NewDynamicAdvancedSessionWithONNXData(joining("Concat", ""), []string{"x"}, []string{"y"},
+		options)
 	if err != nil {
 		return err
 	}

@@ -78,11 +78,12 @@ func child(what string) error {
 		if err != nil {
 			return err
 		}
-		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Done: func(a *patch.Analysis) {
-			for _, c := range a.Plan.Choices {
-				fmt.Printf("choice: variant %q: %s\n", c.Variant, c.Reason)
-			}
-		}}
+		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true},
+			Done: func(a *patch.Analysis) {
+				for _, c := range a.Plan.Choices {
+					fmt.Printf("choice: variant %q: %s\n", c.Variant, c.Reason)
+				}
+			}}
 		if err := l.Install(ort.Hook{Patcher: s.Patch, Strict: true}); err != nil {
 			return err
 		}
@@ -91,7 +92,8 @@ func child(what string) error {
 		}
 	case "cpu first", "cuda first": // as a program in another language registers what graft patch names
 		op, domain, o.Unpatched = "Join", manifest.Domain, true
-		o.Libraries = []string{filepath.Join(os.Getenv(folder), "liblooks.so"), filepath.Join(os.Getenv(folder), "liblooks_cuda.so")}
+		o.Libraries = []string{filepath.Join(os.Getenv(folder), "liblooks.so"),
+			filepath.Join(os.Getenv(folder), "liblooks_cuda.so")}
 		if what == "cuda first" {
 			o.Libraries[0], o.Libraries[1] = o.Libraries[1], o.Libraries[0]
 		}
@@ -122,12 +124,15 @@ func joining(op, domain string) []byte {
 		return &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: n}}
 	}
 	value := func(name string, width int64) *onnx.ValueInfo {
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
 	}
 	node := &onnx.Node{OpType: &op, Domain: &domain, Input: []string{"x", "x"}, Output: []string{"y"}}
-	m := &onnx.Model{IrVersion: proto.Int64(10), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
-		Graph: &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x", 3)}, Output: []*onnx.ValueInfo{value("y", 6)}, Node: []*onnx.Node{node}}}
+	m := &onnx.Model{IrVersion: proto.Int64(10),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x", 3)},
+			Output: []*onnx.ValueInfo{value("y", 6)}, Node: []*onnx.Node{node}}}
 	if domain == "" {
 		node.Attribute = []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)}}
 	} else {
@@ -150,7 +155,8 @@ func runtimeIn(folder string) (string, error) {
 
 func build(t *testing.T, compiler string, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(compiler, append([]string{"-shared", "-fPIC", "-O1"}, args...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler,
+		append([]string{"-shared", "-fPIC", "-O1"}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %q: %v\n%s", compiler, args, err, out)
 	}
 }
@@ -176,7 +182,8 @@ func played(t *testing.T, provider string) string {
 		t.Fatal(err)
 	}
 	// Offsets in cudaDeviceProp of CUDA 13.0.
-	rest := "#define PROPERTIES 1008\n#define TOTAL_MEMORY 288\n#define MAJOR 360\n#define PROCESSORS 384\n" + string(source)
+	rest := "#define PROPERTIES 1008\n#define TOTAL_MEMORY 288\n#define MAJOR 360\n#define PROCESSORS 384\n" +
+		string(source)
 	for _, s := range symbols {
 		ofCUDA := regexp.MustCompile(`^(__)?(cu|cuda|cublas|cublasLt|curand|cudnn)[A-Z]`).MatchString(s.Name)
 		if ofCUDA && !regexp.MustCompile(`\b`+s.Name+`\(`).Match(source) {
@@ -209,8 +216,10 @@ func looks(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for device, name := range map[string]string{"cpu": "liblooks.so", "cuda": "liblooks_cuda.so"} {
-		build(t, "c++", "-std=c++17", "-fvisibility=hidden", "-I../../abi", "-I../../abi/kit", "-I"+strings.TrimSpace(string(include)),
-			`-DGRAFT_PLUGIN_NAME="looks"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="looks"`, `-DGRAFT_PLUGIN_DEVICE="`+device+`"`,
+		build(t, "c++", "-std=c++17", "-fvisibility=hidden", "-I../../abi", "-I../../abi/kit",
+			"-I"+strings.TrimSpace(string(include)),
+			`-DGRAFT_PLUGIN_NAME="looks"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="looks"`,
+			`-DGRAFT_PLUGIN_DEVICE="`+device+`"`,
 			`-DGRAFT_PLUGIN_ISA="baseline"`, `-DGRAFT_PLUGIN_SM="80"`, `-DGRAFT_PLUGIN_CUDA="13"`,
 			"testdata/looks.cc", "-Wl,--version-script=../../abi/cmake/graft.map,-z,nodelete", "-o", filepath.Join(dir, name))
 	}
@@ -251,8 +260,10 @@ func TestProviderChooses(t *testing.T) {
 	const right = "answer: [1 2 3 1 2 3 4 5 6 4 5 6]\n"
 	// One stream, that of the device that the options name; a on the device, b where the operator asked for
 	// it, y on the device.
-	onDevice := []string{"cuda create device 2:2\n", "stream 0x5010 on device 2\n", "cuda run stream 0x5010\n", "cuda input a device 2:2\n",
-		"cuda input b device 1:0\n", "cuda output device 2:2\n", "copy of 24 bytes, kind 1\n", "copy of 48 bytes, kind 2\n", right}
+	onDevice := []string{"cuda create device 2:2\n", "stream 0x5010 on device 2\n", "cuda run stream 0x5010\n",
+		"cuda input a device 2:2\n",
+		"cuda input b device 1:0\n", "cuda output device 2:2\n", "copy of 24 bytes, kind 1\n", "copy of 48 bytes, kind 2\n",
+		right}
 	for _, test := range []struct {
 		what, plugin string
 		want         []string
@@ -260,7 +271,8 @@ func TestProviderChooses(t *testing.T) {
 	}{
 		{"cpu", whole, []string{`choice: variant "cpu"`, "cpu run stream (nil)\n", right}, []string{"cuda", "copy"}},
 		{"cuda", whole, append(slices.Clone(onDevice), `choice: variant "cuda"`), []string{"cpu run"}},
-		{"cuda", part, []string{`choice: variant "": looks: none for cuda: `, "liblooks_cuda.so: no such file"}, []string{" run "}},
+		{"cuda", part, []string{`choice: variant "": looks: none for cuda: `, "liblooks_cuda.so: no such file"},
+			[]string{" run "}},
 		{"program", whole, append(slices.Clone(onDevice), "device=cuda:2 "), []string{"cpu run"}},
 		{"cpu first", whole, onDevice, []string{"cpu run"}},
 		{"cuda first", whole, onDevice, []string{"cpu run"}},
@@ -269,7 +281,8 @@ func TestProviderChooses(t *testing.T) {
 			continue
 		}
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), scenario+"="+test.what, folder+"="+test.plugin, "LD_LIBRARY_PATH="+libraries, "GRAFT_CUDA_DRIVER="+driver,
+		cmd.Env = append(os.Environ(), scenario+"="+test.what, folder+"="+test.plugin, "LD_LIBRARY_PATH="+libraries,
+			"GRAFT_CUDA_DRIVER="+driver,
 			discovery.PathVariable+"=", "XDG_DATA_HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err != nil {

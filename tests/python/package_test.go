@@ -90,13 +90,15 @@ func command(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(folder, "graft")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/graft").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary,
+		"../../cmd/graft").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return binary
 }
 
-// runCase runs a case, with the command at binary, in a Python: its path, or a program that runs it and what that is called with.
+// runCase runs a case, with the command at binary, in a Python: its path, or a program that runs it and what that is
+// called with.
 func runCase(t *testing.T, name, binary string, python ...string) {
 	t.Helper()
 	plugins, err := filepath.Abs("../../build/plugins")
@@ -111,7 +113,8 @@ func runCase(t *testing.T, name, binary string, python ...string) {
 	defer stop()
 	cmd := exec.CommandContext(ctx, python[0], append(python[1:], "cases.py", name)...)
 	cmd.Dir = "package"
-	cmd.Env = append(os.Environ(), "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1", "GRAFT_ONNXRUNTIME="+library.Path,
+	cmd.Env = append(os.Environ(), "GRAFT_BINARY="+binary, "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1",
+		"GRAFT_ONNXRUNTIME="+library.Path,
 		"XDG_CACHE_HOME="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -140,7 +143,8 @@ func TestPackageWithoutAVX2(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "proc"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "proc", "cpuinfo"), regexp.MustCompile(` avx\w*`).ReplaceAll(own, nil), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "proc", "cpuinfo"), regexp.MustCompile(` avx\w*`).ReplaceAll(own, nil),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	runCase(t, "emulated", command(t), qemu, "-cpu", "Nehalem", "-L", root, newest(t))
@@ -162,7 +166,8 @@ func TestEveryCaseIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{"one_program": true, "gunicorn": true, "emulated": true} // a part of programs; in the newest runtime alone
+	// a part of programs; in the newest runtime alone
+	listed := map[string]bool{"one_program": true, "gunicorn": true, "emulated": true}
 	for _, c := range packageCases {
 		listed[c.name] = true
 		if !strings.Contains(string(text), "\ndef case_"+c.name+"():") {
@@ -178,7 +183,8 @@ func TestEveryCaseIsListed(t *testing.T) {
 	}
 }
 
-// TestOtherPythons runs cases in the Pythons that GRAFT_PYTHONS lists, with colons between: each has onnxruntime and onnx.
+// TestOtherPythons runs cases in the Pythons that GRAFT_PYTHONS lists, with colons between: each has onnxruntime and
+// onnx.
 func TestOtherPythons(t *testing.T) {
 	list := os.Getenv("GRAFT_PYTHONS")
 	if list == "" {
@@ -187,7 +193,8 @@ func TestOtherPythons(t *testing.T) {
 	binary := command(t)
 	var once sync.Once
 	for _, program := range filepath.SplitList(list) {
-		for _, name := range []string{"ways", "calls", "models", "options", "options_before", "left", "changes", "threads", "fork", "exit", "way_back", "no_way_back", "way_back_as_made"} {
+		for _, name := range []string{"ways", "calls", "models", "options", "options_before", "left", "changes", "threads",
+			"fork", "exit", "way_back", "no_way_back", "way_back_as_made"} {
 			t.Run(filepath.Base(filepath.Dir(filepath.Dir(program)))+"/"+name, func(t *testing.T) {
 				if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
 					once.Do(func() { t.Errorf("%s is not there", program) })

@@ -115,7 +115,8 @@ func TestPatchedFiles(t *testing.T) {
 func write(t *testing.T, library *ort.Library, set *loaded.Set, f models.Fixture) (job, error) {
 	folder := t.TempDir()
 	// In a folder of its own, because a patched file carries its weights.
-	j := job{Name: f.String(), Model: filepath.Join(folder, "model.onnx"), Patched: filepath.Join(t.TempDir(), "patched.onnx"), Inputs: map[string]string{}}
+	j := job{Name: f.String(), Model: filepath.Join(folder, "model.onnx"),
+		Patched: filepath.Join(t.TempDir(), "patched.onnx"), Inputs: map[string]string{}}
 	if err := f.Write(j.Model, 1); err != nil {
 		return j, err
 	}
@@ -205,7 +206,8 @@ func check(t *testing.T, peer string, jobs []job) {
 			}
 			for _, o := range a.Outputs {
 				if o.Disagree > 0 {
-					t.Errorf("%s %s%v: %d elements disagree, max %g absolute %s", o.Name, o.Type, o.Shape, o.Disagree, o.MaxAbsolute, o.Problem)
+					t.Errorf("%s %s%v: %d elements disagree, max %g absolute %s", o.Name, o.Type, o.Shape, o.Disagree, o.MaxAbsolute,
+						o.Problem)
 				}
 				if o.Size > 0 && o.Finite == 0 {
 					t.Errorf("%s has no finite element to compare", o.Name)

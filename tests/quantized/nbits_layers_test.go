@@ -50,7 +50,8 @@ func layers(p product, r *rand.Rand, bias bool) *onnx.Graph {
 		p.node(g, x, y, p.weight(r), b)
 	}
 	node := func(domain, op string, in []string, out string, attributes ...*onnx.Attribute) {
-		g.Node = append(g.Node, &onnx.Node{Domain: proto.String(domain), OpType: proto.String(op), Input: in, Output: []string{out}, Attribute: attributes})
+		g.Node = append(g.Node, &onnx.Node{Domain: proto.String(domain), OpType: proto.String(op), Input: in,
+			Output: []string{out}, Attribute: attributes})
 	}
 	node("", "LayerNormalization", []string{"x", some("scale", p.depth), some("shift", p.depth)}, "n", whole("axis", -1))
 	product("n", "q", p.depth, p.columns)
@@ -69,8 +70,8 @@ func layers(p product, r *rand.Rand, bias bool) *onnx.Graph {
 	return g
 }
 
-// TestNBitsLayers: products with integers take in what stands around them as others do, those of one x are one, and a patched session holds
-// their integers once, in panels.
+// TestNBitsLayers: products with integers take in what stands around them as others do, those of one x are one, and a
+// patched session holds their integers once, in panels.
 func TestNBitsLayers(t *testing.T) {
 	runs := newRunner(t)
 	for i, p := range []product{
@@ -102,13 +103,16 @@ func TestNBitsLayers(t *testing.T) {
 			var got []string
 			for _, n := range a.Graph.Nodes {
 				if n.Is("graft.PackedLinear") {
-					got = append(got, fmt.Sprintf("%d parts, norm before %t, after %t, residual %t, gelu %t", n.Int("parts", 1), n.Input(4) != nil, n.Input(6) != nil, n.Input(3) != nil, n.Attr("activation") != nil))
+					got = append(got, fmt.Sprintf("%d parts, norm before %t, after %t, residual %t, gelu %t", n.Int("parts", 1),
+						n.Input(4) != nil, n.Input(6) != nil, n.Input(3) != nil, n.Attr("activation") != nil))
 				} else if n.Is("com.microsoft.MatMulNBits", "LayerNormalization", "com.microsoft.Gelu") {
 					got = append(got, n.Op())
 				}
 			}
-			want := []string{"3 parts, norm before true, after false, residual false, gelu false", "1 parts, norm before false, after false, residual false, gelu true",
-				"1 parts, norm before false, after false, residual true, gelu false", "LayerNormalization"} // whose result is the model's
+			want := []string{"3 parts, norm before true, after false, residual false, gelu false",
+				"1 parts, norm before false, after false, residual false, gelu true",
+				// whose result is the model's
+				"1 parts, norm before false, after false, residual true, gelu false", "LayerNormalization"}
 			if !slices.Equal(got, want) {
 				t.Errorf("placed are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -117,15 +121,18 @@ func TestNBitsLayers(t *testing.T) {
 	}
 }
 
-// once holds that a patched session is given panels, scales and zero points in place, and nothing else of a product's weight.
+// once holds that a patched session is given panels, scales and zero points in place, and nothing else of a product's
+// weight.
 func once(t *testing.T, runs *runner, content []byte) {
 	t.Helper()
-	p := &sessions.Patcher{Plugins: runs.set.Plugins, Options: runs.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
+	p := &sessions.Patcher{Plugins: runs.set.Plugins,
+		Options: runs.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
 	var got *ort.Patch
-	s, err := runs.l.NewSessionFromBytes(content, ort.SessionOptions{Patcher: func(r ort.Request) (made *ort.Patch, err error) {
-		got, err = p.Patch(r)
-		return got, err
-	}})
+	s, err := runs.l.NewSessionFromBytes(content,
+		ort.SessionOptions{Patcher: func(r ort.Request) (made *ort.Patch, err error) {
+			got, err = p.Patch(r)
+			return got, err
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,18 +153,20 @@ func once(t *testing.T, runs *runner, content []byte) {
 	}
 	for _, x := range m.Graph.Initializer {
 		large := len(x.Dims) == 3 && x.Dims[0]*x.Dims[1]*x.Dims[2] >= 16<<10
-		if name := x.GetName(); strings.HasSuffix(name, ".q") || strings.HasSuffix(name, "_numbers") || large && !given[name] {
+		if name := x.GetName(); strings.HasSuffix(name, ".q") || strings.HasSuffix(name, "_numbers") ||
+			large && !given[name] {
 			t.Errorf("%s of %v is in the session's model", name, x.Dims)
 		}
 	}
 }
 
-// TestNBitsModels: of a model whose linear layers are MatMulNBits everything is recognised and replaced that is in float32, and answers are
-// those of ONNX Runtime.
+// TestNBitsModels: of a model whose linear layers are MatMulNBits everything is recognised and replaced that is in
+// float32, and answers are those of ONNX Runtime.
 func TestNBitsModels(t *testing.T) {
 	runs := newRunner(t)
 	root := filepath.Join("..", "..", "models")
-	for name, path := range map[string]string{"encoder": filepath.Join(root, "encoders", "embedder", "onnx", "model.onnx"), "decoder with past": filepath.Join(root, "tiny-gpt2", "model.onnx")} {
+	for name, path := range map[string]string{"encoder": filepath.Join(root, "encoders", "embedder", "onnx", "model.onnx"),
+		"decoder with past": filepath.Join(root, "tiny-gpt2", "model.onnx")} {
 		for _, weights := range []string{"int8,activations=float32", "int4,group=64,activations=float32"} {
 			t.Run(name+" "+weights, func(t *testing.T) {
 				as, err := prepare.ParseWeights(weights)
@@ -165,7 +174,8 @@ func TestNBitsModels(t *testing.T) {
 					t.Fatal(err)
 				}
 				to := filepath.Join(t.TempDir(), "model.onnx")
-				if _, err := quantization.File(t.Context(), path, to, quantization.Options{Plugins: runs.set.Plugins, Weights: as}); err != nil {
+				if _, err := quantization.File(t.Context(), path, to,
+					quantization.Options{Plugins: runs.set.Plugins, Weights: as}); err != nil {
 					t.Fatal(err)
 				}
 				before, attention := factsOf(t, runs.set, path)

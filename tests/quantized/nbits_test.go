@@ -30,13 +30,15 @@ type product struct {
 }
 
 func (p product) String() string {
-	return fmt.Sprintf("%v x %d x %d, %d bits, blocks of %d, level %d, zero points %t, bias %t", p.rows, p.depth, p.columns, p.bits, p.block, p.level, p.zeros, p.bias)
+	return fmt.Sprintf("%v x %d x %d, %d bits, blocks of %d, level %d, zero points %t, bias %t", p.rows, p.depth,
+		p.columns, p.bits, p.block, p.level, p.zeros, p.bias)
 }
 
 // randomProduct has sizes and numbers of any kind.
 func randomProduct(r *rand.Rand) product {
 	one := func(list ...int64) int64 { return list[r.IntN(len(list))] }
-	p := product{depth: 1 + r.Int64N(one(8, 40, 300)), columns: 1 + r.Int64N(one(4, 40, 160)), bits: one(4, 8), block: one(16, 32, 64, 128, 256), level: one(0, 4),
+	p := product{depth: 1 + r.Int64N(one(8, 40, 300)), columns: 1 + r.Int64N(one(4, 40, 160)), bits: one(4, 8),
+		block: one(16, 32, 64, 128, 256), level: one(0, 4),
 		zeros: r.IntN(2) == 0, bias: r.IntN(2) == 0, rows: []int64{1 + r.Int64N(one(1, 5, 40))}}
 	if r.IntN(4) == 0 { // whole panels
 		p.depth, p.columns = 32*(1+r.Int64N(8)), 16*(1+r.Int64N(8))
@@ -118,7 +120,8 @@ func (p product) node(g *onnx.Graph, x, y string, w *weight, bias []float32) {
 		g.Initializer = append(g.Initializer, tensorOf(y+suffix, element, b, dims...))
 		return y + suffix
 	}
-	in := []string{x, add(".q", onnx.Tensor_UINT8, w.integers, p.columns, groups, p.block*p.bits/8), add(".s", onnx.Tensor_FLOAT, floatBytes(w.scales), p.columns*groups)}
+	in := []string{x, add(".q", onnx.Tensor_UINT8, w.integers, p.columns, groups, p.block*p.bits/8),
+		add(".s", onnx.Tensor_FLOAT, floatBytes(w.scales), p.columns*groups)}
 	if p.zeros {
 		in = append(in, add(".z", onnx.Tensor_UINT8, w.zeros, int64(len(w.zeros))))
 	}
@@ -128,20 +131,25 @@ func (p product) node(g *onnx.Graph, x, y string, w *weight, bias []float32) {
 		}
 		in = append(in, add(".b", onnx.Tensor_FLOAT, floatBytes(bias), p.columns))
 	}
-	g.Node = append(g.Node, &onnx.Node{Name: proto.String(y), Domain: proto.String("com.microsoft"), OpType: proto.String("MatMulNBits"), Input: in, Output: []string{y},
-		Attribute: []*onnx.Attribute{whole("K", p.depth), whole("N", p.columns), whole("bits", p.bits), whole("block_size", p.block), whole("accuracy_level", p.level)}})
+	g.Node = append(g.Node, &onnx.Node{Name: proto.String(y), Domain: proto.String("com.microsoft"),
+		OpType: proto.String("MatMulNBits"), Input: in, Output: []string{y},
+		Attribute: []*onnx.Attribute{whole("K", p.depth), whole("N", p.columns), whole("bits", p.bits),
+			whole("block_size", p.block), whole("accuracy_level", p.level)}})
 }
 
 // encoded is a graph as a file, with an input x of any number of rows.
 func encoded(t *testing.T, g *onnx.Graph, rank int, depth int64, outputs ...string) []byte {
 	t.Helper()
 	dims := []any{"rows", "more"}[:rank-1]
-	g.Name, g.Input = proto.String("products"), []*onnx.ValueInfo{{Name: proto.String("x"), Type: graph.TensorType(onnx.Tensor_FLOAT, append(slices.Clone(dims), int(depth))...)}}
+	g.Name, g.Input = proto.String("products"),
+		[]*onnx.ValueInfo{{Name: proto.String("x"),
+			Type: graph.TensorType(onnx.Tensor_FLOAT, append(slices.Clone(dims), int(depth))...)}}
 	for _, y := range outputs {
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(y)})
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
-		{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}})
+	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
+			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,11 +176,14 @@ func newRunner(t *testing.T) *runner {
 }
 
 // run is what a model makes of x; patched with the analysis of it, unpatched with nil.
-func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x []float32) (outputs [][]float32, a *patch.Analysis) {
+func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x []float32) (outputs [][]float32,
+	a *patch.Analysis) {
 	t.Helper()
 	o := ort.SessionOptions{IntraOpThreads: 2, Unpatched: !patched, LogSeverity: ort.LogError}
 	if patched {
-		p := &sessions.Patcher{Plugins: r.set.Plugins, Options: r.set.Plan(plan.Options{Force: true, QuantizationNoise: true}), Done: func(made *patch.Analysis) { a = made }}
+		p := &sessions.Patcher{Plugins: r.set.Plugins,
+			Options: r.set.Plan(plan.Options{Force: true, QuantizationNoise: true}),
+			Done:    func(made *patch.Analysis) { a = made }}
 		o.Patcher = p.Patch
 	}
 	s, err := r.l.NewSessionFromBytes(model, o)
@@ -200,8 +211,9 @@ func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x 
 	return outputs, a
 }
 
-// TestNBitsProblems: products with integers in a patched session against float64 of the same numbers. Where rows stay float32 the error is
-// that of float32's sums; where they are rounded it is at most that of rounding each group, and no greater than ONNX Runtime's over all.
+// TestNBitsProblems: products with integers in a patched session against float64 of the same numbers. Where rows stay
+// float32 the error is that of float32's sums; where they are rounded it is at most that of rounding each group, and
+// no greater than ONNX Runtime's over all.
 func TestNBitsProblems(t *testing.T) {
 	count := 60
 	if n, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS")); err == nil {

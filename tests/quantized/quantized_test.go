@@ -18,8 +18,9 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// TestBits: encoders that ONNX Runtime's own tool quantised, and rows that are rounded in special ways, have the answers of
-// an unpatched session to the bit. By default operators stand there where the CPU has VNNI, and nowhere else.
+// TestBits: encoders that ONNX Runtime's own tool quantised, and rows that are rounded in special ways, have the
+// answers of an unpatched session to the bit. By default operators stand there where the CPU has VNNI, and nowhere
+// else.
 func TestBits(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -61,7 +62,8 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, o comparison.Options, p
 		}
 		for _, out := range r.Parity.Outputs {
 			if !out.OK || out.MaxAbsolute != 0 {
-				t.Errorf("%d threads: %s %v: %s, %d differ, at most by %g", threads, out.Name, out.Shape, out.Problem, out.Disagree, out.MaxAbsolute)
+				t.Errorf("%d threads: %s %v: %s, %d differ, at most by %g", threads, out.Name, out.Shape, out.Problem, out.Disagree,
+					out.MaxAbsolute)
 			}
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// TestStatic: encoders of which the matmuls are rounded by scales of calibration run without padding where that is asked for, as
-// scales of calibration know nothing of it; visible rows are ONNX Runtime's within what rounding moves. Where sums of scores and masks are
-// rounded too, a hidden key weighs something, and every token is computed.
+// TestStatic: encoders of which the matmuls are rounded by scales of calibration run without padding where that is
+// asked for, as scales of calibration know nothing of it; visible rows are ONNX Runtime's within what rounding moves.
+// Where sums of scores and masks are rounded too, a hidden key weighs something, and every token is computed.
 func TestStatic(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -30,7 +30,8 @@ func TestStatic(t *testing.T) {
 	for _, m := range quantized(t, "--static") {
 		name := strings.TrimSuffix(filepath.Base(m.path), ".onnx")
 		t.Run(name, func(t *testing.T) {
-			for mode, want := range map[plan.Padding]plan.Rows{plan.ExactPadding: plan.AllRows, plan.IgnorePadding: plan.VisibleRows} {
+			for mode, want := range map[plan.Padding]plan.Rows{plan.ExactPadding: plan.AllRows,
+				plan.IgnorePadding: plan.VisibleRows} {
 				if strings.HasSuffix(name, "-all") {
 					want = plan.AllRows
 				}
@@ -42,8 +43,9 @@ func TestStatic(t *testing.T) {
 				return
 			}
 			for seed := range uint64(4) {
-				r, err := comparison.Answers(t.Context(), l, set, m.path, comparison.Options{A: "none", B: "auto", Padding: plan.IgnorePadding, Unoptimized: true,
-					Inputs: inputs.Options{Seed: seed, Dims: map[string]int64{"batch_size": 6, "sequence_length": 23}}})
+				r, err := comparison.Answers(t.Context(), l, set, m.path,
+					comparison.Options{A: "none", B: "auto", Padding: plan.IgnorePadding, Unoptimized: true,
+						Inputs: inputs.Options{Seed: seed, Dims: map[string]int64{"batch_size": 6, "sequence_length": 23}}})
 				if err != nil {
 					t.Fatal(err)
 				}

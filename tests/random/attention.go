@@ -44,16 +44,19 @@ func (w *writer) attention(x value) value {
 	return w.joined(x, w.core(h), h)
 }
 
-// other are hidden states that are not of this stream: an encoder's, or a new input. A mask is none: products with its lowest numbers
-// are no numbers, which a graph that clears those of a softmax takes for a row without visible keys, and an operator does not.
+// other are hidden states that are not of this stream: an encoder's, or a new input. A mask is none: products with
+// its lowest numbers are no numbers, which a graph that clears those of a softmax takes for a row without visible
+// keys, and an operator does not.
 func (w *writer) other(x value) value {
 	for _, at := range w.Perm(len(w.seen)) {
 		v := w.seen[at]
-		if v.rank() == 3 && v.kind == x.kind && v.dims[0].equal(x.dims[0]) && v.dims[2].constant() && v.dims[2].number > 0 && !strings.HasPrefix(v.name, "mask") && w.one(2) {
+		if v.rank() == 3 && v.kind == x.kind && v.dims[0].equal(x.dims[0]) && v.dims[2].constant() && v.dims[2].number > 0 &&
+			!strings.HasPrefix(v.name, "mask") && w.one(2) {
 			return v
 		}
 	}
-	return w.input("encoded", x.kind, normal, w.batch, pick(w, symbol("encoded"), w.tokens), number(pick(w, w.width, 3, 8)))
+	return w.input("encoded", x.kind, normal, w.batch, pick(w, symbol("encoded"), w.tokens),
+		number(pick(w, w.width, 3, 8)))
 }
 
 // project makes query, key and value of hidden states, or takes inputs in their place.
@@ -187,7 +190,8 @@ func (w *writer) core(h heads) value {
 	}
 	if w.one(10) {
 		limit := pick(w, 2.0, 30.0)
-		s = w.binary("Mul", w.unary("Tanh", w.node("Div", []value{s, w.scalar(s.kind, limit)}, s.like(s.dims...))), w.scalar(s.kind, limit))
+		s = w.binary("Mul", w.unary("Tanh", w.node("Div", []value{s, w.scalar(s.kind, limit)}, s.like(s.dims...))),
+			w.scalar(s.kind, limit))
 	}
 	lie := joint && w.one(2)
 	if lie {
@@ -229,7 +233,8 @@ func (w *writer) core(h heads) value {
 		width += filled
 	} else if filled > 0 {
 		last := append(append([]dim{}, o.dims[:o.rank()-1]...), number(width))
-		o = w.node("Slice", []value{o, w.ints(0), w.ints(pick(w, width, -filled)), w.ints(int64(pick(w, -1, o.rank()-1)))}, o.like(last...))
+		o = w.node("Slice", []value{o, w.ints(0), w.ints(pick(w, width, -filled)), w.ints(int64(pick(w, -1, o.rank()-1)))},
+			o.like(last...))
 	}
 	if joint {
 		o = w.reshape(o, full[0], full[1], full[2], number(width))
@@ -262,10 +267,15 @@ func (w *writer) scaled(x value, by float64, h heads) value {
 			return w.node("Div", []value{x, root}, x.like(x.dims...))
 		}
 	case 3: // a number that is an input
-		return w.binary("Mul", x, w.input("scale", x.kind, func(*randSource, []int64) func(int64) float64 { return func(int64) float64 { return 0.5 } }))
+		return w.binary("Mul", x,
+			w.input("scale", x.kind, func(*randSource,
+				[]int64) func(int64) float64 {
+				return func(int64) float64 { return 0.5 }
+			}))
 	case 4: // one for each head
 		if x.rank() == 4 {
-			return w.binary("Mul", x, w.full(x.kind, func(i int64) float64 { return by * float64(i+1) }, 1, x.dims[1].number, 1, 1))
+			return w.binary("Mul", x,
+				w.full(x.kind, func(i int64) float64 { return by * float64(i+1) }, 1, x.dims[1].number, 1, 1))
 		}
 	case 5: // negative, or one
 		return w.binary("Mul", x, w.scalar(x.kind, pick(w, -by, 1)))

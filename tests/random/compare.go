@@ -21,9 +21,10 @@ var errRefused = errors.New("ONNX Runtime alone refuses it")
 type Counts struct {
 	Blocks, Replaced map[string]int // by operator; blocks of attention are "attention"
 	Runs, Refused    int            // runs, and those that ONNX Runtime alone refuses
-	Broken           int            // sessions that ONNX Runtime makes of a patched model only without its own optimisations
-	Rows             map[string]int // by way, and by which tokens are computed
-	Kept             string         // why hidden tokens are computed
+	// sessions that ONNX Runtime makes of a patched model only without its own optimisations
+	Broken int
+	Rows   map[string]int // by way, and by which tokens are computed
+	Kept   string         // why hidden tokens are computed
 }
 
 // way is one in which a model is patched.
@@ -38,7 +39,8 @@ func (g *Graph) ways() []way {
 	if g.Rows == nil {
 		return []way{{"forced", true, plan.ExactPadding}, {"default", false, plan.ExactPadding}}
 	}
-	return []way{{"exact", false, plan.ExactPadding}, {"ignore", true, plan.IgnorePadding}, {"keep", true, plan.KeepPadding}}
+	return []way{{"exact", false, plan.ExactPadding}, {"ignore", true, plan.IgnorePadding},
+		{"keep", true, plan.KeepPadding}}
 }
 
 // bench is what graphs are run with.
@@ -48,8 +50,8 @@ type bench struct {
 	near    bool // answers in float16 are near those of ONNX Runtime in float16, however far both are from float32
 }
 
-// check compares the answers of a graph: with plugins in each of its ways, with ONNX Runtime alone with its optimisations and
-// without. It is errRefused where that does not take the graph.
+// check compares the answers of a graph: with plugins in each of its ways, with ONNX Runtime alone with its
+// optimisations and without. It is errRefused where that does not take the graph.
 func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err error) {
 	c = Counts{Blocks: map[string]int{}, Replaced: map[string]int{}, Rows: map[string]int{}}
 	bytes, err := proto.Marshal(g.Model)
@@ -92,7 +94,8 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		var a *patch.Analysis
 		with := quiet
 		with.Unpatched = false
-		p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding}), Done: func(of *patch.Analysis) { a = of }}
+		p := &sessions.Patcher{Plugins: b.set.Plugins,
+			Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding}), Done: func(of *patch.Analysis) { a = of }}
 		choices := ""
 		with.Patcher = func(r ort.Request) (*ort.Patch, error) {
 			patch, err := p.Patch(r)
@@ -132,7 +135,8 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		}
 	}
 	for i, feed := range g.Runs {
-		r := &run{bench: b, graph: g, feed: feed, options: quiet, plain: plain, literal: literal, patched: patched, hidden: hidden}
+		r := &run{bench: b, graph: g, feed: feed, options: quiet, plain: plain, literal: literal, patched: patched,
+			hidden: hidden}
 		refused, err := r.compare(ctx)
 		c.Runs++
 		if refused {

@@ -26,8 +26,8 @@ type encoder struct {
 // longest is how many tokens a sequence has at most.
 const longest = 40
 
-// MakeEncoder writes the encoder of a seed, with masks of its runs. What it is made of are the forms in which exporters write
-// masks, positions and heads, and forms near them in which a row sees what it must not.
+// MakeEncoder writes the encoder of a seed, with masks of its runs. What it is made of are the forms in which
+// exporters write masks, positions and heads, and forms near them in which a row sees what it must not.
 func MakeEncoder(seed uint64, o Limits) *Graph {
 	w := newWriter(seed, 0x656e636f)
 	w.opset = pick(w, int64(13), 14, 15, 17, 18, 20, 21, 23)
@@ -35,7 +35,8 @@ func MakeEncoder(seed uint64, o Limits) *Graph {
 		w.float = f16
 	}
 	w.batch, w.tokens, w.named = symbol("batch"), symbol("tokens"), !w.one(8)
-	e := &encoder{writer: w, count: pick(w, int64(1), 2, 2, 3, 4), size: pick(w, int64(2), 4, 8, 8, 16), form: w.IntN(forms), window: w.one(5), shared: map[int]value{}, finite: w.one(2), mixed: w.one(4)}
+	e := &encoder{writer: w, count: pick(w, int64(1), 2, 2, 3, 4), size: pick(w, int64(2), 4, 8, 8, 16),
+		form: w.IntN(forms), window: w.one(5), shared: map[int]value{}, finite: w.one(2), mixed: w.one(4)}
 	w.width = pick(w, e.count*e.size, 7, 8, 16, 24)
 	e.takeMask()
 	x := e.embedded()
@@ -61,7 +62,8 @@ func MakeEncoder(seed uint64, o Limits) *Graph {
 func (e *encoder) takeMask() {
 	one := number(1)
 	kind := pick(e.writer, i64, i64, onnx.Tensor_INT32, boolean, f32, e.float)
-	shapes := [][]dim{{e.batch, e.tokens}, {e.batch, e.tokens}, {e.batch, e.tokens}, {e.batch, one, one, e.tokens}, {e.batch, one, e.tokens}}
+	shapes := [][]dim{{e.batch, e.tokens}, {e.batch, e.tokens}, {e.batch, e.tokens}, {e.batch, one, one, e.tokens},
+		{e.batch, one, e.tokens}}
 	shape := pick(e.writer, shapes...)
 	if e.one(10) {
 		low := e.lowest()
@@ -94,8 +96,8 @@ func (e *encoder) takeMask() {
 	e.mask = m
 }
 
-// padded says which tokens of a batch a mask shows: of each sequence all, those at its beginning, at its end or between, some
-// of them, a single one or, where that may be, none.
+// padded says which tokens of a batch a mask shows: of each sequence all, those at its beginning, at its end or
+// between, some of them, a single one or, where that may be, none.
 func padded(r *rand.Rand, shape []int64, empty bool) func(i int64) bool {
 	n := max(shape[len(shape)-1], 1)
 	rows := map[int64][]bool{}
@@ -156,7 +158,8 @@ func (e *encoder) embedded() value {
 		x = e.binary("Add", x, at)
 	case 1: // a table of positions that is cut off
 		all := e.weight(1, 1, longest+4, e.width)
-		at := e.node("Slice", []value{all, e.ints(0), e.length(e.tokens), e.ints(1)}, all.like(number(1), e.tokens, number(e.width)))
+		at := e.node("Slice", []value{all, e.ints(0), e.length(e.tokens), e.ints(1)},
+			all.like(number(1), e.tokens, number(e.width)))
 		x = e.binary("Add", x, at)
 	case 2: // positions that are given
 		at := e.input("positions", i64, below(longest), e.batch, e.tokens)
@@ -242,7 +245,8 @@ func (e *encoder) layered(x value, to int64) value {
 	out := x.like(append(append([]dim{}, x.dims[:x.rank()-1]...), number(to))...)
 	if e.one(8) {
 		flat := e.reshape(x, times(x.dims[0], x.dims[1]), number(from))
-		y := e.node("Gemm", []value{flat, e.weight(scale, to, from), e.weight(0.1, to)}, x.like(flat.dims[0], number(to)), "transB", 1)
+		y := e.node("Gemm", []value{flat, e.weight(scale, to, from), e.weight(0.1, to)}, x.like(flat.dims[0], number(to)),
+			"transB", 1)
 		return e.reshape(y, out.dims...)
 	}
 	y := e.node("MatMul", []value{x, e.weight(scale, from, to)}, out)
@@ -273,7 +277,8 @@ func (e *encoder) attend(x value) value {
 		parts := e.split(e.layered(x, 3*e.count*e.size), 2, e.count*e.size, e.count*e.size, e.count*e.size)
 		h.q, h.k, h.v = split(parts[0]), split(parts[1]), split(parts[2])
 	} else {
-		h.q, h.k, h.v = split(e.layered(x, e.count*e.size)), split(e.layered(x, e.count*e.size)), split(e.layered(x, e.count*e.size))
+		h.q, h.k, h.v = split(e.layered(x, e.count*e.size)), split(e.layered(x, e.count*e.size)),
+			split(e.layered(x, e.count*e.size))
 	}
 	if e.one(5) {
 		e.rotate(&h)
@@ -336,14 +341,16 @@ func (e *encoder) graph() *Graph {
 		p.IrVersion = proto.Int64(10)
 	}
 	if e.domains {
-		p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
+		p.OpsetImport = append(p.OpsetImport,
+			&onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
 	}
 	g := &Graph{Model: p, Rows: map[string][]dim{}}
 	for _, v := range e.seen {
 		g.Rows[v.name] = v.dims
 	}
 	for range 4 {
-		at := map[string]int64{"batch": pick(e.writer, int64(1), 1, 2, 3, 4), "tokens": 1 + e.Int64N(pick(e.writer, int64(5), 12, longest-2))}
+		at := map[string]int64{"batch": pick(e.writer, int64(1), 1, 2, 3, 4),
+			"tokens": 1 + e.Int64N(pick(e.writer, int64(5), 12, longest-2))}
 		if e.one(24) { // of sequences without positions a run may be an error, which the model's own session answers
 			at["batch"] = 0
 		}

@@ -13,22 +13,26 @@ func (e *encoder) mixing(x value) value {
 	case 1: // that of visible ones
 		return e.binary("Add", x, e.binary("Mul", sum(e.cleared(x)), e.scalar(x.kind, 0.1)))
 	case 2: // the first token, for each
-		return e.binary("Add", x, e.node("Slice", []value{x, e.ints(0), e.ints(1), e.ints(1)}, x.like(x.dims[0], number(1), x.dims[2])))
+		return e.binary("Add", x,
+			e.node("Slice", []value{x, e.ints(0), e.ints(1), e.ints(1)}, x.like(x.dims[0], number(1), x.dims[2])))
 	case 3: // the one before
 		around := e.node("Concat", []value{
 			e.node("Slice", []value{x, e.ints(-1), e.ints(math.MaxInt64), e.ints(1)}, x.like(x.dims[0], number(1), x.dims[2])),
-			e.node("Slice", []value{x, e.ints(0), e.ints(-1), e.ints(1)}, x.like(x.dims[0], plus(e.tokens, number(-1)), x.dims[2]))},
+			e.node("Slice", []value{x, e.ints(0), e.ints(-1), e.ints(1)},
+				x.like(x.dims[0], plus(e.tokens, number(-1)), x.dims[2]))},
 			x.like(x.dims...), "axis", 1)
 		return e.binary("Add", x, around)
 	case 4: // weights over tokens
 		return e.unary("Softmax", x, "axis", 1)
 	case 5: // a convolution over tokens
 		turned := e.transpose(x, 0, 2, 1)
-		y := e.node("Conv", []value{turned, e.weight(0.3, x.dims[2].number, 1, 3)}, turned.like(turned.dims...), "pads", []int64{1, 1}, "group", int(x.dims[2].number))
+		y := e.node("Conv", []value{turned, e.weight(0.3, x.dims[2].number, 1, 3)}, turned.like(turned.dims...), "pads",
+			[]int64{1, 1}, "group", int(x.dims[2].number))
 		return e.transpose(y, 0, 2, 1)
 	case 6: // sums of what comes before
 		if x.kind == f32 {
-			return e.binary("Mul", e.node("CumSum", []value{x, e.full(i64, func(int64) float64 { return 1 })}, x.like(x.dims...)), e.scalar(x.kind, 0.1))
+			return e.binary("Mul", e.node("CumSum", []value{x, e.full(i64, func(int64) float64 { return 1 })},
+				x.like(x.dims...)), e.scalar(x.kind, 0.1))
 		}
 	case 7: // tokens of all sequences in another order
 		back := e.reshape(e.transpose(x, 1, 0, 2), e.batch, e.tokens, x.dims[2])
@@ -57,7 +61,8 @@ func (e *encoder) head(x value) {
 		if to == 0 {
 			to = math.MaxInt64
 		}
-		return e.node("Slice", []value{x, e.ints(at), e.ints(to), e.ints(pick(e.writer, int64(1), -2))}, x.like(b, number(1), w))
+		return e.node("Slice", []value{x, e.ints(at), e.ints(to), e.ints(pick(e.writer, int64(1), -2))},
+			x.like(b, number(1), w))
 	}
 	switch e.IntN(20) {
 	case 0, 1:
@@ -119,7 +124,8 @@ func (e *encoder) head(x value) {
 			e.leave(e.node("Slice", []value{x, e.ints(1), e.ints(2), e.ints(1)}, x.like(b, symbol("second"), w)))
 			return
 		}
-		e.leave(e.node("Slice", []value{x, e.ints(1), e.ints(math.MaxInt64), e.ints(1)}, x.like(b, plus(e.tokens, number(-1)), w)))
+		e.leave(e.node("Slice", []value{x, e.ints(1), e.ints(math.MaxInt64), e.ints(1)},
+			x.like(b, plus(e.tokens, number(-1)), w)))
 	case 16: // the token with the greatest id
 		at := e.node("ArgMax", []value{e.ids}, value{kind: i64, dims: []dim{b, number(1)}}, "axis", 1)
 		at = e.expand(e.unsqueeze(at, 2), b, number(1), w)
@@ -130,7 +136,8 @@ func (e *encoder) head(x value) {
 		e.leave(e.unary("Cast", e.node("Shape", []value{x}, value{kind: i64, dims: []dim{number(3)}}), "to", int(i64)))
 		e.leave(end(0))
 	case 19: // a norm of each row, and a number a token
-		square := e.node("ReduceSum", []value{e.node("Mul", []value{x, x}, x.like(x.dims...)), e.ints(2)}, x.like(b, e.tokens), "keepdims", 0)
+		square := e.node("ReduceSum", []value{e.node("Mul", []value{x, x}, x.like(x.dims...)), e.ints(2)},
+			x.like(b, e.tokens), "keepdims", 0)
 		e.leave(square)
 	}
 }

@@ -27,8 +27,8 @@ func (e *encoder) hide(s value) value {
 	return s
 }
 
-// low is a number that hides a key when it is added to a score, or that does not. Of a row that it hides wholly no digit is left, or the
-// model's type has few: a greater one would leave some of them to rounding.
+// low is a number that hides a key when it is added to a score, or that does not. Of a row that it hides wholly no
+// digit is left, or the model's type has few: a greater one would leave some of them to rounding.
 func (e *encoder) low() float64 {
 	if e.one(24) {
 		return pick(e.writer, -100.0, -1)
@@ -106,7 +106,8 @@ func (e *encoder) made(s value, form int) value {
 		return e.near(s, e.binary("Mul", less(float(e.over(m, s, false)), one()), e.number(s.kind, -e.low())))
 	case 2: // what is hidden filled with a number, over what is not
 		rest := less(one(), float(e.over(m, s, true)))
-		return e.near(s, e.node("Where", []value{e.cast(rest, boolean), e.number(s.kind, e.low()), rest}, rest.like(rest.dims...)))
+		return e.near(s, e.node("Where", []value{e.cast(rest, boolean), e.number(s.kind, e.low()), rest},
+			rest.like(rest.dims...)))
 	case 3: // chosen between numbers
 		low := e.lowest()
 		shows := e.over(e.cast(m, boolean), s, e.one(2))
@@ -148,7 +149,9 @@ func (e *encoder) made(s value, form int) value {
 		fallthrough
 	case 7: // of the one before
 		if e.one(4) {
-			turned := e.node("Concat", []value{e.cut(m, -1, math.MaxInt64, number(1)), e.cut(m, 0, -1, plus(e.tokens, number(-1)))}, m.like(m.dims...), "axis", 1)
+			turned := e.node("Concat",
+				[]value{e.cut(m, -1, math.MaxInt64, number(1)), e.cut(m, 0, -1, plus(e.tokens, number(-1)))}, m.like(m.dims...),
+				"axis", 1)
 			sees = e.cast(e.over(turned, s, false), boolean)
 			break
 		}
@@ -177,7 +180,8 @@ func (e *encoder) near(s, added value) value {
 		window := e.node("Where", []value{shows, e.scalar(s.kind, 0), e.number(s.kind, e.low())}, s.like(shows.dims...))
 		return e.binary("Add", added, window)
 	}
-	return e.node("Where", []value{shows, added, e.number(s.kind, e.lowest())}, s.like(broadcast(shows.dims, added.dims)...))
+	return e.node("Where", []value{shows, added, e.number(s.kind, e.lowest())},
+		s.like(broadcast(shows.dims, added.dims)...))
 }
 
 // band is true where a key is near its query: (S, S), or with axes of one before.
@@ -208,7 +212,8 @@ func (e *encoder) band() value {
 // relative is a bias of distances: looked up, or of slopes; now and then one that the program gives.
 func (e *encoder) relative(s value) value {
 	at := e.steps(e.tokens)
-	apart := e.node("Sub", []value{e.unsqueeze(at, 0), e.unsqueeze(at, 1)}, value{kind: i64, dims: []dim{e.tokens, e.tokens}})
+	apart := e.node("Sub", []value{e.unsqueeze(at, 0), e.unsqueeze(at, 1)},
+		value{kind: i64, dims: []dim{e.tokens, e.tokens}})
 	switch e.IntN(4) {
 	case 0:
 		far := e.cast(e.unary("Abs", apart), s.kind)
@@ -225,7 +230,8 @@ func (e *encoder) relative(s value) value {
 // disentangled are products of queries, or of keys, with positions: of each the one that its distance to the other has.
 func (e *encoder) disentangled(s value, h heads) value {
 	at := e.steps(e.tokens)
-	apart := e.node("Sub", []value{e.unsqueeze(at, 1), e.unsqueeze(at, 0)}, value{kind: i64, dims: []dim{e.tokens, e.tokens}})
+	apart := e.node("Sub", []value{e.unsqueeze(at, 1), e.unsqueeze(at, 0)},
+		value{kind: i64, dims: []dim{e.tokens, e.tokens}})
 	index := e.binary("Add", apart, e.full(i64, func(int64) float64 { return longest }))
 	wide := e.expand(index, e.batch, number(e.count), e.tokens, e.tokens)
 	table := e.weight(0.3, e.count, e.size, 2*longest+1)
@@ -252,5 +258,6 @@ func (e *encoder) asOperator(h heads) (value, bool) {
 	if e.one(2) || mask.dims[2].is(1) { // ONNX Runtime takes no axis of one for queries
 		mask = e.expand(mask, e.batch, pick(e.writer, number(1), number(e.count)), e.tokens, e.tokens)
 	}
-	return e.node("Attention", []value{h.q, h.k, h.v, mask}, h.q.like(h.q.dims...), "scale", 1/math.Sqrt(float64(e.size))), true
+	return e.node("Attention", []value{h.q, h.k, h.v, mask}, h.q.like(h.q.dims...), "scale", 1/math.Sqrt(float64(e.size))),
+		true
 }

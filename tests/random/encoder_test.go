@@ -13,9 +13,9 @@ import (
 // reason matches what differs between reasons of one kind: names of nodes and values.
 var reason = regexp.MustCompile(`(\w+ -> )?\b\w*[_nv]\d+\w*`)
 
-// TestRandomEncoders: encoders of random masks, positions, windows, heads and padding give ONNX Runtime's answers without hidden
-// tokens where nothing of these can be seen, with them else and, where they are to be ignored, zeros in their rows and ONNX
-// Runtime's answers in all others.
+// TestRandomEncoders: encoders of random masks, positions, windows, heads and padding give ONNX Runtime's answers
+// without hidden tokens where nothing of these can be seen, with them else and, where they are to be ignored, zeros
+// in their rows and ONNX Runtime's answers in all others.
 func TestRandomEncoders(t *testing.T) {
 	b := newBench(t)
 	n := graphs(t)
@@ -50,7 +50,8 @@ func TestRandomEncoders(t *testing.T) {
 		kept[reason.ReplaceAllString(c.Kept, "X")]++
 		runs, unrun, broken = runs+c.Runs, unrun+c.Refused, broken+c.Broken
 	}
-	t.Logf("%d encoders, %d of them refused by ONNX Runtime alone; %d runs, %d refused by ONNX Runtime alone; %d sessions that its own optimisations break; %d failed", n, refused, runs, unrun, broken, failed)
+	t.Logf("%d encoders, %d of them refused by ONNX Runtime alone; %d runs, %d refused by ONNX Runtime alone; %d "+
+		"sessions that its own optimisations break; %d failed", n, refused, runs, unrun, broken, failed)
 	t.Logf("tokens that are computed: %v", rows)
 	for _, why := range slices.SortedFunc(maps.Keys(kept), func(a, b string) int { return kept[b] - kept[a] }) {
 		t.Logf("%5d %s", kept[why], why)
@@ -65,8 +66,8 @@ func TestRandomEncoders(t *testing.T) {
 	}
 }
 
-// TestMaskThatTheGraphTurns: a graph hides each key by the mask of the one before. A program takes a token for visible that is so in
-// the mask which it gives, and gets the model's row of it.
+// TestMaskThatTheGraphTurns: a graph hides each key by the mask of the one before. A program takes a token for
+// visible that is so in the mask which it gives, and gets the model's row of it.
 func TestMaskThatTheGraphTurns(t *testing.T) {
 	const seed = 3673 // with axes of one in the mask that it is given
 	b := newBench(t)

@@ -89,6 +89,7 @@ func widenGraph(g *onnx.Graph, to onnx.Tensor_DataType) {
 
 // usesHalves reports a model with inputs or constants of float16.
 func usesHalves(p *onnx.Model) bool {
-	return slices.ContainsFunc(p.Graph.Input, func(v *onnx.ValueInfo) bool { return v.GetType().GetTensorType().GetElemType() == int32(f16) }) ||
+	return slices.ContainsFunc(p.Graph.Input,
+		func(v *onnx.ValueInfo) bool { return v.GetType().GetTensorType().GetElemType() == int32(f16) }) ||
 		slices.ContainsFunc(p.Graph.Initializer, func(t *onnx.Tensor) bool { return t.GetDataType() == int32(f16) })
 }

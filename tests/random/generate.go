@@ -73,7 +73,8 @@ func Make(seed uint64, o Limits) *Graph {
 		p.IrVersion = proto.Int64(10)
 	}
 	if w.domains {
-		p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
+		p.OpsetImport = append(p.OpsetImport,
+			&onnx.OperatorSet{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)})
 	}
 	if w.one(16) && !w.branched { // as models of old were written, whose constants were inputs
 		p.IrVersion = proto.Int64(3)
@@ -82,7 +83,8 @@ func Make(seed uint64, o Limits) *Graph {
 			for i, d := range c.Dims {
 				dims[i] = int(d)
 			}
-			w.main.Input = append(w.main.Input, &onnx.ValueInfo{Name: c.Name, Type: graph.TensorType(onnx.Tensor_DataType(c.GetDataType()), dims...)})
+			w.main.Input = append(w.main.Input,
+				&onnx.ValueInfo{Name: c.Name, Type: graph.TensorType(onnx.Tensor_DataType(c.GetDataType()), dims...)})
 		}
 	}
 	return &Graph{Model: p, Runs: w.feeds()}
@@ -90,7 +92,8 @@ func Make(seed uint64, o Limits) *Graph {
 
 // newWriter is one of an empty graph.
 func newWriter(seed, of uint64) *writer {
-	w := &writer{Rand: rand.New(rand.NewPCG(seed, of)), left: map[string]bool{}, opset: 13, float: f32, main: &onnx.Graph{Name: proto.String("random")}}
+	w := &writer{Rand: rand.New(rand.NewPCG(seed, of)), left: map[string]bool{}, opset: 13, float: f32,
+		main: &onnx.Graph{Name: proto.String("random")}}
 	w.g = w.main
 	return w
 }
@@ -134,14 +137,16 @@ func (w *writer) stream() value {
 	if w.one(3) {
 		rows := pick(w, int64(1), 5, 11)
 		ids := w.input("ids", i64, below(rows), w.batch, w.tokens)
-		return w.node("Gather", []value{w.weight(1, rows, w.width), ids}, value{kind: w.float, dims: []dim{w.batch, w.tokens, number(w.width)}})
+		return w.node("Gather", []value{w.weight(1, rows, w.width), ids},
+			value{kind: w.float, dims: []dim{w.batch, w.tokens, number(w.width)}})
 	}
 	return w.input("hidden", w.float, normal, w.batch, w.tokens, number(w.width))
 }
 
 // leave makes a value an output of the model, where it is one of the main graph that is none yet.
 func (w *writer) leave(v value) {
-	if w.g != w.main || w.left[v.name] || v.name == "" || slices.ContainsFunc(w.inputs, func(in input) bool { return in.name == v.name }) {
+	if w.g != w.main || w.left[v.name] || v.name == "" ||
+		slices.ContainsFunc(w.inputs, func(in input) bool { return in.name == v.name }) {
 		return
 	}
 	w.left[v.name] = true
@@ -209,7 +214,8 @@ func (w *writer) branch(x value, part func() value) value {
 		defer func() { w.g = outer }()
 		y := f()
 		y = w.unary("Identity", y)
-		w.g.Output = append(w.g.Output, &onnx.ValueInfo{Name: proto.String(y.name), Type: graph.TensorType(y.kind, nil, nil, int(w.width))})
+		w.g.Output = append(w.g.Output,
+			&onnx.ValueInfo{Name: proto.String(y.name), Type: graph.TensorType(y.kind, nil, nil, int(w.width))})
 		after := w.seen[before:]
 		w.seen = slices.Clone(w.seen[:before])
 		for _, v := range after { // what is declared inside is of the whole graph nevertheless

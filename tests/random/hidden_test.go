@@ -43,19 +43,21 @@ func someNaN(r *randSource, shape []int64) func(int64) float64 {
 
 // TestCausalOverOtherKeys: of a causal MultiHeadAttention over more keys than queries the last query sees all.
 func TestCausalOverOtherKeys(t *testing.T) {
-	w := &writer{Rand: rand.New(rand.NewPCG(1, 1)), left: map[string]bool{}, opset: 18, float: f32, main: &onnx.Graph{Name: proto.String("rows")}}
+	w := &writer{Rand: rand.New(rand.NewPCG(1, 1)), left: map[string]bool{}, opset: 18, float: f32,
+		main: &onnx.Graph{Name: proto.String("rows")}}
 	w.g = w.main
 	q := w.input("query", f32, normal, number(1), number(3), number(16))
 	k := w.input("key", f32, normal, number(1), number(7), number(16))
-	w.leave(w.node("com.microsoft/MultiHeadAttention", []value{q, k, k}, q.like(q.dims...), "num_heads", 2, "unidirectional", 1))
+	w.leave(w.node("com.microsoft/MultiHeadAttention", []value{q, k, k}, q.like(q.dims...), "num_heads", 2,
+		"unidirectional", 1))
 	c, err := newBench(t).check(t.Context(), w.graph(), 1)
 	if err != nil || len(c.Replaced) > 0 {
 		t.Errorf("got %v, replaced were %v, needed is nothing replaced", err, c.Replaced)
 	}
 }
 
-// TestRowsWithoutVisibleKeys compares attention in each of its forms where a mask hides rows wholly, or all of a row that causality
-// leaves, with each number that masks hide by.
+// TestRowsWithoutVisibleKeys compares attention in each of its forms where a mask hides rows wholly, or all of a row
+// that causality leaves, with each number that masks hide by.
 func TestRowsWithoutVisibleKeys(t *testing.T) {
 	b := newBench(t)
 	b.near = true
@@ -111,7 +113,8 @@ func lowest(kind onnx.Tensor_DataType) float64 {
 
 // rows is one attention of a form with a degenerate mask.
 func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
-	w := &writer{Rand: rand.New(rand.NewPCG(7, 7)), left: map[string]bool{}, opset: 23, float: kind, main: &onnx.Graph{Name: proto.String("rows")}}
+	w := &writer{Rand: rand.New(rand.NewPCG(7, 7)), left: map[string]bool{}, opset: 23, float: kind,
+		main: &onnx.Graph{Name: proto.String("rows")}}
 	w.g = w.main
 	const heads, size = 2, 8
 	w.batch, w.tokens = number(2), number(7)
@@ -133,7 +136,8 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 			}
 			in = append(in, w.input("side", kind, side, w.batch, number(heads), w.tokens, number(size)))
 		}
-		s := w.node("MatMul", []value{in[0], w.transpose(in[1], 0, 1, 3, 2)}, value{kind: kind, dims: []dim{w.batch, number(heads), w.tokens, w.tokens}})
+		s := w.node("MatMul", []value{in[0], w.transpose(in[1], 0, 1, 3, 2)},
+			value{kind: kind, dims: []dim{w.batch, number(heads), w.tokens, w.tokens}})
 		s = w.node("Mul", []value{s, w.full(kind, func(int64) float64 { return 0.35 })}, s.like(s.dims...))
 		hides := mask()
 		if strings.HasSuffix(form, "their mask in float32") {
@@ -144,7 +148,8 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 			if strings.Contains(form, "joint") {
 				to = &hides
 			}
-			*to = w.node("Add", []value{*to, w.input("bias", kind, normal, number(1), number(heads), w.tokens, w.tokens)}, s.like(s.dims...))
+			*to = w.node("Add", []value{*to, w.input("bias", kind, normal, number(1), number(heads), w.tokens, w.tokens)},
+				s.like(s.dims...))
 		}
 		s = w.node("Add", []value{s, hides}, s.like(s.dims...))
 		if strings.HasSuffix(form, "two masks") {
@@ -167,7 +172,8 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 		}
 		p := w.cast(w.unary("Softmax", s, "axis", -1), kind)
 		if strings.Contains(form, "clear NaN") {
-			p = w.node("Where", []value{w.node("IsNaN", []value{p}, value{kind: boolean, dims: p.dims}), w.full(kind, func(int64) float64 { return 0 }), p}, p)
+			p = w.node("Where", []value{w.node("IsNaN", []value{p}, value{kind: boolean, dims: p.dims}),
+				w.full(kind, func(int64) float64 { return 0 }), p}, p)
 		}
 		if p.rank() == 3 {
 			p = w.node("Reshape", []value{p, w.ints(2, 2, 7, 7)}, p.like(w.batch, number(heads), w.tokens, w.tokens))
@@ -211,7 +217,9 @@ func rows(form string, kind onnx.Tensor_DataType, hidden float64) *Graph {
 
 // graph is what was written so far.
 func (w *writer) graph() *Graph {
-	p := &onnx.Model{IrVersion: proto.Int64(10), Graph: w.main, ProducerName: proto.String("random"), OpsetImport: []*onnx.OperatorSet{
-		{Domain: proto.String(""), Version: proto.Int64(w.opset)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
+	p := &onnx.Model{IrVersion: proto.Int64(10), Graph: w.main, ProducerName: proto.String("random"),
+		OpsetImport: []*onnx.OperatorSet{
+			{Domain: proto.String(""), Version: proto.Int64(w.opset)},
+			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
 	return &Graph{Model: p, Runs: w.feeds()}
 }

@@ -32,7 +32,8 @@ func (w *writer) input(as string, kind onnx.Tensor_DataType, f fill, dims ...dim
 			declared[i] = d.text
 		}
 	}
-	w.main.Input = append(w.main.Input, &onnx.ValueInfo{Name: proto.String(v.name), Type: graph.TensorType(kind, declared...)})
+	w.main.Input = append(w.main.Input,
+		&onnx.ValueInfo{Name: proto.String(v.name), Type: graph.TensorType(kind, declared...)})
 	w.inputs = append(w.inputs, input{v, f})
 	w.seen = append(w.seen, v)
 	return v
@@ -50,8 +51,8 @@ func below(limit int64) fill {
 	}
 }
 
-// visible says of each element of a mask whether it is seen. Of the rows some are all visible, some are padded at the end
-// or at the beginning, some have holes, and some show nothing.
+// visible says of each element of a mask whether it is seen. Of the rows some are all visible, some are padded at the
+// end or at the beginning, some have holes, and some show nothing.
 func visible(r *rand.Rand, shape []int64) func(i int64) bool {
 	last := int64(1)
 	if len(shape) > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// jittered is a model in which what sums give is multiplied by random numbers that are 1 but for a rounding: each kernel adds in an
-// order of its own. Numbers that masks hide by stay.
+// jittered is a model in which what sums give is multiplied by random numbers that are 1 but for a rounding: each
+// kernel adds in an order of its own. Numbers that masks hide by stay.
 func jittered(b []byte, seed uint64) ([]byte, error) {
 	m, err := model.Parse(b, "")
 	if err != nil {
@@ -62,12 +62,14 @@ func (j *jitter) add(n *onnx.Node, kind onnx.Tensor_DataType) {
 		eps = math.Ldexp(1, -11)
 		exact = j.node("Cast", []string{exact}, name+"/wide", "to", int64(f32))
 	}
-	random := j.node("RandomUniformLike", []string{exact}, name+"/random", "dtype", int64(f32), "low", float32(-eps), "high", float32(eps), "seed", j.seed)
+	random := j.node("RandomUniformLike", []string{exact}, name+"/random", "dtype", int64(f32), "low", float32(-eps),
+		"high", float32(eps), "seed", j.seed)
 	by := j.node("Mul", []string{exact, random}, name+"/by")
 	moved := j.node("Add", []string{exact, by}, name+"/sum")
 	size := j.node("Abs", []string{exact}, name+"/size")
 	limit := name + "/limit"
-	j.graph.Initializer = append(j.graph.Initializer, &onnx.Tensor{Name: proto.String(limit), DataType: proto.Int32(int32(f32)), RawData: append32(nil, 1e6)})
+	j.graph.Initializer = append(j.graph.Initializer,
+		&onnx.Tensor{Name: proto.String(limit), DataType: proto.Int32(int32(f32)), RawData: append32(nil, 1e6)})
 	small := j.node("Less", []string{size, limit}, name+"/small")
 	if kind == f32 {
 		j.node("Where", []string{small, moved, exact}, name)

@@ -80,7 +80,8 @@ func (w *writer) gemm(x, out value, scale float64) value {
 		attributes = append(attributes, "alpha", pick(w, 1.0, 0.5))
 	}
 	if !w.one(4) {
-		in = append(in, w.weight(0.1, pick(w, []int64{to.number}, []int64{to.number}, []int64{1, to.number}, []int64{1}, nil)...))
+		in = append(in, w.weight(0.1,
+			pick(w, []int64{to.number}, []int64{to.number}, []int64{1, to.number}, []int64{1}, nil)...))
 		if w.one(8) {
 			attributes = append(attributes, "beta", pick(w, 1.0, 2.0))
 		}
@@ -94,7 +95,8 @@ func small(r *randSource, _ []int64) func(int64) float64 {
 	return func(int64) float64 { return 0.2 * r.NormFloat64() }
 }
 
-// norm brings hidden states to mean 0 and variance 1, or to a mean square of 1. Nothing else reads its parts: see TestEpsilonOfFusedNorms.
+// norm brings hidden states to mean 0 and variance 1, or to a mean square of 1. Nothing else reads its parts: see
+// TestEpsilonOfFusedNorms.
 func (w *writer) norm(x value) value {
 	before := len(w.seen)
 	y := w.normed(x)

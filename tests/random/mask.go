@@ -120,7 +120,8 @@ func (w *writer) triangle(s value, q, k dim) value {
 	one := w.full(s.kind, func(int64) float64 { return 1 }, 1, 1)
 	square := w.expand(one, q, k)
 	ahead := w.node("Sub", []value{w.length(k), w.length(q)}, value{kind: i64, dims: []dim{number(1)}})
-	above := w.node("Add", []value{w.node("Squeeze", []value{ahead, w.ints(0)}, value{kind: i64}), w.full(i64, func(int64) float64 { return 1 })}, value{kind: i64})
+	above := w.node("Add", []value{w.node("Squeeze", []value{ahead, w.ints(0)}, value{kind: i64}),
+		w.full(i64, func(int64) float64 { return 1 })}, value{kind: i64})
 	upper := w.node("Trilu", []value{square, above}, square.like(q, k), "upper", 1)
 	if w.one(2) {
 		return w.chosen(s, w.unary("Not", w.cast(upper, boolean)))

@@ -11,10 +11,10 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// TestEpsilonOfFusedNorms states why nothing reads the parts of a norm in random graphs. ONNX Runtime fuses a norm of which
-// nothing else reads a part, and takes 1e-5 for an epsilon that stands first, or that it casts from float16. Replacing an operator
-// may take away the last reader of a part's shape: ONNX Runtime fuses then what it did not fuse before. Where
-// this test fails, ONNX Runtime reads epsilons, and norm may show its parts.
+// TestEpsilonOfFusedNorms states why nothing reads the parts of a norm in random graphs. ONNX Runtime fuses a norm of
+// which nothing else reads a part, and takes 1e-5 for an epsilon that stands first, or that it casts from float16.
+// Replacing an operator may take away the last reader of a part's shape: ONNX Runtime fuses then what it did not fuse
+// before. Where this test fails, ONNX Runtime reads epsilons, and norm may show its parts.
 func TestEpsilonOfFusedNorms(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
@@ -24,7 +24,8 @@ func TestEpsilonOfFusedNorms(t *testing.T) {
 		{"second", false},
 		{"first", true},
 	} {
-		w := &writer{Rand: rand.New(rand.NewPCG(1, 1)), left: map[string]bool{}, opset: 17, float: f32, main: &onnx.Graph{Name: proto.String("norm")}}
+		w := &writer{Rand: rand.New(rand.NewPCG(1, 1)), left: map[string]bool{}, opset: 17, float: f32,
+			main: &onnx.Graph{Name: proto.String("norm")}}
 		w.g = w.main
 		w.batch, w.tokens = number(2), number(3)
 		x := w.input("hidden", f32, small, w.batch, w.tokens, number(8))
@@ -59,7 +60,8 @@ func TestEpsilonOfFusedNorms(t *testing.T) {
 			answers = append(answers, list...)
 		}
 		if out := comparison.CompareValues("y", answers[0], answers[1], 0, 0); (out.MaxAbsolute > 0.1) != c.wrong {
-			t.Errorf("an epsilon that is %s: with optimisations ONNX Runtime is %g away from itself without, wrong is %t", c.name, out.MaxAbsolute, c.wrong)
+			t.Errorf("an epsilon that is %s: with optimisations ONNX Runtime is %g away from itself without, wrong is %t",
+				c.name, out.MaxAbsolute, c.wrong)
 		}
 		r.close()
 	}

@@ -43,7 +43,8 @@ func (w *writer) contributed(x value, h heads) value {
 		}
 		in = append(in, bias, none)
 		if w.one(2) {
-			in = append(in, w.input("mask", x.kind, added(w.hidden(x.kind)), pick(w, w.batch, number(1)), pick(w, number(h.count), number(1)), x.dims[1], x.dims[1]))
+			in = append(in, w.input("mask", x.kind, added(w.hidden(x.kind)), pick(w, w.batch, number(1)),
+				pick(w, number(h.count), number(1)), x.dims[1], x.dims[1]))
 		}
 	}
 	for len(in) > 0 && in[len(in)-1].name == "" {

@@ -82,7 +82,9 @@ func TestRandomGraphs(t *testing.T) {
 		add(replaced, c.Replaced)
 		runs, unrun, broken = runs+c.Runs, unrun+c.Refused, broken+c.Broken
 	}
-	t.Logf("%d graphs, %d of them refused by ONNX Runtime alone, %d with something replaced; %d runs, %d refused by ONNX Runtime alone; %d sessions that its own optimisations break; %d failed", n, refused, served, runs, unrun, broken, failed)
+	t.Logf("%d graphs, %d of them refused by ONNX Runtime alone, %d with something replaced; %d runs, %d refused by "+
+		"ONNX Runtime alone; %d sessions that its own optimisations break; %d failed", n, refused, served, runs, unrun,
+		broken, failed)
 	t.Logf("recognised: %v; replaced: %v", blocks, replaced)
 	if n >= 100 && refused*20 >= n {
 		t.Errorf("ONNX Runtime alone refuses %d of %d graphs, needed are fewer than one of twenty", refused, n)

@@ -32,7 +32,8 @@ type run struct {
 	moved  []float64 // how far rounding moves each output; nil where nobody asked
 }
 
-// noise is how many times the distance that rounding alone moves an answer it may be away, where that is beyond the tolerance.
+// noise is how many times the distance that rounding alone moves an answer it may be away, where that is beyond the
+// tolerance.
 const noise = 4
 
 // compare is an error where an answer with plugins is another. refused says that ONNX Runtime alone gives none.
@@ -68,7 +69,8 @@ func (r *run) compare(ctx context.Context) (refused bool, err error) {
 			}
 			for from, other := range others {
 				out := comparison.CompareValues(name, other, got[i], 0, 0)
-				if out.Problem != "" && (r.graph.Rows != nil || softmaxes(r.graph.Model.Graph) > 1) { // a product with a mask's zeros does so too
+				// a product with a mask's zeros does so too
+				if out.Problem != "" && (r.graph.Rows != nil || softmaxes(r.graph.Model.Graph) > 1) {
 					if err := spread(other, got[i]); err != nil {
 						return false, err
 					}
@@ -93,7 +95,9 @@ func (r *run) compare(ctx context.Context) (refused bool, err error) {
 				if out.Problem == "" && out.MaxAbsolute <= noise*moved {
 					continue
 				}
-				failed = append(failed, fmt.Errorf("%s, output %s %v: %d elements differ from ONNX Runtime %s optimisations by %g at most (rounding moves it by %g) %s",
+				failed = append(failed, fmt.Errorf(
+					"%s, output %s %v: %d elements differ from ONNX Runtime %s optimisations by %g at most (rounding moves it by "+
+						"%g) %s",
 					how, name, out.Shape, out.Disagree, from, out.MaxAbsolute, moved, out.Problem))
 			}
 		}
@@ -138,14 +142,15 @@ func softmaxes(g *onnx.Graph) (n int) {
 	return n
 }
 
-// spread puts what is no number in one value into another: an earlier block's NaN under a hidden key goes on through ONNX Runtime's
-// matmul of probabilities, which multiplies it by zero, and not through an operator that does not look there.
+// spread puts what is no number in one value into another: an earlier block's NaN under a hidden key goes on through
+// ONNX Runtime's matmul of probabilities, which multiplies it by zero, and not through an operator that does not look
+// there.
 func spread(from, to *ort.Value) error {
 	return adopt(from, to, func(x, _ float64) bool { return math.IsNaN(x) })
 }
 
-// overflown puts one value's elements into another where one is infinite or no number and the other is nearly so: sums at the end
-// of a type depend on their order.
+// overflown puts one value's elements into another where one is infinite or no number and the other is nearly so:
+// sums at the end of a type depend on their order.
 func overflown(from, to *ort.Value) error {
 	most := 1e30 // what is made of numbers at the end of float32
 	if from.Element() == ort.Float16 {
@@ -177,9 +182,9 @@ func adopt(from, to *ort.Value, where func(x, y float64) bool) error {
 	return nil
 }
 
-// rounding is how far an output moves where every float of inputs, of constants and of what sums give is the one above or below it, in
-// the worst of some tries, or how far ONNX Runtime alone is from itself in float32, for float16, and in float64: what any
-// computation in this precision must be allowed.
+// rounding is how far an output moves where every float of inputs, of constants and of what sums give is the one
+// above or below it, in the worst of some tries, or how far ONNX Runtime alone is from itself in float32, for
+// float16, and in float64: what any computation in this precision must be allowed.
 func (r *run) rounding(ctx context.Context, output int, want []*ort.Value) (float64, error) {
 	if r.moved != nil {
 		return r.moved[output], nil
@@ -300,8 +305,8 @@ func nudgeConstants(random *rand.Rand, g *onnx.Graph) {
 	}
 }
 
-// nudged is floats, each of them the next above or below, but for zeros, what lies at the end of the type, and numbers that
-// masks hide by, of which the next is as far as scores are from each other.
+// nudged is floats, each of them the next above or below, but for zeros, what lies at the end of the type, and
+// numbers that masks hide by, of which the next is as far as scores are from each other.
 func nudged(random *rand.Rand, kind onnx.Tensor_DataType, data []byte) []byte {
 	out := slices.Clone(data)
 	for i := 0; i < len(out); {

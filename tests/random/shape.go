@@ -69,7 +69,8 @@ func (w *writer) target(dims []dim) value {
 	return w.node("Concat", parts, value{kind: i64, dims: []dim{number(int64(len(dims)))}}, "axis", 0)
 }
 
-// reshape gives a value other lengths of the same count: by numbers with 0 and -1 where they say it, or by computed lengths.
+// reshape gives a value other lengths of the same count: by numbers with 0 and -1 where they say it, or by computed
+// lengths.
 func (w *writer) reshape(x value, dims ...dim) value {
 	out := x.like(dims...)
 	list, open := make([]int64, len(dims)), 0

@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// shrink makes the graph of a failing run smaller while it fails: one output in place of all, the first that differs, and
-// inputs in place of what is computed before it.
+// shrink makes the graph of a failing run smaller while it fails: one output in place of all, the first that differs,
+// and inputs in place of what is computed before it.
 func (b *bench) shrink(ctx context.Context, g *Graph, threads int) *Graph {
 	fails := func(g *Graph) bool {
 		_, err := b.check(ctx, g, threads)
@@ -103,7 +103,8 @@ func (b *bench) cut(ctx context.Context, g *Graph, name string) (*Graph, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.library.NewSessionFromBytes(bytes, ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, LogSeverity: ort.LogFatal})
+	s, err := b.library.NewSessionFromBytes(bytes,
+		ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, LogSeverity: ort.LogFatal})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,8 @@ func (b *bench) cut(ctx context.Context, g *Graph, name string) (*Graph, error) 
 	for i, n := range a.Shape {
 		open[i] = int(n)
 	}
-	p.Graph.Input = append(p.Graph.Input, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(a.Kind, open...)})
+	p.Graph.Input = append(p.Graph.Input,
+		&onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(a.Kind, open...)})
 	p.Graph.Node = slices.DeleteFunc(p.Graph.Node, func(n *onnx.Node) bool { return n.Output[0] == name })
 	feed := Feed{name: a}
 	for k, v := range g.Runs[0] {

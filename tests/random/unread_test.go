@@ -14,8 +14,9 @@ import (
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
-// TestHiddenKeysAreNotRead: of a key that a mask hides from all queries by -inf, the operator does not see what it holds. ONNX Runtime
-// adds -inf to NaN and multiplies NaN by a probability of zero: docs/same-answers.md names the difference.
+// TestHiddenKeysAreNotRead: of a key that a mask hides from all queries by -inf, the operator does not see what it
+// holds. ONNX Runtime adds -inf to NaN and multiplies NaN by a probability of zero: docs/same-answers.md names the
+// difference.
 func TestHiddenKeysAreNotRead(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
@@ -41,13 +42,14 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 			}
 			replaced := 0
 			p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: true})}
-			with := ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal, Patcher: func(r ort.Request) (*ort.Patch, error) {
-				made, err := p.Patch(r)
-				if made != nil {
-					replaced++
-				}
-				return made, err
-			}}
+			with := ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal,
+				Patcher: func(r ort.Request) (*ort.Patch, error) {
+					made, err := p.Patch(r)
+					if made != nil {
+						replaced++
+					}
+					return made, err
+				}}
 			r := &run{bench: b, names: []string{g.Model.Graph.Output[0].GetName()}}
 			defer r.close()
 			answer := func(o ort.SessionOptions, feed Feed) *ort.Value {
@@ -77,7 +79,8 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 // hiddenKey is an attention over twenty keys, of which the fourth is hidden from all and holds these numbers.
 func hiddenKey(add bool, key, content float64) *Graph {
 	const heads, keys, size, at = 2, 20, 8, 3
-	w := &writer{Rand: rand.New(rand.NewPCG(3, 3)), left: map[string]bool{}, opset: 18, float: f32, main: &onnx.Graph{Name: proto.String("hidden")}}
+	w := &writer{Rand: rand.New(rand.NewPCG(3, 3)), left: map[string]bool{}, opset: 18, float: f32,
+		main: &onnx.Graph{Name: proto.String("hidden")}}
 	w.g = w.main
 	w.batch, w.tokens = number(2), number(keys)
 	holding := func(x float64) fill {
@@ -95,7 +98,8 @@ func hiddenKey(add bool, key, content float64) *Graph {
 	for _, f := range []fill{normal, holding(key), holding(content)} {
 		sides = append(sides, w.input("side", f32, f, w.batch, number(heads), w.tokens, number(size)))
 	}
-	s := w.node("MatMul", []value{sides[0], w.transpose(sides[1], 0, 1, 3, 2)}, value{kind: f32, dims: []dim{w.batch, number(heads), w.tokens, w.tokens}})
+	s := w.node("MatMul", []value{sides[0], w.transpose(sides[1], 0, 1, 3, 2)},
+		value{kind: f32, dims: []dim{w.batch, number(heads), w.tokens, w.tokens}})
 	mask := func(shown, hidden float64) fill {
 		return func(*randSource, []int64) func(int64) float64 {
 			return func(i int64) float64 {

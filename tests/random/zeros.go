@@ -8,7 +8,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// cleared is an output of ONNX Runtime as a session that leaves out hidden rows has it: zeros there, where got must have them.
+// cleared is an output of ONNX Runtime as a session that leaves out hidden rows has it: zeros there, where got must
+// have them.
 func (r *run) cleared(how, name string, want, got *ort.Value) (*ort.Value, error) {
 	h := r.hidden[how]
 	if h == nil || !slices.Contains(h.Outputs, name) {
@@ -37,7 +38,8 @@ func (r *run) cleared(how, name string, want, got *ort.Value) (*ort.Value, error
 		}
 		clear(all[i*size:][:size])
 		if slices.ContainsFunc(answer[i*size:][:size], func(b byte) bool { return b != 0 }) {
-			return nil, fmt.Errorf("%s, output %s %v: element %d is not 0, though its token is hidden", how, name, want.Shape(), i)
+			return nil, fmt.Errorf("%s, output %s %v: element %d is not 0, though its token is hidden", how, name, want.Shape(),
+				i)
 		}
 	}
 	out, err := r.library.NewTensorBytes(want.Element(), want.Shape(), all)

@@ -126,7 +126,8 @@ func (s *sandbox) run(t *testing.T, document string, c command) {
 	case strings.HasPrefix(c.text, "go run "):
 		folder = root(t)
 	case first == "go":
-		t.Errorf("%s:%d: %s\nmay change the repository: it cannot be run here, and is not listed as not run", document, c.line, c.text)
+		t.Errorf("%s:%d: %s\nmay change the repository: it cannot be run here, and is not listed as not run", document,
+			c.line, c.text)
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

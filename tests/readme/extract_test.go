@@ -21,7 +21,8 @@ type block struct {
 func (b block) text() string { return strings.Join(b.lines, "\n") + "\n" }
 
 // languages are those that a fence may name; everything else would pass unread.
-var languages = []string{"sh", "console", "go", "python", "c", "cpp", "cmake", "yaml", "json", "text", "mermaid", "dockerfile"}
+var languages = []string{"sh", "console", "go", "python", "c", "cpp", "cmake", "yaml", "json", "text", "mermaid",
+	"dockerfile"}
 
 // cutBlocks cuts a Markdown document into its fenced blocks.
 func cutBlocks(document string) ([]block, error) {

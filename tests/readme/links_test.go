@@ -90,7 +90,8 @@ var named = regexp.MustCompile("`((?:abi|bench|cmd|docs|host|kernels-cuda|models
 // TestNamedFilesExist looks for the files and folders that documents name without a link.
 func TestNamedFilesExist(t *testing.T) {
 	found := 0
-	for _, document := range append(documents(t), "RATIONALE.md", "abi/README.md", "bench/README.md", "models/README.md", "tests/README.md") {
+	for _, document := range append(documents(t), "RATIONALE.md", "abi/README.md", "bench/README.md", "models/README.md",
+		"tests/README.md") {
 		for _, m := range named.FindAllStringSubmatch(text(t, document), -1) {
 			found++
 			if list, err := filepath.Glob(filepath.Join(root(t), m[1])); err != nil || len(list) == 0 {

@@ -55,7 +55,8 @@ func goFile(text string) string {
 			fmt.Fprintf(&clause, "import %s %q\n", name, path)
 		}
 	}
-	return "package snippet\n\n" + clause.String() + "\nfunc snippet() error {\n" + text + "\nreturn nil\n}\n\nvar _ = snippet\n"
+	return "package snippet\n\n" + clause.String() + "\nfunc snippet() error {\n" + text +
+		"\nreturn nil\n}\n\nvar _ = snippet\n"
 }
 
 // TestGo compiles every Go block as a package of this module.
@@ -110,7 +111,9 @@ func TestPython(t *testing.T) {
 			each(t, "python", func(t *testing.T, s *sandbox, b block) {
 				s.patch(t)
 				cmd := exec.Command(python, "-c", b.text())
-				cmd.Dir, cmd.Env = s.folder, append(slices.Clone(s.env), "PYTHONPATH="+filepath.Join(root(t), "bindings", "python"), "PYTHONDONTWRITEBYTECODE=1")
+				cmd.Dir, cmd.Env = s.folder,
+					append(slices.Clone(s.env), "PYTHONPATH="+filepath.Join(root(t), "bindings", "python"),
+						"PYTHONDONTWRITEBYTECODE=1")
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
@@ -134,11 +137,13 @@ func TestC(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(s.folder, "program.c"), []byte(b.text()), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		compile := []string{"cc", "-Wall", "-Wextra", "-Werror", "-isystem", strings.TrimSpace(string(headers)), "program.c", "-o", "program",
+		compile := []string{"cc", "-Wall", "-Wextra", "-Werror", "-isystem", strings.TrimSpace(string(headers)), "program.c",
+			"-o", "program",
 			library.Path, "-Wl,-rpath," + filepath.Dir(library.Path)}
 		if strings.Contains(b.text(), "<graft_enable.h>") {
 			folder := graftCommand(t)
-			compile = append(compile, "-I"+filepath.Join(root(t), "bindings", "c"), filepath.Join(folder, "libgraft.so"), "-Wl,-rpath,"+folder)
+			compile = append(compile, "-I"+filepath.Join(root(t), "bindings", "c"), filepath.Join(folder, "libgraft.so"),
+				"-Wl,-rpath,"+folder)
 		}
 		for _, args := range [][]string{compile, {"./program"}} {
 			cmd := exec.Command(args[0], args[1:]...)

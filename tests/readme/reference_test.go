@@ -72,15 +72,21 @@ func TestEveryCommandAndFlagIsDocumented(t *testing.T) {
 func TestEveryKeyIsDocumented(t *testing.T) {
 	s := newSandbox(t)
 	document := text(t, "docs/cli.md") + text(t, "docs/recognition.md")
-	own := []string{"manifest", "library", "variant", "info", "symbols", "lengths", "search"} // the last has options of generation_config.json
+	// the last has options of generation_config.json
+	own := []string{"manifest", "library", "variant", "info", "symbols", "lengths", "search"}
 	for _, args := range [][]string{
-		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"inspect", "model.onnx", "--profile"}, {"profile", "model.onnx", "--rounds", "1"}, {"patch", "model.onnx", "-o", "patched.onnx"},
+		{"doctor", "--measure"}, {"inspect", "model.onnx"}, {"inspect", "model.onnx", "--profile"},
+		{"profile", "model.onnx", "--rounds", "1"}, {"patch", "model.onnx", "-o", "patched.onnx"},
 		{"ab", "model.onnx", "--rounds", "1"},
-		{"bisect", "model.onnx", "--b", "auto"}, {"ab", "model.onnx", "--rounds", "1", "--save=before"}, {"ab", "list"}, {"ab", "show", "before"},
-		{"ab", "compare", "before", "before"}, {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "--save=generated"},
+		{"bisect", "model.onnx", "--b", "auto"}, {"ab", "model.onnx", "--rounds", "1", "--save=before"}, {"ab", "list"},
+		{"ab", "show", "before"},
+		{"ab", "compare", "before", "before"},
+		{"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "--save=generated"},
 		{"ab", "compare", "generated", "generated"},
-		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
-		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
+		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens",
+			"4"},
+		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt",
+			"--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
 		{"quantize", "models/g2p", "-o", "g2p-quantised", "--max-kl", "0.05", "--input", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},

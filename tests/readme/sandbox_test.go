@@ -33,7 +33,8 @@ func pluginsBuilt(t *testing.T) string {
 	return path
 }
 
-// built is the graft command of this source with the plugins beside it, and the data of a user who verified them; once for all tests.
+// built is the graft command of this source with the plugins beside it, and the data of a user who verified them;
+// once for all tests.
 var built struct {
 	sync.Once
 	folder, data string
@@ -83,8 +84,8 @@ type sandbox struct {
 	env    []string
 }
 
-// newSandbox makes what the documents presume: the command on PATH, a model.onnx, a model folder and inputs for it, plugin folders by
-// the names that the documents use, and the plugins verified as `make demo` does.
+// newSandbox makes what the documents presume: the command on PATH, a model.onnx, a model folder and inputs for it,
+// plugin folders by the names that the documents use, and the plugins verified as `make demo` does.
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	bin, plugins := graftCommand(t), pluginsBuilt(t)
@@ -127,7 +128,8 @@ func readerEnvironment(t *testing.T, home, bin string) []string {
 		t.Fatal(err)
 	}
 	return environment(map[string]string{
-		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": filepath.Join(home, ".cache"), "PATH": bin + ":" + os.Getenv("PATH"),
+		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": filepath.Join(home, ".cache"),
+		"PATH":              bin + ":" + os.Getenv("PATH"),
 		"GRAFT_ONNXRUNTIME": runtime.Path, "GRAFT_PLUGIN_PATH": "", "GRAFT_PLUGIN_UNVERIFIED": "",
 	})
 }

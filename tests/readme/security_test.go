@@ -40,7 +40,8 @@ func TestEveryThreatIsHeld(t *testing.T) {
 // tested looks for a test's definition, in Go or in C++, in a folder.
 func tested(t *testing.T, folder, name string) bool {
 	t.Helper()
-	definition := regexp.MustCompile(`func ` + name + `\(|TEST(_F|_P)?\(\w+, ` + name + `\)|class ` + name + `\(unittest|def ` + name + `\(`)
+	definition := regexp.MustCompile(`func ` + name + `\(|TEST(_F|_P)?\(\w+, ` + name + `\)|class ` + name +
+		`\(unittest|def ` + name + `\(`)
 	entries, err := os.ReadDir(filepath.Join(root(t), folder))
 	if err != nil {
 		t.Error(err)

@@ -74,8 +74,9 @@ func built(t *testing.T) string {
 	return plugin
 }
 
-// TestInstallFromRegistry: a plugin goes from its author's folder through a registry, or a server, to who trusts the author, and to nobody else. A
-// registry that gives what was not asked for, with a signature that is true, is found out.
+// TestInstallFromRegistry: a plugin goes from its author's folder through a registry, or a server, to who trusts the
+// author, and to nobody else. A registry that gives what was not asked for, with a signature that is true, is found
+// out.
 func TestInstallFromRegistry(t *testing.T) {
 	plugin := built(t)
 	host, s := start(t), newShell(t)
@@ -85,7 +86,8 @@ func TestInstallFromRegistry(t *testing.T) {
 	s.graft(0, "plugin", "pack", plugin)
 	s.graft(0, "plugin", "keygen", "me.key", "--no-password")
 	s.graft(0, "plugin", "sign", archive, "--key", "me.key")
-	if _, talk := s.graft(1, "plugin", "push", archive, "oci://"+host+"/team/gelu:0.1.0"); !strings.Contains(talk, "push it to "+at) {
+	if _, talk := s.graft(1, "plugin", "push", archive, "oci://"+host+"/team/gelu:0.1.0"); !strings.Contains(talk,
+		"push it to "+at) {
 		t.Errorf("pushed under another name: %s", talk)
 	}
 	s.graft(0, "plugin", "push", archive, at)
@@ -96,7 +98,9 @@ func TestInstallFromRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, talk := s.graft(3, "plugin", "install", "-q", at); !strings.Contains(talk, "graft: "+at+": found a signature of the key ") || !strings.Contains(talk, "install it unchecked: graft plugin install --allow-unsigned "+at) {
+	if _, talk := s.graft(3, "plugin", "install", "-q", at); !strings.Contains(talk,
+		"graft: "+at+": found a signature of the key ") ||
+		!strings.Contains(talk, "install it unchecked: graft plugin install --allow-unsigned "+at) {
 		t.Errorf("whom nobody trusts: %s", talk)
 	}
 	if got := s.installed(); got != "" {
@@ -108,7 +112,8 @@ func TestInstallFromRegistry(t *testing.T) {
 	var list struct {
 		Plugins []struct{ Name, Key string }
 	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Plugins) != 1 || list.Plugins[0].Name != "fused-gelu" || !strings.HasPrefix(list.Plugins[0].Key, "RW") {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Plugins) != 1 ||
+		list.Plugins[0].Name != "fused-gelu" || !strings.HasPrefix(list.Plugins[0].Key, "RW") {
 		t.Errorf("installed %s, %v", out, err)
 	}
 	record, err := os.ReadFile(filepath.Join(s.folder, "data", "graft", "plugins", "fused-gelu", ".graft-record.json"))
@@ -119,20 +124,24 @@ func TestInstallFromRegistry(t *testing.T) {
 
 	// The registry calls the version a newer one, and the plugin another.
 	retag(t, host, "team/fused-gelu", "0.1.0", "0.2.0")
-	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/fused-gelu:0.2.0"); !strings.Contains(talk, "found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says") {
+	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/fused-gelu:0.2.0"); !strings.Contains(talk,
+		"found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says") {
 		t.Errorf("an older version: %s", talk)
 	}
 	p, err := client(t).Pull(t.Context(), reference(t, at), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"}, reference(t, "oci://"+host+"/team/other:0.1.0")); err != nil {
+	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"},
+		reference(t, "oci://"+host+"/team/other:0.1.0")); err != nil {
 		t.Fatal(err)
 	}
-	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/other:0.1.0"); !strings.Contains(talk, "found fused-gelu 0.1.0, needed the plugin other") {
+	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/other:0.1.0"); !strings.Contains(talk,
+		"found fused-gelu 0.1.0, needed the plugin other") {
 		t.Errorf("another plugin: %s", talk)
 	}
-	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"}, reference(t, "oci://"+host+"/team/another:0.1.0")); !errors.Is(err, registry.ErrReference) {
+	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"},
+		reference(t, "oci://"+host+"/team/another:0.1.0")); !errors.Is(err, registry.ErrReference) {
 		t.Errorf("pushed under a name that it has not: %v", err)
 	}
 
@@ -153,17 +162,21 @@ func TestInstallFromRegistry(t *testing.T) {
 		}
 		http.NotFound(w, r)
 	}))
-	pair, err := tls.LoadX509KeyPair(filepath.Join(certificates, "certificate.pem"), filepath.Join(certificates, "key.pem"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(certificates, "certificate.pem"),
+		filepath.Join(certificates, "key.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	server.StartTLS()
 	defer server.Close()
-	if _, talk := s.graft(3, "plugin", "install", "-q", server.URL+"/unsigned-"+archive); !strings.Contains(talk, "found no signature beside it") {
+	if _, talk := s.graft(3, "plugin", "install", "-q", server.URL+"/unsigned-"+archive); !strings.Contains(talk,
+		"found no signature beside it") {
 		t.Errorf("without a signature: %s", talk)
 	}
-	if _, talk := s.graft(3, "plugin", "install", "-q", "--allow-unsigned", server.URL+"/changed-"+archive); !strings.Contains(talk, "graft: "+server.URL+"/changed-"+archive+": found that it is not what the key") {
+	if _, talk := s.graft(3, "plugin", "install", "-q", "--allow-unsigned",
+		server.URL+"/changed-"+archive); !strings.Contains(talk,
+		"graft: "+server.URL+"/changed-"+archive+": found that it is not what the key") {
 		t.Errorf("changed: %s", talk)
 	}
 	if got := s.installed(); got != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// TestLockedFromRegistry: what a lock names comes from the registry, or from a mirror when that is gone, and nothing else under its name: neither by
-// an installation nor by an upgrade.
+// TestLockedFromRegistry: what a lock names comes from the registry, or from a mirror when that is gone, and nothing
+// else under its name: neither by an installation nor by an upgrade.
 func TestLockedFromRegistry(t *testing.T) {
 	host, stop := startToStop(t)
 	s := newShell(t)
@@ -28,7 +28,8 @@ func TestLockedFromRegistry(t *testing.T) {
 		t.Helper()
 		s.graft(0, "plugin", "pack", folder)
 		s.graft(0, "plugin", "sign", archive, "--key", "me.key")
-		if _, err := client(t).Push(t.Context(), filepath.Join(s.folder, archive), &manifest.Manifest{Name: "fused-gelu", Version: version}, reference(t, at+":"+version)); err != nil {
+		if _, err := client(t).Push(t.Context(), filepath.Join(s.folder, archive),
+			&manifest.Manifest{Name: "fused-gelu", Version: version}, reference(t, at+":"+version)); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{archive, archive + ".minisig"} {
@@ -76,11 +77,13 @@ func TestLockedFromRegistry(t *testing.T) {
 
 	s.graft(0, "plugin", "install", "-q", at+":0.1.0")
 	retag(t, host, repository, "0.1.0", "0.2.0")
-	refused("an older version as a newer one", 1, "graft: "+at+":0.2.0: found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says",
+	refused("an older version as a newer one", 1,
+		"graft: "+at+":0.2.0: found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says",
 		"plugin", "upgrade", "-q", "fused-gelu", at+":0.2.0")
 	holds("after a refused upgrade", "fused-gelu 0.1.0")
 	s.graft(0, "plugin", "lock")
-	if lock, err := os.ReadFile(filepath.Join(s.folder, "graft.lock")); err != nil || !strings.Contains(string(lock), "source: "+at+":0.1.0\n") || !strings.Contains(string(lock), "key: RW") {
+	if lock, err := os.ReadFile(filepath.Join(s.folder, "graft.lock")); err != nil ||
+		!strings.Contains(string(lock), "source: "+at+":0.1.0\n") || !strings.Contains(string(lock), "key: RW") {
 		t.Errorf("the lock is %s, %v", lock, err)
 	}
 	s.graft(0, "plugin", "bundle", "bundle")
@@ -104,11 +107,13 @@ func TestLockedFromRegistry(t *testing.T) {
 
 	s.graft(0, "plugin", "remove", "fused-gelu")
 	for _, suffix := range []string{"", ".minisig"} {
-		if err := os.Rename(filepath.Join(s.folder, "0.3.0-"+archive+suffix), filepath.Join(s.folder, "bundle", archive+suffix)); err != nil {
+		if err := os.Rename(filepath.Join(s.folder, "0.3.0-"+archive+suffix),
+			filepath.Join(s.folder, "bundle", archive+suffix)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refused("other files from a mirror", 3, "/bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror", "bundle")
+	refused("other files from a mirror", 3, "/bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror",
+		"bundle")
 	if got := s.installed(); got != "" {
 		t.Errorf("the store holds %s", got)
 	}

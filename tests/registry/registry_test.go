@@ -61,8 +61,10 @@ func certify(folder string) error {
 	if err != nil {
 		return err
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "graft"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "graft"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		return err
@@ -72,8 +74,10 @@ func certify(folder string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(folder, "certificate.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
-		os.WriteFile(filepath.Join(folder, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+		os.WriteFile(filepath.Join(folder, "certificate.pem"),
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(filepath.Join(folder, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+			0o600))
 }
 
 // start runs a registry until the test ends, and gives its address when it answers.
@@ -106,7 +110,8 @@ storage: {filesystem: {rootdirectory: %s}}
 auth: {htpasswd: {realm: graft, path: %s}}
 http: {addr: %s, secret: of the tests, tls: {certificate: %s, key: %s}}
 `, filepath.Join(folder, "content"), users, address, filepath.Join(certificates, "certificate.pem"), filepath.Join(certificates, "key.pem"))
-	if err := errors.Join(os.WriteFile(users, []byte("user:"+hash+"\n"), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(users, []byte("user:"+hash+"\n"), 0o600),
+		os.WriteFile(config, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	var talk bytes.Buffer
@@ -122,7 +127,8 @@ http: {addr: %s, secret: of the tests, tls: {certificate: %s, key: %s}}
 		<-ended
 	})
 	t.Cleanup(stop)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // only whether it is there
+	// only whether it is there
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for {
 		answer, err := client.Get("https://" + address + "/v2/")
 		if err == nil {
@@ -188,19 +194,23 @@ func TestRegistry(t *testing.T) {
 		"one with another's word": func() { logIn(t, host, "user", "wrong") },
 	} {
 		set()
-		if _, err := client(t).Push(t.Context(), archive, m, r); !errors.Is(err, registry.ErrRemote) || !strings.Contains(err.Error(), "docker login") {
+		if _, err := client(t).Push(t.Context(), archive, m, r); !errors.Is(err, registry.ErrRemote) ||
+			!strings.Contains(err.Error(), "docker login") {
 			t.Errorf("%s pushed: %v", who, err)
 		}
-		if _, err := client(t).Pull(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrRemote) || !strings.Contains(err.Error(), "docker login") {
+		if _, err := client(t).Pull(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrRemote) ||
+			!strings.Contains(err.Error(), "docker login") {
 			t.Errorf("%s pulled: %v", who, err)
 		}
 	}
 	logIn(t, host, "user", password)
 	c := client(t)
-	if _, err := c.Pull(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrRemote) || !strings.Contains(err.Error(), "found nothing there") {
+	if _, err := c.Pull(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrRemote) ||
+		!strings.Contains(err.Error(), "found nothing there") {
 		t.Errorf("what is not there: %v", err)
 	}
-	if _, err := c.Push(t.Context(), archive, m, reference(t, "oci://"+host+"/team/flash:0.2.0")); !errors.Is(err, registry.ErrReference) || !strings.Contains(err.Error(), "flash:0.1.0_abc") {
+	if _, err := c.Push(t.Context(), archive, m, reference(t, "oci://"+host+"/team/flash:0.2.0")); !errors.Is(err,
+		registry.ErrReference) || !strings.Contains(err.Error(), "flash:0.1.0_abc") {
 		t.Errorf("a tag that is not the version: %v", err)
 	}
 	first, err := c.Push(t.Context(), archive, m, r)
@@ -244,7 +254,8 @@ func TestRegistry(t *testing.T) {
 
 	index := reference(t, "oci://"+host+"/team/index:latest")
 	for _, version := range []string{"0.1.0", "0.2.0"} { // an index moves on
-		file := write(t, filepath.Join(folder, "index.yaml"), "name: flash\nversion: "+version+"\ndescription: attention\nsource: oci://"+host+"/team/flash:"+version+"\n")
+		file := write(t, filepath.Join(folder, "index.yaml"),
+			"name: flash\nversion: "+version+"\ndescription: attention\nsource: oci://"+host+"/team/flash:"+version+"\n")
 		if _, err := c.PushIndex(t.Context(), file, index); err != nil {
 			t.Fatal(err)
 		}

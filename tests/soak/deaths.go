@@ -51,7 +51,8 @@ func runDeaths(w io.Writer, root, command string, n int, seed uint64) (int, erro
 		return 0, err
 	}
 	defer os.RemoveAll(folder)
-	d := &deaths{command: filepath.Join(folder, "graft"), root: root, folder: folder, random: rand.New(rand.NewPCG(seed, 1)),
+	d := &deaths{command: filepath.Join(folder, "graft"), root: root, folder: folder,
+		random: rand.New(rand.NewPCG(seed, 1)),
 		plugin: filepath.Join(root, "build/plugins/fused-gelu"), whole: map[string]time.Duration{}}
 	// Beside a copy there are no plugins.
 	program, err := os.ReadFile(command)
@@ -139,14 +140,16 @@ func (d *deaths) arguments(kind string) []string {
 	case "ab":
 		return []string{"ab", filepath.Join(d.root, "models/tiny-gpt2/model.onnx"), "--rounds", "2", "--force"}
 	}
-	return []string{"generate", filepath.Join(d.root, "models/g2p"), "--input", d.inputs, "--output", d.output(), "--beam", "2", "--resume"}
+	return []string{"generate", filepath.Join(d.root, "models/g2p"), "--input", d.inputs, "--output", d.output(), "--beam",
+		"2", "--resume"}
 }
 
 // make makes a command in surroundings of its own, marked with the run's number.
 func (d *deaths) make(arguments ...string) (cmd *exec.Cmd, said *bytes.Buffer) {
 	said = &bytes.Buffer{}
 	cmd = exec.Command(d.command, arguments...)
-	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+filepath.Join(d.folder, "data"), "TMPDIR="+filepath.Join(d.folder, "temporary"),
+	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+filepath.Join(d.folder, "data"),
+		"TMPDIR="+filepath.Join(d.folder, "temporary"),
 		d.marking(), "GRAFT_PLUGIN_PATH=", "GRAFT_PLUGIN_UNVERIFIED=")
 	if arguments[0] != "plugin" { // whatever became of the store
 		cmd.Env = append(cmd.Env, "GRAFT_PLUGIN_PATH="+filepath.Join(d.root, "build/plugins"), "GRAFT_PLUGIN_UNVERIFIED=1")

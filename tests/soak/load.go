@@ -42,7 +42,8 @@ type load struct {
 }
 
 // inputs are those of the encoder's session: token IDs of words, each of another length.
-var inputs = [][]int64{{0, 22, 18, 4, 21, 2}, {0, 16, 18, 28, 17, 4, 11, 4, 17, 2}, {0, 22, 18, 4, 21, 8, 7, 2}, {0, 5, 2}}
+var inputs = [][]int64{{0, 22, 18, 4, 21, 2}, {0, 16, 18, 28, 17, 4, 11, 4, 17, 2}, {0, 22, 18, 4, 21, 8, 7, 2},
+	{0, 5, 2}}
 
 func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, error) {
 	folder, err := os.MkdirTemp("", "soak-load-")
@@ -56,7 +57,8 @@ func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, er
 	if err := os.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1"); err != nil {
 		return 0, err
 	}
-	l := &load{folder: folder, model: filepath.Join(root, "models/g2p"), tokens: map[int][][]int32{}, counts: map[string]int{}}
+	l := &load{folder: folder, model: filepath.Join(root, "models/g2p"), tokens: map[int][][]int32{},
+		counts: map[string]int{}}
 	if err := l.prepare(root); err != nil {
 		return 0, err
 	}
@@ -207,7 +209,8 @@ func (l *load) generate(random *rand.Rand) {
 			l.blame("generating: %v", err)
 			return
 		case !slices.Equal(out.Sequences[0].Tokens, l.tokens[beams][first+out.Index]):
-			l.blame("%s with %d beams: %v, want %v", words[out.Index], beams, out.Sequences[0].Tokens, l.tokens[beams][first+out.Index])
+			l.blame("%s with %d beams: %v, want %v", words[out.Index], beams, out.Sequences[0].Tokens,
+				l.tokens[beams][first+out.Index])
 		}
 		done++
 	}

@@ -35,7 +35,8 @@ func main() {
 func run(root, command, out string, deaths int, load time.Duration, seed uint64) (wrong int, err error) {
 	var text strings.Builder
 	w := io.MultiWriter(os.Stdout, &text)
-	fmt.Fprintf(w, "%s, %d cores, %s, seed %d\n", machine.This(nil, 0).CPU, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), seed)
+	fmt.Fprintf(w, "%s, %d cores, %s, seed %d\n", machine.This(nil, 0).CPU, runtime.NumCPU(),
+		time.Now().UTC().Format(time.DateOnly), seed)
 	if root, err = filepath.Abs(root); err != nil {
 		return 0, err
 	}

@@ -63,7 +63,8 @@ type holding struct {
 }
 
 func (h holding) String() string {
-	return fmt.Sprintf("%.0f MB, %d descriptors, %d goroutines, %d children", float64(h.resident)/1e6, h.descriptors, h.goroutines, h.children)
+	return fmt.Sprintf("%.0f MB, %d descriptors, %d goroutines, %d children", float64(h.resident)/1e6, h.descriptors,
+		h.goroutines, h.children)
 }
 
 func held() holding {
@@ -124,7 +125,8 @@ func (l *load) judge(history []holding, after holding) {
 	if grown := middle(late, descriptors) - middle(early, descriptors); grown > 8 {
 		l.blame("%d descriptors more than before", grown)
 	}
-	if least := slices.MinFunc(early, func(a, b holding) int { return a.descriptors - b.descriptors }); after.descriptors > least.descriptors {
+	if least := slices.MinFunc(early,
+		func(a, b holding) int { return a.descriptors - b.descriptors }); after.descriptors > least.descriptors {
 		l.blame("%d descriptors after all was closed, %d before", after.descriptors, least.descriptors)
 	}
 	if after.children > 0 {

@@ -167,7 +167,8 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 	for _, c := range e.Cases {
 		groups[c.name()] = append(groups[c.name()], c)
 	}
-	opens := map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open, "exported": generate.OpenExported}
+	opens := map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+		"exported": generate.OpenExported}
 	for _, export := range []string{"whisper", "whisper-merged"} {
 		for name, cases := range groups {
 			dir := e.folder(t, export, cases[0].Generation)
@@ -201,7 +202,8 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 							tokens = tokens[:n]
 						}
 						if !slices.Equal(tokens, cases[i].Tokens) || r.Sequences[0].Text != cases[i].Text {
-							t.Errorf("sound %d gives\n%v %q, want\n%v %q", cases[i].Seed, tokens, r.Sequences[0].Text, cases[i].Tokens, cases[i].Text)
+							t.Errorf("sound %d gives\n%v %q, want\n%v %q", cases[i].Seed, tokens, r.Sequences[0].Text, cases[i].Tokens,
+								cases[i].Text)
 						}
 					}
 				})
@@ -210,11 +212,12 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 	}
 }
 
-// TestMoonshine goes the whole way with a model that reads samples as they are: sounds of different lengths in one batch, with the engine
-// and the model as exported.
+// TestMoonshine goes the whole way with a model that reads samples as they are: sounds of different lengths in one
+// batch, with the engine and the model as exported.
 func TestMoonshine(t *testing.T) {
 	e := load(t)
-	e.Preprocessor = []byte(`{"do_normalize": false, "feature_extractor_type": "Wav2Vec2FeatureExtractor", "feature_size": 1, "sampling_rate": 16000}`)
+	e.Preprocessor = []byte(
+		`{"do_normalize": false, "feature_extractor_type": "Wav2Vec2FeatureExtractor", "feature_size": 1, "sampling_rate": 16000}`)
 	dir := e.folder(t, "moonshine", nil)
 	generation, err := os.ReadFile("../../models/small/moonshine/generation_config.json")
 	if err != nil {
@@ -231,7 +234,8 @@ func TestMoonshine(t *testing.T) {
 		}
 	}
 	var first []generate.Result
-	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open, "exported": generate.OpenExported} {
+	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+		"exported": generate.OpenExported} {
 		g, err := open(dir, options(t))
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +251,8 @@ func TestMoonshine(t *testing.T) {
 			first = out
 		}
 		for i := range 3 {
-			if out[i].Error != "" || out[i].Sequences[0].Text == "" || !slices.Equal(out[i].Sequences[0].Tokens, first[i].Sequences[0].Tokens) {
+			if out[i].Error != "" || out[i].Sequences[0].Text == "" ||
+				!slices.Equal(out[i].Sequences[0].Tokens, first[i].Sequences[0].Tokens) {
 				t.Errorf("%s, sound %d: %+v, the other gives %+v", name, i, out[i], first[i])
 			}
 		}
@@ -267,9 +272,11 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	}
 	lines := []string{
 		write("good.wav", sound(1, 5000)), filepath.Join(dir, "none.wav"), "",
-		write("fast.wav", wav(44100, make([]byte, 400))), write("text.txt", []byte("not a sound")), write("again.wav", sound(1, 5000)),
+		write("fast.wav", wav(44100, make([]byte, 400))), write("text.txt", []byte("not a sound")),
+		write("again.wav", sound(1, 5000)),
 	}
-	wants := []string{"", "none.wav: no such file", "no such file", "the sound has 44100 samples a second, needed are 16000", "text.txt: it begins with", ""}
+	wants := []string{"", "none.wav: no such file", "no such file",
+		"the sound has 44100 samples a second, needed are 16000", "text.txt: it begins with", ""}
 	g, err := generate.Open(dir, options(t))
 	if err != nil {
 		t.Fatal(err)
@@ -289,16 +296,19 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 		t.Helper()
 		o := g.Search()
 		change(&o)
-		_, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, func(generate.Result) error { return nil }, pipeline.Options{})
+		_, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF },
+			func(generate.Result) error { return nil }, pipeline.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	fails(func(o *search.Options) { o.Speech.Language = "klingon" }, `language is "klingon", needed is one of the model's: <|de|> <|en|>`)
+	fails(func(o *search.Options) { o.Speech.Language = "klingon" },
+		`language is "klingon", needed is one of the model's: <|de|> <|en|>`)
 	fails(func(o *search.Options) { o.Speech.Task = "sing" }, `task is "sing"`)
 	g.MaxInput = 7
 	fails(func(*search.Options) {}, "the model reads sound")
-	if err := o.Set("return_timestamps", []byte("true")); err == nil || !strings.Contains(err.Error(), "return_timestamps is true: this option is not supported") {
+	if err := o.Set("return_timestamps", []byte("true")); err == nil ||
+		!strings.Contains(err.Error(), "return_timestamps is true: this option is not supported") {
 		t.Errorf("timestamps: %v", err)
 	}
 }
@@ -330,7 +340,8 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := run(t, g, g.Search(), []string{path, made})
-	if len(out[0].Sequences) != 1 || len(out[1].Sequences) != 1 || !slices.Equal(out[0].Sequences[0].Tokens, out[1].Sequences[0].Tokens) {
+	if len(out[0].Sequences) != 1 || len(out[1].Sequences) != 1 ||
+		!slices.Equal(out[0].Sequences[0].Tokens, out[1].Sequences[0].Tokens) {
 		t.Errorf("the sound gives %+v, its features %+v", out[0], out[1])
 	}
 }
@@ -351,7 +362,8 @@ func TestSidesAgreeOnMadeFeatures(t *testing.T) {
 	if r.Equal != 2 || r.Sequences != 2 || r.NewTokens != 48 || !slices.Equal(r.InputFeatures, []int64{1, 16, 120}) {
 		t.Errorf("%d of %d sequences equal, %d tokens, of features %d", r.Equal, r.Sequences, r.NewTokens, r.InputFeatures)
 	}
-	if _, err := compare(generations.Options{Inputs: [][]int32{{1, 2}}}); err == nil || !strings.Contains(err.Error(), "the model reads speech or images, and the inputs are tokens") {
+	if _, err := compare(generations.Options{Inputs: [][]int32{{1, 2}}}); err == nil ||
+		!strings.Contains(err.Error(), "the model reads speech or images, and the inputs are tokens") {
 		t.Errorf("%v", err)
 	}
 }

@@ -38,9 +38,12 @@ func build(t *testing.T) (folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compile := exec.Command("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-I"+abi, "-I"+filepath.Join(abi, "kit"), "-I"+strings.TrimSpace(string(include)),
-		`-DGRAFT_PLUGIN_NAME="interleaved"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="interleaved"`, `-DGRAFT_PLUGIN_DEVICE="cpu"`, `-DGRAFT_PLUGIN_ISA="baseline"`,
-		"interleaved.cc", "-Wl,--version-script="+filepath.Join(abi, "cmake/graft.map")+",-z,nodelete", "-o", "libinterleaved.so")
+	compile := exec.Command("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-I"+abi,
+		"-I"+filepath.Join(abi, "kit"), "-I"+strings.TrimSpace(string(include)),
+		`-DGRAFT_PLUGIN_NAME="interleaved"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="interleaved"`,
+		`-DGRAFT_PLUGIN_DEVICE="cpu"`, `-DGRAFT_PLUGIN_ISA="baseline"`,
+		"interleaved.cc", "-Wl,--version-script="+filepath.Join(abi, "cmake/graft.map")+",-z,nodelete", "-o",
+		"libinterleaved.so")
 	compile.Dir = folder
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -88,7 +91,8 @@ func TestStrategyOfAStranger(t *testing.T) {
 			}
 		}
 		t.Run(model+" used", func(t *testing.T) {
-			g, err := decode.Open(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: attention})
+			g, err := decode.Open(dir,
+				decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: attention})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,8 +118,10 @@ func TestStrategyThatIsNotExact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(text), "      inputs: keys_values\n", "      inputs: keys_values\n      exact: false\n", 1)
-	changed = strings.Replace(changed, "bandwidth: 0.4, flops: 0.05, overhead_us: 8", "bandwidth: 1, flops: 1, overhead_us: 0", 1)
+	changed := strings.Replace(string(text), "      inputs: keys_values\n",
+		"      inputs: keys_values\n      exact: false\n", 1)
+	changed = strings.Replace(changed, "bandwidth: 0.4, flops: 0.05, overhead_us: 8",
+		"bandwidth: 1, flops: 1, overhead_us: 0", 1)
 	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +131,16 @@ func TestStrategyThatIsNotExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, named := range []plan.Strategy{"", interleaved} {
-		g, err := decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}})
+		g, err := decode.Prepare(dir,
+			decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := g.Choices[0]
 		g.Close()
 		refused := c.Options[len(c.Options)-1].Refused
-		if named == "" && (c.Candidate.Strategy == interleaved || !strings.HasSuffix(refused, "it is used only where it is named")) ||
+		if named == "" && (c.Candidate.Strategy == interleaved ||
+			!strings.HasSuffix(refused, "it is used only where it is named")) ||
 			named != "" && (c.Candidate.Strategy != interleaved || refused != "") {
 			t.Errorf("named %q: %s, refused: %q", named, c.Candidate, refused)
 		}
@@ -160,7 +168,8 @@ func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
 		if usual == nil || own == nil || own.Refused != "" {
 			t.Fatalf("%s: %+v", l, c.Options)
 		}
-		if size := l.HeadSize + l.ValueSize; own.Largest.Bytes*size != usual.Largest.Bytes*(size+1) || own.Largest.Seconds <= usual.Largest.Seconds {
+		if size := l.HeadSize + l.ValueSize; own.Largest.Bytes*size != usual.Largest.Bytes*(size+1) ||
+			own.Largest.Seconds <= usual.Largest.Seconds {
 			t.Errorf("%s: %+v, keys and values %+v", l, own.Largest, usual.Largest)
 		}
 	}
@@ -180,7 +189,8 @@ func tuned(t *testing.T, set *loaded.Set, dir string) {
 	known := plan.Implementations{}.Among(set.Manifests())
 	for _, l := range layers {
 		r := plan.Range{Keys: [2]int64{16, 16}, Own: [2]int64{0, 4}, Beams: [2]int64{1, 2}, Batch: [2]int64{1, 1}}
-		table, err := tune.Measure(t.Context(), l, tune.Options{Plugins: set.Plugins, Implementations: known, Range: r, Repeats: 1})
+		table, err := tune.Measure(t.Context(), l,
+			tune.Options{Plugins: set.Plugins, Implementations: known, Range: r, Repeats: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,8 +215,9 @@ func compared(t *testing.T, library *ort.Library, set *loaded.Set, dir, against 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := generations.Compare(t.Context(), library, set, dir, generations.Options{A: against, B: string(interleaved), Search: search,
-		Batch: 3, PromptLength: 10, Seed: 1, Rounds: 1, CacheBytes: 64 << 20})
+	r, err := generations.Compare(t.Context(), library, set, dir,
+		generations.Options{A: against, B: string(interleaved), Search: search,
+			Batch: 3, PromptLength: 10, Seed: 1, Rounds: 1, CacheBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

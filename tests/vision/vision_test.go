@@ -111,7 +111,8 @@ func options(t *testing.T) decode.Options {
 }
 
 // run generates for files.
-func run(t *testing.T, g *generate.Generator, asked map[string]json.RawMessage, files []string) (results []generate.Result) {
+func run(t *testing.T, g *generate.Generator, asked map[string]json.RawMessage,
+	files []string) (results []generate.Result) {
 	t.Helper()
 	o := g.Search()
 	for name, value := range asked {
@@ -141,7 +142,8 @@ func run(t *testing.T, g *generate.Generator, asked map[string]json.RawMessage, 
 	return results
 }
 
-// From picture to text: tokens and texts are Hugging Face's, of the engine and of the model as it was exported, in every folder of a model.
+// From picture to text: tokens and texts are Hugging Face's, of the engine and of the model as it was exported, in
+// every folder of a model.
 func TestPictureToTextIsHuggingFaces(t *testing.T) {
 	e := load(t)
 	if len(e.Cases) < 27 {
@@ -159,7 +161,8 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 				groups[asked] = append(groups[asked], c)
 			}
 		}
-		for way, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open, "exported": generate.OpenExported} {
+		for way, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+			"exported": generate.OpenExported} {
 			t.Run(f.Name+"/"+way, func(t *testing.T) {
 				g, err := open(dir, options(t))
 				if err != nil {
@@ -173,7 +176,8 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 					}
 					for i, r := range run(t, g, cases[0].Options, files) {
 						c := cases[i]
-						if r.Error != "" || len(r.Sequences) != 1 || !slices.Equal(r.Sequences[0].Tokens, c.Tokens) || r.Sequences[0].Text != c.Text {
+						if r.Error != "" || len(r.Sequences) != 1 || !slices.Equal(r.Sequences[0].Tokens, c.Tokens) ||
+							r.Sequences[0].Text != c.Text {
 							t.Errorf("picture %d, %s: %+v, want\n%v %q", c.Seed, c.Options, r, c.Tokens, c.Text)
 						}
 					}
@@ -192,8 +196,10 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	files := []string{write(t, dir, "1.png", picture(t, 1)), filepath.Join(dir, "none.png"), "", write(t, dir, "text.png", []byte("no picture")), filepath.Join(dir, "1.png")}
-	wants := []string{"", "none.png: no such file", "no such file", `text.png: it begins with "no pictu", needed a PNG or JPEG file`, ""}
+	files := []string{write(t, dir, "1.png", picture(t, 1)), filepath.Join(dir, "none.png"), "",
+		write(t, dir, "text.png", []byte("no picture")), filepath.Join(dir, "1.png")}
+	wants := []string{"", "none.png: no such file", "no such file",
+		`text.png: it begins with "no pictu", needed a PNG or JPEG file`, ""}
 	results := run(t, g, nil, files)
 	for i, r := range results {
 		if (r.Error == "") != (wants[i] == "") || !strings.Contains(r.Error, wants[i]) {
@@ -205,13 +211,15 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 	}
 	g.MaxInput = 7
 	o := g.Search()
-	if _, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil, pipeline.Options{}); err == nil || !strings.Contains(err.Error(), "the model reads images") {
+	if _, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil,
+		pipeline.Options{}); err == nil || !strings.Contains(err.Error(), "the model reads images") {
 		t.Errorf("%v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "preprocessor_config.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := generate.Open(dir, options(t)); err == nil || !strings.Contains(err.Error(), "preprocessor_config.json: not found, needed how pixel values are computed") {
+	if _, err := generate.Open(dir, options(t)); err == nil ||
+		!strings.Contains(err.Error(), "preprocessor_config.json: not found, needed how pixel values are computed") {
 		t.Errorf("%v", err)
 	}
 }

@@ -62,7 +62,8 @@ func newInjector(t *testing.T, l *ort.Library) *injector {
 	at := j.function(slotGetOutput)
 	page := uintptr(syscall.Getpagesize())
 	start := uintptr(unsafe.Pointer(at)) &^ (page - 1)
-	if err := syscall.Mprotect(unsafe.Slice((*byte)(pointer(start)), page), syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
+	if err := syscall.Mprotect(unsafe.Slice((*byte)(pointer(start)), page),
+		syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
 		t.Fatal(err)
 	}
 	original := *at

@@ -1,5 +1,5 @@
-// Package wayback has operators fail in the middle of a run: the program gets the answers of its model, one warning, and
-// runs on.
+// Package wayback has operators fail in the middle of a run: the program gets the answers of its model, one warning,
+// and runs on.
 package wayback
 
 import (
@@ -41,11 +41,13 @@ func number(t *testing.T) int {
 }
 
 // fixtures are models that have, between them, a place for each operator that is placed in sessions.
-var fixtures = []string{"optimum/bart-decoder-with-past", "optimum/gpt2", "optimum/bert", "optimum/llama", "optimum/t5-encoder", "optimum/whisper-encoder"}
+var fixtures = []string{"optimum/bart-decoder-with-past", "optimum/gpt2", "optimum/bert", "optimum/llama",
+	"optimum/t5-encoder", "optimum/whisper-encoder"}
 
 // dims are the lengths of their inputs, of which each model has some.
-var dims = map[string]int64{"batch_size": 2, "sequence_length": 5, "past_sequence_length": 6, "past_decoder_sequence_length": 6,
-	"encoder_sequence_length": 7, "past_encoder_sequence_length": 7, "decoder_sequence_length": 1}
+var dims = map[string]int64{"batch_size": 2, "sequence_length": 5, "past_sequence_length": 6,
+	"past_decoder_sequence_length": 6,
+	"encoder_sequence_length":      7, "past_encoder_sequence_length": 7, "decoder_sequence_length": 1}
 
 // runs is how many each session has.
 const runs = 4
@@ -263,7 +265,8 @@ func (s *subject) compare(t *testing.T, what string, out []*ort.Value, unpatched
 		}
 		want, err := s.want[i].Bytes()
 		got, failed := v.Bytes()
-		if err := errors.Join(err, failed); err != nil || !slices.Equal(v.Shape(), s.want[i].Shape()) || !bytes.Equal(got, want) {
+		if err := errors.Join(err, failed); err != nil || !slices.Equal(v.Shape(), s.want[i].Shape()) ||
+			!bytes.Equal(got, want) {
 			t.Errorf("%s: output %d is not that of the model without graft: %v", what, i, err)
 		}
 	}
@@ -284,13 +287,14 @@ func TestReplacedModel(t *testing.T) {
 	injector := newInjector(t, l)
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
 	var names []string
-	if err := l.Install(ort.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)), Patcher: func(r ort.Request) (*ort.Patch, error) {
-		p, err := patcher.Patch(r)
-		if p != nil {
-			names = injector.take(p.Domains)
-		}
-		return p, err
-	}}); err != nil {
+	if err := l.Install(ort.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Patcher: func(r ort.Request) (*ort.Patch, error) {
+			p, err := patcher.Patch(r)
+			if p != nil {
+				names = injector.take(p.Domains)
+			}
+			return p, err
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Uninstall() })
@@ -315,7 +319,8 @@ func TestReplacedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.compare(t, "a run that does not fail", out, false)
-	if text := log.String(); graft.Reverted() != before || strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "is not what it was when the model was opened") {
+	if text := log.String(); graft.Reverted() != before || strings.Count(text, "level=WARN") != 1 ||
+		!strings.Contains(text, "is not what it was when the model was opened") {
 		t.Errorf("%d reverted, logged %s", graft.Reverted()-before, text)
 	}
 }

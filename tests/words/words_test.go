@@ -74,9 +74,11 @@ func findings(text string, rules []rule) []string {
 			continue
 		}
 		for _, at := range r.find.FindAllStringIndex(text, -1) {
-			word := strings.TrimFunc(text[at[0]:at[1]], func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') })
+			word := strings.TrimFunc(text[at[0]:at[1]],
+				func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') })
 			start := at[0] + strings.Index(text[at[0]:at[1]], word)
-			list = append(list, fmt.Sprintf("%d: %s: say %s", 1+strings.Count(text[:start], "\n"), strings.Join(strings.Fields(word), " "), r.say))
+			list = append(list, fmt.Sprintf("%d: %s: say %s", 1+strings.Count(text[:start], "\n"),
+				strings.Join(strings.Fields(word), " "), r.say))
 		}
 	}
 	return list
@@ -105,7 +107,8 @@ func TestPrivateWords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.IndexByte(data, 0) >= 0 || slices.ContainsFunc(spared, func(s string) bool { return strings.HasPrefix(name, s) }) {
+		if bytes.IndexByte(data, 0) >= 0 ||
+			slices.ContainsFunc(spared, func(s string) bool { return strings.HasPrefix(name, s) }) {
 			continue
 		}
 		found := findings(string(data), rules)
@@ -123,7 +126,8 @@ func TestPrivateWords(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Errorf("%s lists files without private words: take them out, or run go test ./tests/words -update:\n%s", allowed, strings.Join(stale, "\n"))
+		t.Errorf("%s lists files without private words: take them out, or run go test ./tests/words -update:\n%s", allowed,
+			strings.Join(stale, "\n"))
 		return
 	}
 	left := slices.DeleteFunc(standing, func(name string) bool { return slices.Contains(stale, name) })
@@ -135,9 +139,11 @@ func TestPrivateWords(t *testing.T) {
 // TestFindings shows what is a private word and what is not.
 func TestFindings(t *testing.T) {
 	for text, want := range map[string]int{
-		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "FACE_COUNT": 1, "mends:": 1, "drawn\n// as": 0, "drawn\nas": 1,
-		"interface, surface, interfaces": 0, "Hugging Face's, HuggingFace, huggingface, Hugging\n\t// Face computes": 0, "recommends, amended, commend": 0,
-		"GoKeeps": 1, "keeper, Keep, upkeeps": 0, "what is at hand": 1, "stays as drawn": 1,
+		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "FACE_COUNT": 1, "mends:": 1, "drawn\n// as": 0,
+		"drawn\nas":                      1,
+		"interface, surface, interfaces": 0, "Hugging Face's, HuggingFace, huggingface, Hugging\n\t// Face computes": 0,
+		"recommends, amended, commend": 0,
+		"GoKeeps":                      1, "keeper, Keep, upkeeps": 0, "what is at hand": 1, "stays as drawn": 1,
 	} {
 		if got := findings(text, rules()); len(got) != want {
 			t.Errorf("%q: found %q, expected %d", text, got, want)

@@ -107,19 +107,24 @@ func (v *visit) inspect(ctx context.Context) error {
 	return nil
 }
 
-// sizes are those to run at after what host/measure/inputs takes by default, where a model leaves a length open: small images, long lines of
-// text, short and long texts, many rows; windows of sound, of a number of rows. There are more of them than are run, because not every model
-// takes every one.
+// sizes are those to run at after what host/measure/inputs takes by default, where a model leaves a length open:
+// small images, long lines of text, short and long texts, many rows; windows of sound, of a number of rows. There are
+// more of them than are run, because not every model takes every one.
 var sizes = []struct{ batch, tokens, height, width int64 }{
-	{3, 7, 64, 96}, {1, 1, 48, 320}, {1, 33, 224, 224}, {1, 512, 32, 100}, {2, 16, 64, 64}, {4, 9, 96, 32}, {5, 3, 32, 160}, {1, 64, 128, 192},
-	{6, 5, 48, 192}, {1, 128, 256, 192}, {7, 2, 32, 320}, {2, 100, 160, 224}, {8, 12, 64, 32}, {1, 255, 192, 64}, {9, 4, 32, 64}, {2, 31, 320, 256},
+	{3, 7, 64, 96}, {1, 1, 48, 320}, {1, 33, 224, 224}, {1, 512, 32, 100}, {2, 16, 64, 64}, {4, 9, 96, 32},
+	{5, 3, 32, 160}, {1, 64, 128, 192},
+	{6, 5, 48, 192}, {1, 128, 256, 192}, {7, 2, 32, 320}, {2, 100, 160, 224}, {8, 12, 64, 32}, {1, 255, 192, 64},
+	{9, 4, 32, 64}, {2, 31, 320, 256},
 	{10, 6, 32, 32}, {1, 17, 288, 96}, {11, 8, 96, 64}, {1, 300, 64, 480}, {12, 10, 64, 128},
-	{2, 512, 64, 256}, {3, 512, 64, 352}, {4, 512, 32, 32}, {5, 512, 32, 96}, {6, 512, 48, 48}, {7, 512, 96, 96}, {8, 512, 128, 128},
-	{9, 512, 32, 128}, {10, 512, 128, 64}, {2, 256, 64, 384}, {3, 256, 96, 128}, {4, 256, 160, 96}, {5, 256, 32, 224}, {6, 256, 64, 160}, {7, 256, 192, 96},
+	{2, 512, 64, 256}, {3, 512, 64, 352}, {4, 512, 32, 32}, {5, 512, 32, 96}, {6, 512, 48, 48}, {7, 512, 96, 96},
+	{8, 512, 128, 128},
+	{9, 512, 32, 128}, {10, 512, 128, 64}, {2, 256, 64, 384}, {3, 256, 96, 128}, {4, 256, 160, 96}, {5, 256, 32, 224},
+	{6, 256, 64, 160}, {7, 256, 192, 96},
 	{8, 256, 32, 288}, {1, 1024, 64, 416}, {2, 1536, 160, 160}, {1, 1536, 192, 192}, {3, 768, 224, 224},
 }
 
-// lengths are those to run at, sizes as a model's inputs have them. ONNX Runtime decides which of them a model can be run at.
+// lengths are those to run at, sizes as a model's inputs have them. ONNX Runtime decides which of them a model can be
+// run at.
 func lengths(a *patch.Analysis) []map[string]int64 {
 	r := roles.Find(a.Graph, a.Shapes, a.Report)
 	list := []map[string]int64{{}}
@@ -163,7 +168,8 @@ func state(dims []graph.Dim) bool {
 	return layers && features
 }
 
-// most is at how many shapes a file is run patched as it is by default, enough at how many with every operator forced too.
+// most is at how many shapes a file is run patched as it is by default, enough at how many with every operator forced
+// too.
 const (
 	most   = 12
 	enough = 2
@@ -258,7 +264,8 @@ func (v *visit) record(to *run, shape string, r *comparison.Result, err error) {
 			v.row.Cosine = c
 		}
 		if !out.OK {
-			to.Problem = fmt.Sprintf("output %s of %s: %d elements differ, by %g at most %s", out.Name, shape, out.Disagree, out.MaxAbsolute, out.Problem)
+			to.Problem = fmt.Sprintf("output %s of %s: %d elements differ, by %g at most %s", out.Name, shape, out.Disagree,
+				out.MaxAbsolute, out.Problem)
 			v.worse(different, to.How+": "+to.Problem)
 		}
 	}
@@ -292,7 +299,8 @@ func (v *visit) python(ctx context.Context, program string, dims map[string]int6
 		return err
 	}
 	defer batch.Close()
-	j := job{Name: filepath.Base(v.path), Model: v.path, Patched: out, Libraries: patched.Libraries, Inputs: map[string]string{}}
+	j := job{Name: filepath.Base(v.path), Model: v.path, Patched: out, Libraries: patched.Libraries,
+		Inputs: map[string]string{}}
 	for name, value := range batch.Values {
 		j.Inputs[name] = filepath.Join(folder.Path, fmt.Sprintf("input-%d.pb", len(j.Inputs)))
 		if err := write(j.Inputs[name], value); err != nil {
@@ -314,7 +322,8 @@ func (v *visit) python(ctx context.Context, program string, dims map[string]int6
 	for _, o := range a.Outputs {
 		v.difference(&to, o.MaxAbsolute)
 		if o.Problem != "" || o.Disagree > 0 && o.MaxAbsolute > 2*v.allowed() {
-			to.Problem = fmt.Sprintf("output %s: %d elements differ, by %g at most %s", o.Name, o.Disagree, o.MaxAbsolute, o.Problem)
+			to.Problem = fmt.Sprintf("output %s: %d elements differ, by %g at most %s", o.Name, o.Disagree, o.MaxAbsolute,
+				o.Problem)
 			v.worse(different, "python: "+to.Problem)
 		}
 	}

@@ -25,7 +25,8 @@ import (
 
 func main() {
 	one := flag.String("one", "", "look at this file alone, in this process, and print its row as JSON")
-	python := flag.String("python", "build/peers/new/bin/python", "Python with onnx and onnxruntime, which loads patched files; empty for none")
+	python := flag.String("python", "build/peers/new/bin/python",
+		"Python with onnx and onnxruntime, which loads patched files; empty for none")
 	limit := flag.Duration("limit", 10*time.Minute, "that one file may take")
 	asJSON := flag.Bool("json", false, "print JSON instead of a Markdown table")
 	flag.Usage = func() {
@@ -71,7 +72,8 @@ func fatal(err error) {
 
 // good reports that nothing is wrong, and that there was something to look at.
 func good(rows []row) bool {
-	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r row) bool { return r.Verdict != right && r.Verdict != refused })
+	return len(rows) > 0 && !slices.ContainsFunc(rows,
+		func(r row) bool { return r.Verdict != right && r.Verdict != refused })
 }
 
 // walk gives a row for each ONNX file below the folders, in the order of their paths; files of equal content have one.

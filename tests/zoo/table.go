@@ -19,14 +19,15 @@ const (
 
 // row is what is known of a file.
 type row struct {
-	Path       string         `json:"path"`
-	Producer   string         `json:"producer"`
-	Nodes      int            `json:"nodes"`
-	Recognised int            `json:"recognised"` // blocks and matches of patterns
-	Default    int            `json:"replaced"`   // of them, in a default patch
-	Forced     int            `json:"forced"`     // of them, where the expected gain does not matter
-	Shapes     int            `json:"shapes"`     // at which it ran by default
-	Reasons    map[string]int `json:"reasons"`    // why blocks are left alone under force, and why none was recognised, with how often
+	Path       string `json:"path"`
+	Producer   string `json:"producer"`
+	Nodes      int    `json:"nodes"`
+	Recognised int    `json:"recognised"` // blocks and matches of patterns
+	Default    int    `json:"replaced"`   // of them, in a default patch
+	Forced     int    `json:"forced"`     // of them, where the expected gain does not matter
+	Shapes     int    `json:"shapes"`     // at which it ran by default
+	// why blocks are left alone under force, and why none was recognised, with how often
+	Reasons    map[string]int `json:"reasons"`
 	Runs       []run          `json:"runs"`
 	Difference float64        `json:"max_difference"`
 	Cosine     *float64       `json:"cosine,omitempty"` // the least of all rows of outputs of floats
@@ -45,7 +46,8 @@ type run struct {
 // table writes rows as Markdown.
 func table(w io.Writer, rows []row) error {
 	var b strings.Builder
-	b.WriteString("| file | producer | nodes | recognised | replaced | forced | shapes | left alone | difference | cosine | verdict |\n")
+	b.WriteString("| file | producer | nodes | recognised | replaced | forced | shapes | left alone | difference | " +
+		"cosine | verdict |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	verdicts := map[string]int{}
 	for _, r := range rows {
@@ -58,7 +60,8 @@ func table(w io.Writer, rows []row) error {
 		if r.Cosine != nil {
 			cosine = fmt.Sprintf("%.6f", *r.Cosine)
 		}
-		cells := []string{r.Path, r.Producer, fmt.Sprint(r.Nodes), fmt.Sprint(r.Recognised), fmt.Sprint(r.Default), fmt.Sprint(r.Forced), fmt.Sprint(r.Shapes),
+		cells := []string{r.Path, r.Producer, fmt.Sprint(r.Nodes), fmt.Sprint(r.Recognised), fmt.Sprint(r.Default),
+			fmt.Sprint(r.Forced), fmt.Sprint(r.Shapes),
 			reasons(r.Reasons), fmt.Sprintf("%.2g", r.Difference), cosine, verdict}
 		for i, c := range cells {
 			cells[i] = strings.NewReplacer("|", "\\|", "\n", " ").Replace(c)

@@ -48,7 +48,8 @@ func TestWalk(t *testing.T) {
 	if len(rows) != 2 {
 		t.Fatalf("%d rows of three files, two of them equal", len(rows))
 	}
-	if r := rows[0]; r.Path != "a/model.onnx" || r.Verdict != right || r.Forced < 2 || len(r.Runs) != 3 || r.Shapes != most || len(r.Runs[0].Shapes) != most || len(r.Runs[1].Shapes) != enough {
+	if r := rows[0]; r.Path != "a/model.onnx" || r.Verdict != right || r.Forced < 2 || len(r.Runs) != 3 ||
+		r.Shapes != most || len(r.Runs[0].Shapes) != most || len(r.Runs[1].Shapes) != enough {
 		t.Errorf("the row of a model is %+v", r)
 	}
 	if r := rows[1]; r.Verdict != refused {
@@ -81,7 +82,8 @@ func TestTimeLimit(t *testing.T) {
 // TestWorse holds that the worst verdict stays.
 func TestWorse(t *testing.T) {
 	v := &visit{row: row{Verdict: right}}
-	for _, step := range []struct{ say, want string }{{untried, untried}, {different, different}, {broken, broken}, {different, broken}} {
+	for _, step := range []struct{ say, want string }{{untried, untried}, {different, different}, {broken, broken},
+		{different, broken}} {
 		if v.worse(step.say, step.say); v.row.Verdict != step.want || v.row.Problem != step.want {
 			t.Errorf("after %s the verdict is %s", step.say, v.row.Verdict)
 		}

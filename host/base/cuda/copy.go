@@ -55,7 +55,8 @@ func (c *Context) MemcpyHtoDAsync(dst Pointer, src []byte, stream *Stream) error
 		return err
 	}
 	return c.run(cuMemcpyHtoDAsync, func() error {
-		return c.driver.call(cuMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), stream.value())
+		return c.driver.call(cuMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)),
+			stream.value())
 	}, owner, pinned, stream.use())
 }
 
@@ -71,7 +72,8 @@ func (c *Context) MemcpyDtoHAsync(dst []byte, src Pointer, stream *Stream) error
 		return err
 	}
 	return c.run(cuMemcpyDtoHAsync, func() error {
-		return c.driver.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(from), uintptr(len(dst)), stream.value())
+		return c.driver.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(from), uintptr(len(dst)),
+			stream.value())
 	}, owner, pinned, stream.use())
 }
 
@@ -120,7 +122,8 @@ func (c *Context) memset(e entry, dst Pointer, value uintptr, count, width int64
 		return err
 	}
 	if uint64(to)%uint64(width) != 0 {
-		return badArgument(entries[e].name, fmt.Sprintf("the address 0x%x", uint64(to)), fmt.Sprintf("a multiple of %d", width))
+		return badArgument(entries[e].name, fmt.Sprintf("the address 0x%x", uint64(to)),
+			fmt.Sprintf("a multiple of %d", width))
 	}
 	if len(stream) == 0 {
 		return c.run(e, func() error { return c.driver.call(e, uintptr(to), value, uintptr(count)) }, owner)
@@ -163,5 +166,6 @@ func (c *Context) pinned(e entry, b []byte) (*handle, error) {
 			return h, nil
 		}
 	}
-	return nil, badArgument(entries[e].name, "memory of the host that may move or be freed", "memory of Context.MemAllocHost that is open")
+	return nil, badArgument(entries[e].name, "memory of the host that may move or be freed",
+		"memory of Context.MemAllocHost that is open")
 }

@@ -60,7 +60,8 @@ func TestOnDevice(t *testing.T) {
 func TestEveryFailure(t *testing.T) {
 	fake, device := open(t)
 	// What closes something leaves it behind when it fails.
-	closes := []string{"cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy", "cuModuleUnload", "cuDevicePrimaryCtxRelease"}
+	closes := []string{"cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy", "cuModuleUnload",
+		"cuDevicePrimaryCtxRelease"}
 	// These were called when the driver was opened, or have no failure of their own.
 	before := []string{"cuInit", "cuGetErrorName", "cuGetErrorString", "cuDeviceGetCount", "cuDeviceGet"}
 	const illegalAddress = 700

@@ -69,7 +69,8 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return Device{}, err
 	}
 	if ordinal < 0 || ordinal >= n {
-		return Device{}, &diagnostic.Error{Kind: ErrNoDevice, Path: d.path, Found: fmt.Sprintf("found no device %d", ordinal), Needed: fmt.Sprintf("0 to %d", n-1)}
+		return Device{}, &diagnostic.Error{Kind: ErrNoDevice, Path: d.path, Found: fmt.Sprintf("found no device %d", ordinal),
+			Needed: fmt.Sprintf("0 to %d", n-1)}
 	}
 	device := Device{driver: d, ordinal: ordinal}
 	if err := d.call(cuDeviceGet, uintptr(unsafe.Pointer(&device.handle)), uintptr(ordinal)); err != nil {
@@ -87,7 +88,8 @@ func (d Device) Ordinal() int { return d.ordinal }
 // Name is "NVIDIA H200" for example.
 func (d Device) Name() (string, error) {
 	var name [256]byte
-	if err := d.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(d.handle)); err != nil {
+	if err := d.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)),
+		uintptr(d.handle)); err != nil {
 		return "", err
 	}
 	name[len(name)-1] = 0

@@ -83,14 +83,17 @@ func openLibrary(path string) (*library, error) {
 	}
 	function, err := dlsym(handle, "cuDriverGetVersion")
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found a library without cuDriverGetVersion", Needed: "NVIDIA's driver",
-			Fix: "name its " + libraryName + " with " + EnvPath + ", or name none", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found a library without cuDriverGetVersion",
+			Needed: "NVIDIA's driver",
+			Fix:    "name its " + libraryName + " with " + EnvPath + ", or name none", Cause: err}
 	}
 	var version int32
 	var r uintptr
 	signals.Preserve(func() { r = callC(function, uintptr(unsafe.Pointer(&version))) })
 	if Result(r) != Success {
-		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found, Found: "found that cuDriverGetVersion fails: " + Result(r).Error(), Fix: "install the driver again", Cause: Result(r)}
+		return nil, &diagnostic.Error{Kind: ErrDriver, Path: found,
+			Found: "found that cuDriverGetVersion fails: " + Result(r).Error(), Fix: "install the driver again",
+			Cause: Result(r)}
 	}
 	return &library{path: found, handle: handle, version: Version(version)}, nil
 }
@@ -111,7 +114,8 @@ func start(path string) (*Driver, error) {
 		return nil, err
 	}
 	if l.version < RequiredVersion {
-		return nil, &diagnostic.Error{Kind: ErrDriverTooOld, Path: l.path, Found: "found a driver for CUDA " + l.version.String(), Needed: RequiredVersion.String() + " or newer",
+		return nil, &diagnostic.Error{Kind: ErrDriverTooOld, Path: l.path,
+			Found: "found a driver for CUDA " + l.version.String(), Needed: RequiredVersion.String() + " or newer",
 			Fix: "install release " + requiredRelease + " or newer of NVIDIA's driver, or its package cuda-compat-13-0"}
 	}
 	d := &Driver{path: l.path, version: l.version}
@@ -137,7 +141,8 @@ func (d *Driver) findFunctions(l *library) error {
 	for e := range entries {
 		var function uintptr
 		name := abi.CString(entries[e].name)
-		r := callC(find, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&function)), uintptr(entries[e].since), legacyStream, 0)
+		r := callC(find, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&function)), uintptr(entries[e].since),
+			legacyStream, 0)
 		if Result(r) != Success || function == 0 {
 			return d.missing(entries[e].name+" of CUDA "+entries[e].since.String(), nil)
 		}
@@ -147,14 +152,17 @@ func (d *Driver) findFunctions(l *library) error {
 }
 
 func (d *Driver) missing(what string, cause error) error {
-	return &diagnostic.Error{Kind: ErrDriver, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " without " + what, Needed: "all of CUDA " + RequiredVersion.String(),
-		Fix: "install NVIDIA's driver again", Cause: cause}
+	return &diagnostic.Error{Kind: ErrDriver, Path: d.path,
+		Found:  "found a driver for CUDA " + d.version.String() + " without " + what,
+		Needed: "all of CUDA " + RequiredVersion.String(),
+		Fix:    "install NVIDIA's driver again", Cause: cause}
 }
 
 // startError says what a failed cuInit means.
 func (d *Driver) startError(r Result) error {
 	err := d.callError(cuInit, r)
-	e := &diagnostic.Error{Kind: ErrDriver, Path: d.path, Found: "found that the driver does not start: " + err.Error(), Cause: err}
+	e := &diagnostic.Error{Kind: ErrDriver, Path: d.path, Found: "found that the driver does not start: " + err.Error(),
+		Cause: err}
 	switch r {
 	case NoDevice:
 		return d.noDevice(err)
@@ -169,7 +177,8 @@ func (d *Driver) startError(r Result) error {
 		e.Needed, e.Fix = "the same", "restart the machine after an update of the driver, or remove the older library"
 	case CompatNotSupported:
 		e.Found, e.Needed = "found a library of cuda-compat on a device that it does not support", "the driver's own"
-		e.Fix = "install release " + requiredRelease + " or newer of NVIDIA's driver and take cuda-compat out of LD_LIBRARY_PATH"
+		e.Fix = "install release " + requiredRelease +
+			" or newer of NVIDIA's driver and take cuda-compat out of LD_LIBRARY_PATH"
 	case SystemNotReady:
 		e.Fix = "start NVIDIA's fabric manager"
 	default:
@@ -179,7 +188,8 @@ func (d *Driver) startError(r Result) error {
 }
 
 func (d *Driver) noDevice(cause error) error {
-	e := &diagnostic.Error{Kind: ErrNoDevice, Path: d.path, Found: "found a driver for CUDA " + d.version.String() + " and no device", Needed: "an NVIDIA GPU",
+	e := &diagnostic.Error{Kind: ErrNoDevice, Path: d.path,
+		Found: "found a driver for CUDA " + d.version.String() + " and no device", Needed: "an NVIDIA GPU",
 		Fix: "see whether nvidia-smi shows one", Cause: cause}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		e.Found += ` among CUDA_VISIBLE_DEVICES="` + visible + `"`

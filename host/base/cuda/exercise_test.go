@@ -275,7 +275,8 @@ func configurations(context *cuda.Context) error {
 	if blocks, err := reverse.MaxActiveBlocksPerMultiprocessor(256, shared); err != nil || blocks < 1 {
 		return errors.Join(fmt.Errorf("%d blocks a multiprocessor", blocks), err)
 	}
-	if blocks, threads, err := reverse.MaxPotentialBlockSize(shared, 128); err != nil || blocks < 1 || threads < 1 || threads > 128 {
+	if blocks, threads, err := reverse.MaxPotentialBlockSize(shared, 128); err != nil || blocks < 1 || threads < 1 ||
+		threads > 128 {
 		return errors.Join(fmt.Errorf("best with %d blocks of %d threads", blocks, threads), err)
 	}
 	stream, err := context.MakeStream(cuda.StreamNonBlocking)

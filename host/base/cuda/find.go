@@ -70,8 +70,10 @@ func notFound(tried []string, why error) error {
 		e.Found = "found no such library: " + reason(why, tried[0])
 		e.Fix = "name the driver's " + libraryName + " with " + EnvPath + ", or name none"
 	case release != "":
-		e.Found = "found the kernel's module " + release + " but not this library of it, nor in " + strings.Join(folders(tried), ", ")
-		e.Fix = "in a container, start that with its GPUs (docker run --gpus all); else install the libraries of NVIDIA's driver, or set " + EnvPath
+		e.Found = "found the kernel's module " + release + " but not this library of it, nor in " +
+			strings.Join(folders(tried), ", ")
+		e.Fix = "in a container, start that with its GPUs (docker run --gpus all); else install the libraries of NVIDIA's " +
+			"driver, or set " + EnvPath
 	default:
 		e.Found = "found no NVIDIA driver"
 		e.Needed = "release " + requiredRelease + " or newer to use a GPU"

@@ -39,7 +39,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	f := &Function{module: m, name: name}
 	symbol := abi.CString(name)
 	err := m.run(cuModuleGetFunction, func(c *Context) error {
-		return c.driver.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f.value)), m.handle.value, uintptr(unsafe.Pointer(symbol)))
+		return c.driver.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f.value)), m.handle.value,
+			uintptr(unsafe.Pointer(symbol)))
 	})
 	if err != nil {
 		return nil, detail(err, "%q", name)
@@ -64,7 +65,8 @@ func (f *Function) findParameters() error {
 	return f.module.run(cuFuncGetParamInfo, func(c *Context) error {
 		for {
 			var offset, size uintptr
-			r := c.driver.result(cuFuncGetParamInfo, f.value, uintptr(len(f.parameters)), uintptr(unsafe.Pointer(&offset)), uintptr(unsafe.Pointer(&size)))
+			r := c.driver.result(cuFuncGetParamInfo, f.value, uintptr(len(f.parameters)), uintptr(unsafe.Pointer(&offset)),
+				uintptr(unsafe.Pointer(&size)))
 			if r == InvalidValue {
 				return nil
 			}
@@ -110,7 +112,8 @@ func (f *Function) SetMaxDynamicSharedSize(bytes int) error {
 func (f *Function) MaxActiveBlocksPerMultiprocessor(threads, sharedMem int) (int, error) {
 	var n int32
 	err := f.module.run(cuOccupancyMaxActiveBlocksPerMultiprocessor, func(c *Context) error {
-		return c.driver.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&n)), f.value, uintptr(threads), uintptr(sharedMem))
+		return c.driver.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&n)), f.value,
+			uintptr(threads), uintptr(sharedMem))
 	})
 	return int(n), detail(err, "%d threads and %d bytes for %q", threads, sharedMem, f.name)
 }
@@ -120,7 +123,8 @@ func (f *Function) MaxActiveBlocksPerMultiprocessor(threads, sharedMem int) (int
 func (f *Function) MaxPotentialBlockSize(sharedMem, limit int) (blocks, threads int, err error) {
 	var b, t int32
 	err = f.module.run(cuOccupancyMaxPotentialBlockSize, func(c *Context) error {
-		return c.driver.call(cuOccupancyMaxPotentialBlockSize, uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&t)), f.value, 0, uintptr(sharedMem), uintptr(limit))
+		return c.driver.call(cuOccupancyMaxPotentialBlockSize, uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&t)),
+			f.value, 0, uintptr(sharedMem), uintptr(limit))
 	})
 	return int(b), int(t), detail(err, "%d bytes for %q", sharedMem, f.name)
 }

@@ -79,15 +79,25 @@ func TestUseAfterClose(t *testing.T) {
 		"module SetMaxDynamicSharedSize": func(x *things) error {
 			return x.scale.SetMaxDynamicSharedSize(0)
 		},
-		"module Launch":          func(x *things) error { return x.scale.Launch(config, x.memory, x.memory, float32(1), uint32(1)) },
-		"module MaxActiveBlocks": func(x *things) error { _, err := x.scale.MaxActiveBlocksPerMultiprocessor(1, 0); return err },
-		"module MaxPotential":    func(x *things) error { _, _, err := x.scale.MaxPotentialBlockSize(0, 0); return err },
-		"memory MemcpyHtoD":      func(x *things) error { return x.context.MemcpyHtoD(x.memory, buffer) },
-		"memory MemcpyDtoH":      func(x *things) error { return x.context.MemcpyDtoH(buffer, x.memory.At(8)) },
-		"memory MemcpyDtoD":      func(x *things) error { return x.context.MemcpyDtoD(x.memory, x.memory.At(8), 8) },
-		"memory MemsetD8":        func(x *things) error { return x.context.MemsetD8(x.memory, 0, 8) },
-		"memory MemsetD32":       func(x *things) error { return x.context.MemsetD32(x.memory, 0, 8) },
-		"memory Launch":          func(x *things) error { return x.scale.Launch(config, x.memory.At(4), x.memory, float32(1), uint32(1)) },
+		"module Launch": func(
+			x *things) error {
+			return x.scale.Launch(config, x.memory, x.memory, float32(1), uint32(1))
+		},
+		"module MaxActiveBlocks": func(x *things) error {
+			_,
+				err := x.scale.MaxActiveBlocksPerMultiprocessor(1, 0)
+			return err
+		},
+		"module MaxPotential": func(x *things) error { _, _, err := x.scale.MaxPotentialBlockSize(0, 0); return err },
+		"memory MemcpyHtoD":   func(x *things) error { return x.context.MemcpyHtoD(x.memory, buffer) },
+		"memory MemcpyDtoH":   func(x *things) error { return x.context.MemcpyDtoH(buffer, x.memory.At(8)) },
+		"memory MemcpyDtoD":   func(x *things) error { return x.context.MemcpyDtoD(x.memory, x.memory.At(8), 8) },
+		"memory MemsetD8":     func(x *things) error { return x.context.MemsetD8(x.memory, 0, 8) },
+		"memory MemsetD32":    func(x *things) error { return x.context.MemsetD32(x.memory, 0, 8) },
+		"memory Launch": func(
+			x *things) error {
+			return x.scale.Launch(config, x.memory.At(4), x.memory, float32(1), uint32(1))
+		},
 		"context MemAlloc":       func(x *things) error { _, err := x.context.MemAlloc(1); return err },
 		"context MemAllocHost":   func(x *things) error { _, err := x.context.MemAllocHost(1); return err },
 		"context MemInfo":        func(x *things) error { _, _, err := x.context.MemInfo(); return err },
@@ -126,7 +136,8 @@ func TestUseAfterClose(t *testing.T) {
 
 func TestHandlesAfterClose(t *testing.T) {
 	x := makeThings(t)
-	if x.stream.Handle() == 0 || x.context.Handle() == 0 || x.memory.Ptr() == 0 || len(x.host.Bytes()) != 1024 || x.memory.Size() != 1024 {
+	if x.stream.Handle() == 0 || x.context.Handle() == 0 || x.memory.Ptr() == 0 || len(x.host.Bytes()) != 1024 ||
+		x.memory.Size() != 1024 {
 		t.Error("open things have no address")
 	}
 	if n := len(cuda.HostSlice[float32](x.host)); n != 256 {
@@ -145,12 +156,14 @@ func TestHandlesAfterClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused(t, x.context.MemcpyHtoDAsync(more, host[:8], nil), cuda.ErrArgument, "memory of Context.MemAllocHost that is open")
+	refused(t, x.context.MemcpyHtoDAsync(more, host[:8], nil), cuda.ErrArgument,
+		"memory of Context.MemAllocHost that is open")
 	if err := x.context.Close(); err != nil || x.context.Handle() != 0 {
 		t.Errorf("the context after Close: %v", err)
 	}
 	var none *cuda.Stream
-	if err := errors.Join(none.Close(), (*cuda.Event)(nil).Close(), (*cuda.Module)(nil).Close(), (*cuda.Context)(nil).Close()); err != nil || none.Handle() != 0 {
+	if err := errors.Join(none.Close(), (*cuda.Event)(nil).Close(), (*cuda.Module)(nil).Close(),
+		(*cuda.Context)(nil).Close()); err != nil || none.Handle() != 0 {
 		t.Errorf("nothing does not close: %v", err)
 	}
 }
@@ -211,7 +224,8 @@ func TestOtherContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	refused(t, other.MemsetD8(x.memory, 0, 1), cuda.ErrArgument, "cuMemsetD8: found memory of another context, needed all of one")
+	refused(t, other.MemsetD8(x.memory, 0, 1), cuda.ErrArgument,
+		"cuMemsetD8: found memory of another context, needed all of one")
 	refused(t, other.MemsetD8Async(x.memory, 0, 1, x.stream), cuda.ErrArgument, "of another context")
 	event, err := other.MakeEvent(cuda.EventDefault)
 	if err != nil {

@@ -67,7 +67,8 @@ func (f *Function) check(grid, block [3]int, shared int) error {
 		}
 	}
 	if threads := block[0] * block[1] * block[2]; threads > f.maxThreads {
-		return refuse(fmt.Sprintf("a block of %d threads", threads), fmt.Sprintf("at most %d, for the registers that it takes", f.maxThreads))
+		return refuse(fmt.Sprintf("a block of %d threads", threads),
+			fmt.Sprintf("at most %d, for the registers that it takes", f.maxThreads))
 	}
 	if shared < 0 {
 		return refuse(fmt.Sprintf("%d bytes of dynamic shared memory", shared), "0 or more")
@@ -81,7 +82,8 @@ func (f *Function) check(grid, block [3]int, shared int) error {
 		return err
 	}
 	if f.maxShared.Store(int64(limit)); shared > limit {
-		return refuse(fmt.Sprintf("%d bytes of dynamic shared memory", shared), fmt.Sprintf("at most %d; raise it with SetMaxDynamicSharedSize", limit))
+		return refuse(fmt.Sprintf("%d bytes of dynamic shared memory", shared),
+			fmt.Sprintf("at most %d; raise it with SetMaxDynamicSharedSize", limit))
 	}
 	return nil
 }
@@ -97,7 +99,8 @@ func (f *Function) pack(args []any) (values []unsafe.Pointer, uses []*handle, er
 		if p, ok := arg.(Pointer); ok {
 			address, size, owner := p.place()
 			if size <= 0 {
-				return nil, nil, badArgument(call, fmt.Sprintf("argument %d without memory", i), "a place in it, or DevicePtr(0) for a null pointer")
+				return nil, nil, badArgument(call, fmt.Sprintf("argument %d without memory", i),
+					"a place in it, or DevicePtr(0) for a null pointer")
 			}
 			arg, uses = address, append(uses, owner)
 		}
@@ -107,7 +110,8 @@ func (f *Function) pack(args []any) (values []unsafe.Pointer, uses []*handle, er
 				"a number of a size that is in its name, such as int32, or a *Memory, a Range or a DevicePtr")
 		}
 		if size := int(v.Type().Size()); size != f.parameters[i] {
-			return nil, nil, badArgument(call, fmt.Sprintf("argument %d of type %T, %d bytes", i, arg, size), fmt.Sprintf("%d bytes", f.parameters[i]))
+			return nil, nil, badArgument(call, fmt.Sprintf("argument %d of type %T, %d bytes", i, arg, size),
+				fmt.Sprintf("%d bytes", f.parameters[i]))
 		}
 		copied := reflect.New(v.Type())
 		copied.Elem().Set(v)

@@ -33,8 +33,10 @@ func load(path string) (handle uintptr, found string, err error) {
 		}
 		// A file that is there and does not load is the answer: another one further down would hide it.
 		if _, stat := os.Stat(place); filepath.IsAbs(place) && !errors.Is(stat, fs.ErrNotExist) {
-			return 0, place, &diagnostic.Error{Kind: ErrDriver, Path: place, Found: "found a library that does not load: " + reason(err, place),
-				Needed: fmt.Sprintf("the %s of NVIDIA's driver for %s", libraryName, runtime.GOARCH), Fix: "install the driver again", Cause: err}
+			return 0, place, &diagnostic.Error{Kind: ErrDriver, Path: place,
+				Found:  "found a library that does not load: " + reason(err, place),
+				Needed: fmt.Sprintf("the %s of NVIDIA's driver for %s", libraryName, runtime.GOARCH),
+				Fix:    "install the driver again", Cause: err}
 		}
 	}
 	return 0, tried[0], notFound(tried, first)

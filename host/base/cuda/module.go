@@ -63,7 +63,8 @@ func (m *Module) Global(name string) (DevicePtr, int64, error) {
 	var p, size uintptr
 	symbol := abi.CString(name)
 	err := m.run(cuModuleGetGlobal, func(c *Context) error {
-		return c.driver.call(cuModuleGetGlobal, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&size)), m.handle.value, uintptr(unsafe.Pointer(symbol)))
+		return c.driver.call(cuModuleGetGlobal, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&size)), m.handle.value,
+			uintptr(unsafe.Pointer(symbol)))
 	})
 	return DevicePtr(p), int64(size), detail(err, "%q", name)
 }

@@ -22,11 +22,14 @@ func TestModules(t *testing.T) {
 		result cuda.Result
 		text   string
 	}{
-		{"\x7fELF", cuda.NoBinaryForGPU, "cuModuleLoadDataEx: no kernel image is available for execution on the device (CUDA_ERROR_NO_BINARY_FOR_GPU)"},
+		{"\x7fELF", cuda.NoBinaryForGPU,
+			"cuModuleLoadDataEx: no kernel image is available for execution on the device (CUDA_ERROR_NO_BINARY_FOR_GPU)"},
 		{"text", cuda.InvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
-		{".version 9.0\n.entry f(.param .wrong x) {}", cuda.InvalidPTX, "a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 3; fatal   : Parsing error"},
+		{".version 9.0\n.entry f(.param .wrong x) {}", cuda.InvalidPTX,
+			"a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 3; fatal   : Parsing error"},
 	} {
-		if _, err := x.context.LoadModuleData([]byte(c.image)); !errors.Is(err, c.result) || !strings.Contains(err.Error(), c.text) {
+		if _, err := x.context.LoadModuleData([]byte(c.image)); !errors.Is(err, c.result) ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%q: %v", c.image, err)
 		}
 	}
@@ -35,7 +38,8 @@ func TestModules(t *testing.T) {
 	if _, err := x.module.Function("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
 		t.Errorf("a function that is not there: %v", err)
 	}
-	if _, _, err := x.module.Global("none"); !errors.Is(err, cuda.NotFound) || !strings.HasSuffix(err.Error(), `: "none"`) {
+	if _, _, err := x.module.Global("none"); !errors.Is(err, cuda.NotFound) ||
+		!strings.HasSuffix(err.Error(), `: "none"`) {
 		t.Errorf("a variable that is not there: %v", err)
 	}
 	// The driver learns the end of PTX from a zero. An image that fills its memory, beside others that were
@@ -72,7 +76,8 @@ func TestModules(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) || !strings.HasPrefix(err.Error(), path+": ") {
+	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) ||
+		!strings.HasPrefix(err.Error(), path+": ") {
 		t.Error(err)
 	}
 }

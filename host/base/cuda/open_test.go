@@ -39,14 +39,16 @@ func TestNoDriver(t *testing.T) {
 	}
 	library := filepath.Join(t.TempDir(), "libcuda.so.1")
 	_, err := cuda.OpenPath(library)
-	refused(t, err, cuda.ErrNoDriver, library+": found no such library: ", "No such file", "name the driver's libcuda.so.1 with GRAFT_CUDA_DRIVER")
+	refused(t, err, cuda.ErrNoDriver, library+": found no such library: ", "No such file",
+		"name the driver's libcuda.so.1 with GRAFT_CUDA_DRIVER")
 
 	if _, err := cuda.Open(); errors.Is(err, cuda.ErrNoDriver) {
 		if _, again := cuda.Open(); again != err {
 			t.Errorf("the second error is not the first: %v", again)
 		}
 		_, err = cuda.Nowhere()
-		refused(t, err, cuda.ErrNoDriver, "libcuda.so.1: found no NVIDIA driver, needed release 580 or newer to use a GPU; install it, and in a container")
+		refused(t, err, cuda.ErrNoDriver,
+			"libcuda.so.1: found no NVIDIA driver, needed release 580 or newer to use a GPU; install it, and in a container")
 		for _, call := range []func() error{
 			func() error { _, err := cuda.Devices(); return err },
 			func() error { _, err := cuda.GetDevice(0); return err },
@@ -57,7 +59,8 @@ func TestNoDriver(t *testing.T) {
 	}
 
 	// A kernel's module without its library is a container without its GPUs.
-	line := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:10 UTC 2025\nGCC version:  gcc 12\n"
+	line := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:10 UTC 2025\nGCC version:  " +
+		"gcc 12\n"
 	if err := os.WriteFile(module, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,8 @@ func TestNoDriver(t *testing.T) {
 		t.Error("no driver is expected where the kernel has its module")
 	}
 	_, err = cuda.Nowhere()
-	refused(t, err, cuda.ErrNoDriver, "found the kernel's module 580.65.06 but not this library", "/usr/lib64", "docker run --gpus all", cuda.EnvPath)
+	refused(t, err, cuda.ErrNoDriver, "found the kernel's module 580.65.06 but not this library", "/usr/lib64",
+		"docker run --gpus all", cuda.EnvPath)
 }
 
 func TestNotADriver(t *testing.T) {
@@ -74,7 +78,8 @@ func TestNotADriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := cuda.OpenPath(text)
-	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ", "needed the libcuda.so.1 of NVIDIA's driver for ")
+	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ",
+		"needed the libcuda.so.1 of NVIDIA's driver for ")
 
 	other := filepath.Join(t.TempDir(), "libcuda.so.1")
 	compile(t, other, "int x;")
@@ -84,7 +89,8 @@ func TestNotADriver(t *testing.T) {
 	early := filepath.Join(t.TempDir(), "libcuda.so.1")
 	compile(t, early, "int cuDriverGetVersion(int *v) { return *v = 13000, 0; }")
 	_, err = cuda.OpenPath(early)
-	refused(t, err, cuda.ErrDriver, early+": found a driver for CUDA 13.0 without cuGetProcAddress_v2, needed all of CUDA 13.0; ")
+	refused(t, err, cuda.ErrDriver,
+		early+": found a driver for CUDA 13.0 without cuGetProcAddress_v2, needed all of CUDA 13.0; ")
 }
 
 func compile(t *testing.T, library, source string) {
@@ -104,17 +110,28 @@ func TestUnusableDrivers(t *testing.T) {
 		texts          []string
 	}{
 		{"old", "version=12040", cuda.ErrDriverTooOld, 0,
-			[]string{"found a driver for CUDA 12.4, needed 13.0 or newer; install release 580 or newer of NVIDIA's driver, or its package cuda-compat-13-0"}},
+			[]string{"found a driver for CUDA 12.4, needed 13.0 or newer; install release 580 or newer of NVIDIA's driver, " +
+				"or its package cuda-compat-13-0"}},
 		{"very old", "version=10020", cuda.ErrDriverTooOld, 0, []string{"for CUDA 10.2,"}},
-		{"without a version", "version=0", cuda.ErrDriver, cuda.Unknown, []string{"found that cuDriverGetVersion fails: CUDA result 999; install the driver again"}},
+		{"without a version", "version=0", cuda.ErrDriver, cuda.Unknown,
+			[]string{"found that cuDriverGetVersion fails: CUDA result 999; install the driver again"}},
 		{"no device", "devices=0", cuda.ErrNoDevice, cuda.NoDevice,
 			[]string{"found a driver for CUDA 13.0 and no device, needed an NVIDIA GPU; see whether nvidia-smi shows one"}},
-		{"stub", "init=34", cuda.ErrDriver, cuda.StubLibrary, []string{"found the toolkit's stub for linking, needed the driver; take the toolkit's folder stubs out of LD_LIBRARY_PATH"}},
-		{"mismatch", "init=803", cuda.ErrDriver, cuda.DriverMismatch, []string{"found a library of another release than the kernel's module", "restart the machine after an update of the driver"}},
-		{"compat", "init=804", cuda.ErrDriver, cuda.CompatNotSupported, []string{"cuda-compat on a device that it does not support"}},
-		{"fabric", "init=802", cuda.ErrDriver, cuda.SystemNotReady, []string{"does not start: cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY); start NVIDIA's fabric manager"}},
-		{"unknown", "init=999", cuda.ErrDriver, cuda.Unknown, []string{"does not start: cuInit: unknown error (CUDA_ERROR_UNKNOWN); see whether nvidia-smi works"}},
-		{"a result without a name", "init=12345", cuda.ErrDriver, 12345, []string{"cuInit: an error without a text (CUDA result 12345)"}},
+		{"stub", "init=34", cuda.ErrDriver, cuda.StubLibrary,
+			[]string{"found the toolkit's stub for linking, needed the driver; take the toolkit's folder stubs out of " +
+				"LD_LIBRARY_PATH"}},
+		{"mismatch", "init=803", cuda.ErrDriver, cuda.DriverMismatch,
+			[]string{"found a library of another release than the kernel's module",
+				"restart the machine after an update of the driver"}},
+		{"compat", "init=804", cuda.ErrDriver, cuda.CompatNotSupported,
+			[]string{"cuda-compat on a device that it does not support"}},
+		{"fabric", "init=802", cuda.ErrDriver, cuda.SystemNotReady,
+			[]string{"does not start: cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY); start NVIDIA's " +
+				"fabric manager"}},
+		{"unknown", "init=999", cuda.ErrDriver, cuda.Unknown,
+			[]string{"does not start: cuInit: unknown error (CUDA_ERROR_UNKNOWN); see whether nvidia-smi works"}},
+		{"a result without a name", "init=12345", cuda.ErrDriver, 12345,
+			[]string{"cuInit: an error without a text (CUDA result 12345)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fake := cudatest.Load(t, c.settings)
@@ -134,7 +151,8 @@ func TestNoVisibleDevice(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
 	fake := cudatest.Load(t, "devices=0")
 	_, err := cuda.OpenPath(fake.Path)
-	refused(t, err, cuda.ErrNoDevice, `and no device among CUDA_VISIBLE_DEVICES="7", needed an NVIDIA GPU; change or unset that`)
+	refused(t, err, cuda.ErrNoDevice,
+		`and no device among CUDA_VISIBLE_DEVICES="7", needed an NVIDIA GPU; change or unset that`)
 }
 
 // TestMissingFunctions hides one function after the other.
@@ -142,7 +160,8 @@ func TestMissingFunctions(t *testing.T) {
 	for _, name := range cuda.Functions() {
 		fake := cudatest.Load(t, "hide="+name)
 		_, err := cuda.OpenPath(fake.Path)
-		refused(t, err, cuda.ErrDriver, fake.Path+": found a driver for CUDA 13.0 without "+name+" of CUDA ", "needed all of CUDA 13.0")
+		refused(t, err, cuda.ErrDriver, fake.Path+": found a driver for CUDA 13.0 without "+name+" of CUDA ",
+			"needed all of CUDA 13.0")
 	}
 }
 
@@ -183,7 +202,8 @@ func TestEnvironment(t *testing.T) {
 	} {
 		library := cudatest.Library(t)
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
-		cmd.Env = append(os.Environ(), "GRAFT_TEST_ENVIRONMENT=1", cuda.EnvPath+"="+library, "FAKE_CUDA="+settings, "GORACE=atexit_sleep_ms=0")
+		cmd.Env = append(os.Environ(), "GRAFT_TEST_ENVIRONMENT=1", cuda.EnvPath+"="+library, "FAKE_CUDA="+settings,
+			"GORACE=atexit_sleep_ms=0")
 		out, err := cmd.CombinedOutput()
 		if want = strings.ReplaceAll(want, "LIBRARY", library); err != nil || !strings.HasPrefix(string(out), want) {
 			t.Errorf("%s: %v, found\n%s\nwant\n%s", settings, err, out, want)
@@ -202,7 +222,8 @@ func TestDevices(t *testing.T) {
 		t.Fatalf("found %d devices: %v", len(devices), err)
 	}
 	info, err := devices[1].Info()
-	want := cuda.DeviceInfo{Ordinal: 1, Name: "Fake H200 1", UUID: "10111213-1415-1617-1819-1a1b1c1d1e1f", Major: 9, TotalMem: 1 << 30,
+	want := cuda.DeviceInfo{Ordinal: 1, Name: "Fake H200 1", UUID: "10111213-1415-1617-1819-1a1b1c1d1e1f", Major: 9,
+		TotalMem:        1 << 30,
 		Multiprocessors: 132, L2Cache: 50 << 20, SharedPerBlock: 48 << 10, SharedPerBlockOptin: 227 << 10,
 		MaxThreadsPerBlock: 1024, MaxThreadsPerMultiprocessor: 2048}
 	if err != nil || info != want {
@@ -221,7 +242,8 @@ func TestDevices(t *testing.T) {
 		_, err = driver.Device(ordinal)
 		refused(t, err, cuda.ErrNoDevice, fmt.Sprintf("found no device %d, needed 0 to 1", ordinal))
 	}
-	if _, err := devices[0].Attribute(12345); !errors.Is(err, cuda.InvalidValue) || !strings.Contains(err.Error(), "device attribute 12345") {
+	if _, err := devices[0].Attribute(12345); !errors.Is(err, cuda.InvalidValue) ||
+		!strings.Contains(err.Error(), "device attribute 12345") {
 		t.Errorf("an unknown attribute: %v", err)
 	}
 	if _, err := (cuda.Device{}).Name(); !errors.Is(err, cuda.ErrArgument) {

@@ -32,7 +32,8 @@ func TestText(t *testing.T) {
 
 // Kind and cause are both found, and JSON gives the parts of the outermost error.
 func TestParts(t *testing.T) {
-	e := &diagnostic.Error{Kind: errKind, Path: "m.onnx", Found: "no such file", Fix: "check the path", Cause: fs.ErrNotExist}
+	e := &diagnostic.Error{Kind: errKind, Path: "m.onnx", Found: "no such file", Fix: "check the path",
+		Cause: fs.ErrNotExist}
 	err := fmt.Errorf("opening: %w", e)
 	if !errors.Is(err, errKind) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v lost its kind or its cause", err)
@@ -44,7 +45,8 @@ func TestParts(t *testing.T) {
 		err  error
 		want string
 	}{
-		{err, `{"error":"opening: m.onnx: no such file; check the path","path":"m.onnx","found":"no such file","fix":"check the path"}`},
+		{err,
+			`{"error":"opening: m.onnx: no such file; check the path","path":"m.onnx","found":"no such file","fix":"check the path"}`},
 		{errors.New("plain"), `{"error":"plain","found":"plain"}`},
 	} {
 		if got, err := diagnostic.JSON(c.err); err != nil || string(got) != c.want {

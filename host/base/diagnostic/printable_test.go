@@ -52,7 +52,8 @@ func TestPrintableJSON(t *testing.T) {
 	if err := json.Unmarshal(safe, &back); err != nil || back[s] != s {
 		t.Errorf("%s: found %q, %v", safe, back, err)
 	}
-	if got := string(safe); diagnostic.Printable(got) != got || !strings.Contains(got, "\U0001f600 ") || !strings.Contains(got, " größe") {
+	if got := string(safe); diagnostic.Printable(got) != got || !strings.Contains(got, "\U0001f600 ") ||
+		!strings.Contains(got, " größe") {
 		t.Errorf("found %q", got)
 	}
 }
@@ -68,9 +69,11 @@ func TestLogger(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		l := diagnostic.Logger(slog.New(handler(&out)))
-		l.With("folder", bad).WithGroup("g").Warn(bad, "model", bad, "reason", errors.New(bad), "blocks", 5, slog.Group("in", "name", bad))
+		l.With("folder", bad).WithGroup("g").Warn(bad, "model", bad, "reason", errors.New(bad), "blocks", 5,
+			slog.Group("in", "name", bad))
 		text := out.String()
-		if line := strings.TrimSuffix(text, "\n"); diagnostic.Printable(line) != line || strings.Count(strings.ReplaceAll(text, `\\`, `\`), safe) < 4 {
+		if line := strings.TrimSuffix(text, "\n"); diagnostic.Printable(line) != line ||
+			strings.Count(strings.ReplaceAll(text, `\\`, `\`), safe) < 4 {
 			t.Errorf("%s: %q", name, text)
 		}
 	}

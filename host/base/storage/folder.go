@@ -85,7 +85,8 @@ func sweepFolders(in string) {
 	for _, e := range entries {
 		path := filepath.Join(in, e.Name())
 		var stat unix.Stat_t
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), folderPrefix) || unix.Lstat(path, &stat) != nil || int(stat.Uid) != os.Geteuid() {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), folderPrefix) || unix.Lstat(path, &stat) != nil ||
+			int(stat.Uid) != os.Geteuid() {
 			continue
 		}
 		lock, err := openOwn(filepath.Join(path, folderLock), os.O_RDWR)
@@ -103,8 +104,8 @@ func sweepFolders(in string) {
 	}
 }
 
-// Place moves a finished folder to a path on the same file system, in one step, where nothing is or an empty folder. Its files are on the disk already;
-// their names are when it returns.
+// Place moves a finished folder to a path on the same file system, in one step, where nothing is or an empty folder.
+// Its files are on the disk already; their names are when it returns.
 func Place(folder, path string) error {
 	if err := SyncFolder(folder); err != nil {
 		return err

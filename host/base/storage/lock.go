@@ -39,8 +39,8 @@ func claim(f *os.File) (mine bool, err error) {
 	return err == nil && stat.Nlink > 0, err
 }
 
-// Lock makes, opens and locks a file, waiting while others have it; waiting, if not nil, is called once when that is so.
-// Closing the file unlocks it. It stays: were it removed, two processes could lock two files of one name.
+// Lock makes, opens and locks a file, waiting while others have it; waiting, if not nil, is called once when that is
+// so. Closing the file unlocks it. It stays: were it removed, two processes could lock two files of one name.
 func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o644)
 	if err != nil {

@@ -65,9 +65,11 @@ func owned(path string, f *os.File) error {
 	}
 	switch {
 	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return refuse(path, fmt.Sprintf("found that it belongs to the user %d", stat.Uid), "what this user or root made", "remove it")
+		return refuse(path, fmt.Sprintf("found that it belongs to the user %d", stat.Uid), "what this user or root made",
+			"remove it")
 	case stat.Mode&0o022 != 0:
-		return refuse(path, fmt.Sprintf("found that others can write to it (mode %03o)", stat.Mode&0o777), "what only its owner can change",
+		return refuse(path, fmt.Sprintf("found that others can write to it (mode %03o)", stat.Mode&0o777),
+			"what only its owner can change",
 			"run: chmod go-w "+diagnostic.Quote(path))
 	}
 	return nil

@@ -133,7 +133,8 @@ func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
 	path := filepath.Join(folder, "a")
 	write(t, path, "old", Shared)
 	full := errors.New("full")
-	if err := WriteFrom(path, Shared, func(w io.Writer) error { _, _ = w.Write([]byte("half")); return full }); !errors.Is(err, full) {
+	if err := WriteFrom(path, Shared,
+		func(w io.Writer) error { _, _ = w.Write([]byte("half")); return full }); !errors.Is(err, full) {
 		t.Errorf("error %v", err)
 	}
 	if data, _ := os.ReadFile(path); string(data) != "old" || names(t, folder) != "a" {
@@ -197,7 +198,8 @@ func TestTheNextRunSweeps(t *testing.T) {
 	}
 	write(t, filepath.Join(folder, folderPrefix+"theirs", "precious"), "", Shared)
 	if file, folders := next(); file != 0 || folders != 1 {
-		t.Errorf("of a killed process %d files and %d folders are left, want none, and one that is not graft's", file, folders)
+		t.Errorf("of a killed process %d files and %d folders are left, want none, and one that is not graft's", file,
+			folders)
 	}
 	if got := names(t, folder); got != "a "+folderPrefix+"theirs" {
 		t.Errorf("the folder holds %s", got)
@@ -220,15 +222,19 @@ func TestOpenOwn(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"mine": "", "link": "found a symbolic link", "pipe": "found a named pipe", "folder": "found a folder", "device": "found a symbolic link",
-		"open": "found that others can write to it (mode 602)",
+		"mine": "", "link": "found a symbolic link", "pipe": "found a named pipe", "folder": "found a folder",
+		"device": "found a symbolic link",
+		"open":   "found that others can write to it (mode 602)",
 	} {
-		if data, err := ReadOwn(at(name), 100); want == "" && (err != nil || string(data) != "mine") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if data, err := ReadOwn(at(name), 100); want == "" && (err != nil || string(data) != "mine") ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %q, %v; want %s", name, data, err, want)
 		}
 	}
-	for name, want := range map[string]string{"link": "", "pipe": "found a named pipe", "device": "found a device", "folder": "found a folder"} {
-		if data, err := ReadRegular(at(name), 100); want == "" && (err != nil || string(data) != "mine") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+	for name, want := range map[string]string{"link": "", "pipe": "found a named pipe", "device": "found a device",
+		"folder": "found a folder"} {
+		if data, err := ReadRegular(at(name), 100); want == "" && (err != nil || string(data) != "mine") ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %q, %v; want %s", name, data, err, want)
 		}
 	}
@@ -255,7 +261,8 @@ func TestManyWritersOfOneFile(t *testing.T) {
 				if err := Write(path, []byte(strings.Repeat(string(rune('a'+i)), 1000)), Private); err != nil {
 					t.Error(err)
 				}
-				if data, err := ReadOwn(path, 1000); err != nil || len(data) != 1000 || strings.Count(string(data), string(data[0])) != 1000 {
+				if data, err := ReadOwn(path, 1000); err != nil || len(data) != 1000 ||
+					strings.Count(string(data), string(data[0])) != 1000 {
 					t.Errorf("found %d bytes, %v", len(data), err)
 				}
 				if f, err := Temporary(folder); err != nil || f.Remove() != nil {

@@ -38,7 +38,8 @@ type File struct {
 	lock *os.File // the same file, open until it has its name: it tells other processes that this one lives
 }
 
-// Create begins a file at path. Nothing is at path before Commit. What killed processes left of the same file is removed.
+// Create begins a file at path. Nothing is at path before Commit. What killed processes left of the same file is
+// removed.
 func Create(path string, access Access) (*File, error) {
 	sweep(filepath.Dir(path), "."+filepath.Base(path)+".")
 	for {

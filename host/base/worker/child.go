@@ -54,8 +54,8 @@ type Options struct {
 	Deadline time.Duration
 	// Memory bounds what the child may take, in bytes; 0 is half of the machine's memory, at most 32 GiB.
 	Memory int64
-	// Scratch is an empty folder of this user's, by its absolute path, in which the child may make and write files; "" for none.
-	// Nothing outside of it is written, and nothing in it is removed, run or made but files.
+	// Scratch is an empty folder of this user's, by its absolute path, in which the child may make and write files; ""
+	// for none. Nothing outside of it is written, and nothing in it is removed, run or made but files.
 	Scratch string
 	// ScratchBytes bounds what lies in Scratch, in bytes; 0 is 1 GiB. What takes more is ended.
 	ScratchBytes int64
@@ -64,7 +64,8 @@ type Options struct {
 	Driver bool
 	// Starts is set where the child starts workers of its own, which end with it: then no filter of system calls holds it.
 	Starts bool
-	// Own is set where the subject is the work of who runs it: an error then says how to find the fault, and not whom to tell.
+	// Own is set where the subject is the work of who runs it: an error then says how to find the fault, and not whom to
+	// tell.
 	Own bool
 	// Output gets what the child prints too; nil for silence. One that does not return holds the child up.
 	Output io.Writer
@@ -124,7 +125,8 @@ func Start(ctx context.Context, opts Options) (*Child, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return nil, &diagnostic.Error{Kind: ErrStart, Path: opts.Subject, Cause: err, Fix: "it must be a graft of this version",
+	return nil, &diagnostic.Error{Kind: ErrStart, Path: opts.Subject, Cause: err,
+		Fix:   "it must be a graft of this version",
 		Found: fmt.Sprintf("cannot start the child process %s %s: %v%s", opts.Executable, Subcommand, err, words)}
 }
 
@@ -171,9 +173,12 @@ func (c *Child) Run(ctx context.Context, task string, request, result any) error
 func (c *Child) ended(ctx context.Context, doing string, cause error) error {
 	status := c.process.status(cause)
 	c.process.end()
-	report, exited, late := "report this to its author; do not install it", "report this to its author: a plugin must never end the process", "report this to its author, or allow more time when the machine is slow"
+	report, exited, late := "report this to its author; do not install it",
+		"report this to its author: a plugin must never end the process",
+		"report this to its author, or allow more time when the machine is slow"
 	if c.opts.Own {
-		report, exited, late = "look for the fault there; a debugger or -fsanitize=address,undefined finds most", "no function of a plugin may end the process", "look for what does not end, or allow more with --deadline"
+		report, exited, late = "look for the fault there; a debugger or -fsanitize=address,undefined finds most",
+			"no function of a plugin may end the process", "look for what does not end, or allow more with --deadline"
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -181,7 +186,8 @@ func (c *Child) ended(ctx context.Context, doing string, cause error) error {
 	case status.Excess != "":
 		return c.end(ErrEnded, doing, "took "+status.Excess+" and was ended", report)
 	case status.Signal == syscall.Signal(sigsys):
-		return c.end(ErrEnded, doing, "was ended by "+signalName(status.Signal)+", as it asked the system for another process, a signal to one, or what only an administrator may do", report)
+		return c.end(ErrEnded, doing, "was ended by "+signalName(status.Signal)+", as it asked the system for another "+
+			"process, a signal to one, or what only an administrator may do", report)
 	case status.Signal != 0:
 		return c.end(ErrEnded, doing, "was ended by "+signalName(status.Signal), report)
 	case status.Exited:
@@ -197,7 +203,8 @@ func (c *Child) ended(ctx context.Context, doing string, cause error) error {
 // Ended is closed when the child is gone.
 func (c *Child) Ended() <-chan struct{} { return c.process.over }
 
-// Fate says how a child ended that nobody told to end, or ends one that only seemed to have. A task in flight fails first.
+// Fate says how a child ended that nobody told to end, or ends one that only seemed to have. A task in flight fails
+// first.
 func (c *Child) Fate() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

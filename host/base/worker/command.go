@@ -30,6 +30,8 @@ func executable(subject string) (string, error) {
 	if path, err := exec.LookPath("graft"); err == nil && filepath.IsAbs(path) {
 		return path, nil
 	}
-	return "", &diagnostic.Error{Kind: ErrNoExecutable, Path: subject, Found: "found no graft executable in " + folder + " and on PATH",
-		Needed: "one to run a plugin apart from this program", Fix: "install it: go install github.com/opgraft/graft/cmd/graft@latest"}
+	return "", &diagnostic.Error{Kind: ErrNoExecutable, Path: subject,
+		Found:  "found no graft executable in " + folder + " and on PATH",
+		Needed: "one to run a plugin apart from this program",
+		Fix:    "install it: go install github.com/opgraft/graft/cmd/graft@latest"}
 }

@@ -80,7 +80,8 @@ func rules(driver bool) []rule {
 	} {
 		list = append(list, rule{call: call, action: refuses})
 	}
-	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER} { // it would do calls unseen
+	// it would do calls unseen
+	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER} {
 		list = append(list, rule{call: call, action: unknown})
 	}
 	return list
@@ -98,7 +99,8 @@ func program(list []rule) []unix.SockFilter {
 	jump := func(kind uint16, value uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | kind, K: value, Jt: yes, Jf: no}
 	}
-	p := []unix.SockFilter{load(machine), jump(unix.BPF_JEQ, auditArch, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS), load(number),
+	p := []unix.SockFilter{load(machine), jump(unix.BPF_JEQ, auditArch, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS),
+		load(number),
 		jump(unix.BPF_JGE, x32Calls, 0, 1), result(unknown)}
 	for _, r := range list {
 		switch r.test {
@@ -125,7 +127,8 @@ func filter(driver bool) error {
 	}
 	p := program(rules(driver))
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	other, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	other, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(p)
 	switch {
 	case errno == unix.ENOSYS || errno == unix.EINVAL:

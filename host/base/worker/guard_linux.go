@@ -130,7 +130,8 @@ func (s *setting) leave() {
 	os.Exit(0)
 }
 
-// readOnly makes every mount read-only but that of a scratch folder, and shows no process of others where the system allows that.
+// readOnly makes every mount read-only but that of a scratch folder, and shows no process of others where the system
+// allows that.
 func readOnly(scratch string) error {
 	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr); err != nil {
@@ -147,7 +148,8 @@ func readOnly(scratch string) error {
 		return fmt.Errorf("mount_setattr: %w", err)
 	}
 	if scratch != "" {
-		attr = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY, Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+		attr = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY,
+			Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
 		if err := unix.MountSetattr(unix.AT_FDCWD, scratch, 0, &attr); err != nil {
 			return fmt.Errorf("mount_setattr %s: %w", scratch, err)
 		}
@@ -183,7 +185,8 @@ func (s *setting) hold() error {
 	unix.CloseOnExec(answersFile)
 	// With the kernel's default action a crash ends the child at once and its exit status names the
 	// signal. Go's handlers would try to print goroutines from a process whose memory may be damaged.
-	for _, signal := range []syscall.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGABRT, unix.SIGTRAP, unix.SIGSYS, unix.SIGXFSZ} {
+	for _, signal := range []syscall.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGABRT,
+		unix.SIGTRAP, unix.SIGSYS, unix.SIGXFSZ} {
 		var action [8]uint64 // struct sigaction of zeros: SIG_DFL, no flags, empty mask
 		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 		if errno != 0 {
@@ -211,7 +214,8 @@ func (s *setting) limits() error {
 		return fmt.Errorf("VmData in /proc/self/status: %w", err)
 	}
 	const files = 1024
-	for limit, value := range map[int]uint64{unix.RLIMIT_DATA: now<<10 + uint64(s.Memory), unix.RLIMIT_NOFILE: files, unix.RLIMIT_FSIZE: uint64(s.File)} {
+	for limit, value := range map[int]uint64{unix.RLIMIT_DATA: now<<10 + uint64(s.Memory), unix.RLIMIT_NOFILE: files,
+		unix.RLIMIT_FSIZE: uint64(s.File)} {
 		var before unix.Rlimit
 		if err := unix.Getrlimit(limit, &before); err != nil {
 			return err

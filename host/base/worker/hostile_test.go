@@ -48,7 +48,8 @@ var hostile = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(folder, "libhostile.so")
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-pthread", "-o", path, "testdata/hostile.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-pthread", "-o", path,
+		"testdata/hostile.c").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
@@ -132,7 +133,8 @@ func TestHostile(t *testing.T) {
 					deadline = 300 * time.Millisecond
 				}
 				began := time.Now()
-				child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Deadline: deadline, Memory: limit, without: without})
+				child, err := Start(context.Background(),
+					Options{Subject: "/p/libtoy.so", Deadline: deadline, Memory: limit, without: without})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -201,7 +203,8 @@ func marked(t *testing.T, mark string) []string {
 		found, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, path := range found {
 			pid := filepath.Base(filepath.Dir(path))
-			if data, err := os.ReadFile(path); err == nil && pid != fmt.Sprint(os.Getpid()) && bytes.Contains(data, []byte(markVariable+"="+mark)) {
+			if data, err := os.ReadFile(path); err == nil && pid != fmt.Sprint(os.Getpid()) &&
+				bytes.Contains(data, []byte(markVariable+"="+mark)) {
 				left = append(left, pid)
 			}
 		}

@@ -56,7 +56,8 @@ func landlock(scratch string) error {
 		}
 		defer unix.Close(at)
 		rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & rules.Handled_access_fs, Parent_fd: int32(at)}
-		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, unix.LANDLOCK_RULE_PATH_BENEATH,
+			uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
 			return fmt.Errorf("%s: %w", path, errno)
 		}
 		return nil
@@ -67,7 +68,8 @@ func landlock(scratch string) error {
 			return err
 		}
 	}
-	for _, pattern := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/dri/*", "/dev/kfd", "/dev/dxg"} {
+	for _, pattern := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia*",
+		"/dev/nvidia-caps/*", "/dev/dri/*", "/dev/kfd", "/dev/dxg"} {
 		paths, _ := filepath.Glob(pattern)
 		for _, path := range paths {
 			// One that cannot be opened needs no rule, and a folder may not have rights of files.

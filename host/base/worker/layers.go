@@ -11,7 +11,8 @@ const (
 	LayerNamespaces = "namespaces"
 	// LayerReadOnly: every file system is read-only, but a scratch folder.
 	LayerReadOnly = "read-only file systems"
-	// LayerLandlock: no file is written, made or removed, but written and made in a scratch folder; nothing is reached over TCP, no process outside gets a signal.
+	// LayerLandlock: no file is written, made or removed, but written and made in a scratch folder; nothing is reached
+	// over TCP, no process outside gets a signal.
 	LayerLandlock = "Landlock"
 	// LayerPrivileges: it gains no privileges, and has none of root's but to read files.
 	LayerPrivileges = "no new privileges"
@@ -19,7 +20,8 @@ const (
 	LayerFilter = "system call filter"
 	// LayerLimits: memory, threads, files and their size are bounded, and no core file is written.
 	LayerLimits = "limits"
-	// LayerOrphans is listed only where it does not hold: without namespaces, what a process of the child started and left.
+	// LayerOrphans is listed only where it does not hold: without namespaces, what a process of the child started and
+	// left.
 	LayerOrphans = "end of orphans"
 )
 

@@ -50,7 +50,8 @@ func startProcess(opts *Options) (*process, error) {
 	if opts.Starts {
 		opts.without = append(slices.Clip(opts.without), LayerFilter)
 	}
-	s := setting{Guard: guarded, Memory: opts.Memory, Scratch: opts.Scratch, File: opts.ScratchBytes, Driver: opts.Driver, Without: opts.without, Files: len(opts.Files)}
+	s := setting{Guard: guarded, Memory: opts.Memory, Scratch: opts.Scratch, File: opts.ScratchBytes, Driver: opts.Driver,
+		Without: opts.without, Files: len(opts.Files)}
 	if attributes, err := namespaces(opts.without); err == nil {
 		s.Namespaces, s.Layers = true, []Layer{{Name: LayerNamespaces}}
 		p, failed := start(opts, s, attributes)
@@ -66,7 +67,8 @@ func startProcess(opts *Options) (*process, error) {
 }
 
 func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *process, err error) {
-	p := &process{cmd: exec.Command(opts.Executable, Subcommand), namespaces: s.Namespaces, printed: make(chan struct{}), watched: make(chan struct{}), over: make(chan struct{})}
+	p := &process{cmd: exec.Command(opts.Executable, Subcommand), namespaces: s.Namespaces, printed: make(chan struct{}),
+		watched: make(chan struct{}), over: make(chan struct{})}
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -89,7 +91,8 @@ func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *proces
 		return w
 	}
 	out := pipe(&p.output, true)
-	p.cmd.ExtraFiles = []*os.File{pipe(&p.requests, false), pipe(&p.answers, true), pipe(&p.lifeline, false), pipe(&p.reports, true)}
+	p.cmd.ExtraFiles = []*os.File{pipe(&p.requests, false), pipe(&p.answers, true), pipe(&p.lifeline, false),
+		pipe(&p.reports, true)}
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +102,8 @@ func start(opts *Options, s setting, attributes *syscall.SysProcAttr) (_ *proces
 		return nil, err
 	}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = out, out, attributes
-	p.cmd.Env = slices.Concat(os.Environ(), []string{cookieVariable + "=" + cookie, settingVariable + "=" + string(setting)})
+	p.cmd.Env = slices.Concat(os.Environ(),
+		[]string{cookieVariable + "=" + cookie, settingVariable + "=" + string(setting)})
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -60,8 +60,8 @@ func init() {
 	})
 }
 
-// TestScratch: a child writes and makes files in its scratch folder, and nothing else there or elsewhere, by whichever layer the
-// system allows. A folder, a pipe or a link in it is a matter of Landlock alone.
+// TestScratch: a child writes and makes files in its scratch folder, and nothing else there or elsewhere, by
+// whichever layer the system allows. A folder, a pipe or a link in it is a matter of Landlock alone.
 func TestScratch(t *testing.T) {
 	for _, without := range [][]string{all, noNamespaces, {LayerLandlock}} {
 		t.Run("without "+strings.Join(without, ", "), func(t *testing.T) {
@@ -122,10 +122,12 @@ func TestScratch(t *testing.T) {
 
 // TestScratchIsBounded: what fills its scratch folder is ended, by bytes and by files, also where each file is small.
 func TestScratchIsBounded(t *testing.T) {
-	for what, want := range map[string]string{"bytes": "took more than 0.03125 GiB of files", "files": "took more than 256 files"} {
+	for what, want := range map[string]string{"bytes": "took more than 0.03125 GiB of files",
+		"files": "took more than 256 files"} {
 		for _, without := range [][]string{all, noNamespaces} {
 			scratch := t.TempDir()
-			child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Scratch: scratch, ScratchBytes: 32 << 20, without: without})
+			child, err := Start(context.Background(),
+				Options{Subject: "/p/libtoy.so", Scratch: scratch, ScratchBytes: 32 << 20, without: without})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +153,8 @@ func TestNoScratch(t *testing.T) {
 		t.Skipf("this system lacks %s", lacks)
 	}
 	var got string
-	if err := child.Run(context.Background(), "scribble", scribbled{"write", filepath.Join(folder, "new"), ""}, &got); err != nil || got == "<nil>" {
+	if err := child.Run(context.Background(), "scribble", scribbled{"write", filepath.Join(folder, "new"), ""},
+		&got); err != nil || got == "<nil>" {
 		t.Errorf("%s, %v", got, err)
 	}
 }

@@ -135,12 +135,18 @@ func TestCrashes(t *testing.T) {
 		request any
 		want    string
 	}{
-		{"signal", syscall.SIGSEGV, `/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
-		{"signal", syscall.SIGABRT, `/p/libtoy.so: it was ended by SIGABRT (aborted) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
-		{"signal", syscall.SIGILL, `/p/libtoy.so: it was ended by SIGILL (illegal instruction) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
-		{"fault", 1, `/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task fault); report this to its author; do not install it`},
-		{"exit", 0, `/p/libtoy.so: it ended the process with exit code 0 in a child process (task exit); report this to its author: a plugin must never end the process`},
-		{"exit", 7, `/p/libtoy.so: it ended the process with exit code 7 in a child process (task exit); report this to its author: a plugin must never end the process`},
+		{"signal", syscall.SIGSEGV,
+			`/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"signal", syscall.SIGABRT,
+			`/p/libtoy.so: it was ended by SIGABRT (aborted) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"signal", syscall.SIGILL,
+			`/p/libtoy.so: it was ended by SIGILL (illegal instruction) in a child process (task signal), printing "last words"; report this to its author; do not install it`},
+		{"fault", 1,
+			`/p/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (task fault); report this to its author; do not install it`},
+		{"exit", 0,
+			`/p/libtoy.so: it ended the process with exit code 0 in a child process (task exit); report this to its author: a plugin must never end the process`},
+		{"exit", 7,
+			`/p/libtoy.so: it ended the process with exit code 7 in a child process (task exit); report this to its author: a plugin must never end the process`},
 	} {
 		t.Run(fmt.Sprint(test.task, test.request), func(t *testing.T) {
 			child := started(t, Options{})
@@ -160,7 +166,8 @@ func TestDeadline(t *testing.T) {
 	child := started(t, Options{Deadline: 200 * time.Millisecond})
 	var ignored any
 	err := child.Run(context.Background(), "hang", 1, &ignored)
-	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to its author, or allow more time when the machine is slow"
+	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to " +
+		"its author, or allow more time when the machine is slow"
 	if !errors.Is(err, ErrDeadline) || err.Error() != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
@@ -254,7 +261,8 @@ func TestStartFailures(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	for _, test := range []struct{ executable, want string }{
-		{"/no/such/graft", "/p/libtoy.so: cannot start the child process /no/such/graft worker: fork/exec /no/such/graft: no such file or directory; it must be a graft of this version"},
+		{"/no/such/graft", "/p/libtoy.so: cannot start the child process /no/such/graft worker: fork/exec /no/such/graft: " +
+			"no such file or directory; it must be a graft of this version"},
 		{"/bin/true", "/p/libtoy.so: cannot start the child process /bin/true worker: "},
 	} {
 		_, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Executable: test.executable})
@@ -280,7 +288,9 @@ func TestExecutable(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
 	_, err = executable("/p/libtoy.so")
-	want := "/p/libtoy.so: found no graft executable in " + filepath.Dir(self) + " and on PATH, needed one to run a plugin apart from this program; install it: go install github.com/opgraft/graft/cmd/graft@latest"
+	want := "/p/libtoy.so: found no graft executable in " + filepath.Dir(self) +
+		" and on PATH, needed one to run a plugin apart from this program; install it: go install " +
+		"github.com/opgraft/graft/cmd/graft@latest"
 	if !errors.Is(err, ErrNoExecutable) || err.Error() != want {
 		t.Errorf("without any: %v, want %s", err, want)
 	}

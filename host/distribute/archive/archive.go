@@ -45,7 +45,8 @@ type intake struct {
 }
 
 func (in *intake) refuse(name, found, need string) error {
-	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: fmt.Sprintf("found the entry %q, %s", diagnostic.Clip(name), found), Needed: need,
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source,
+		Found: fmt.Sprintf("found the entry %q, %s", diagnostic.Clip(name), found), Needed: need,
 		Fix: "do not install it; ask its author for a plain archive of the plugin's folder"}
 }
 
@@ -77,7 +78,9 @@ func (in *intake) count(name string) error {
 		return err
 	}
 	if in.files++; in.files > in.limits.files {
-		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d entries", in.limits.files), Needed: "fewer", Fix: "leave out what the plugin does not need"}
+		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source,
+			Found: fmt.Sprintf("found more than %d entries", in.limits.files), Needed: "fewer",
+			Fix: "leave out what the plugin does not need"}
 	}
 	if in.seen[name] {
 		return in.refuse(name, "twice", "every name once")
@@ -131,7 +134,8 @@ func (in *intake) file(raw string, size uint64, content io.Reader) error {
 }
 
 func (in *intake) tooLarge() error {
-	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Needed: "at most that",
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source,
+		Found: fmt.Sprintf("found more than %d bytes of files", in.limits.bytes), Needed: "at most that",
 		Fix: "leave out what the plugin does not need"}
 }
 
@@ -171,7 +175,8 @@ func (in *intake) stored(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(in.root.Name(), name), Found: "cannot write: " + diagnostic.Cause(err), Fix: "free the disk, or make the folder writable", Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(in.root.Name(), name),
+		Found: "cannot write: " + diagnostic.Cause(err), Fix: "free the disk, or make the folder writable", Cause: err}
 }
 
 // damaged words an error of the source.
@@ -180,7 +185,8 @@ func (in *intake) damaged(err error) error {
 	if errors.As(err, &already) || in.ctx.Err() != nil {
 		return err
 	}
-	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: "found a damaged archive: " + err.Error(), Needed: "a complete one", Fix: "download it again", Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrArchive, Path: in.source, Found: "found a damaged archive: " + err.Error(),
+		Needed: "a complete one", Fix: "download it again", Cause: err}
 }
 
 // Is reports whether a file's name is that of an archive which unpack reads.
@@ -206,17 +212,20 @@ func Copy(ctx context.Context, source, folder string) error {
 	return cmp.Or(walk(source, in.folder, in.file), in.settle())
 }
 
-// walk calls a function with each folder of a plugin's folder and another with each file, in the order of their names, as Copy takes
-// them.
-func walk(source string, folder func(name string) error, file func(name string, size uint64, content io.Reader) error) error {
+// walk calls a function with each folder of a plugin's folder and another with each file, in the order of their
+// names, as Copy takes them.
+func walk(source string, folder func(name string) error,
+	file func(name string, size uint64, content io.Reader) error) error {
 	from, err := os.OpenRoot(source)
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer from.Close()
 	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name),
+				Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
 		if name != "." && strings.HasPrefix(entry.Name(), ".") {
 			if entry.IsDir() {
@@ -229,14 +238,18 @@ func walk(source string, folder func(name string) error, file func(name string, 
 		}
 		info, err := from.Stat(name)
 		if err != nil {
-			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name), Found: "cannot follow the link: " + diagnostic.Cause(err), Needed: "links that stay inside the folder", Fix: "replace it by the file", Cause: err}
+			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name),
+				Found: "cannot follow the link: " + diagnostic.Cause(err), Needed: "links that stay inside the folder",
+				Fix: "replace it by the file", Cause: err}
 		}
 		if !info.Mode().IsRegular() {
-			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name), Found: "found a " + storage.Kind(info.Mode()), Needed: "plain files and folders", Fix: "remove it from the folder"}
+			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(source, name),
+				Found: "found a " + storage.Kind(info.Mode()), Needed: "plain files and folders", Fix: "remove it from the folder"}
 		}
 		f, err := from.Open(name)
 		if err != nil {
-			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name), Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+			return &diagnostic.Error{Kind: refusal.ErrStore, Path: path.Join(source, name),
+				Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
 		}
 		defer f.Close()
 		return file(name, uint64(info.Size()), f)

@@ -24,7 +24,8 @@ func sparsePacked(t *testing.T, records map[string]string, size int) []byte {
 	for key, value := range records {
 		hidden[strings.Replace(key, "GNU.", "GNX.", 1)] = value
 	}
-	if err := w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: int64(size), PAXRecords: hidden, Format: tar.FormatPAX}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: int64(size), PAXRecords: hidden,
+		Format: tar.FormatPAX}); err != nil {
 		t.Fatal(err)
 	}
 	content := make([]byte, size)
@@ -76,7 +77,8 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 		data[len(data)+at] ^= to
 		return data
 	}
-	evil := plugintest.Tar(t, []plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}, {Name: "../evil", Data: []byte("x")}})
+	evil := plugintest.Tar(t,
+		[]plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}, {Name: "../evil", Data: []byte("x")}})
 	sparse := `found the entry "plugin.yaml", a sparse file, which is larger than what is stored of it, needed files that are stored whole`
 	for _, c := range []struct {
 		name string
@@ -97,10 +99,18 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 		{"checksum.zip", bytes.Replace(zipped, []byte("PK\x07\x08"), []byte("PK\x07\x09"), 1), "damaged archive"},
 		{"a bad entry at the end.tar", evil, "../evil"},
 		{"old.tar", oldSparse(t), sparse},
-		{"0.0.tar", sparsePacked(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "4294966784", "GNU.sparse.numbytes": "512"}, 512), ""},
-		{"0.1.tar", sparsePacked(t, map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.map": "4294966784,512"}, 512), sparse},
-		{"1.0.tar", sparsePacked(t, map[string]string{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4294967296", "GNU.sparse.name": "plugin.yaml"}, 1024), sparse},
-		{"declared.tar", plugintest.Tar(t, []plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}, {Name: "a", Data: make([]byte, 2000)}}), "found more than 1000 bytes of files"},
+		{"0.0.tar", sparsePacked(t,
+			map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "4294966784",
+				"GNU.sparse.numbytes": "512"}, 512), ""},
+		{"0.1.tar", sparsePacked(t,
+			map[string]string{"GNU.sparse.size": "4294967296", "GNU.sparse.numblocks": "1", "GNU.sparse.map": "4294966784,512"},
+			512), sparse},
+		{"1.0.tar", sparsePacked(t,
+			map[string]string{"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "4294967296",
+				"GNU.sparse.name": "plugin.yaml"}, 1024), sparse},
+		{"declared.tar", plugintest.Tar(t,
+			[]plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}, {Name: "a", Data: make([]byte, 2000)}}),
+			"found more than 1000 bytes of files"},
 	} {
 		folder := t.TempDir()
 		path := filepath.Join(t.TempDir(), c.name)
@@ -120,7 +130,8 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 	for _, good := range []struct {
 		name string
 		data []byte
-	}{{"a.tar", whole}, {"a.tar.gz", gz}, {"a.zip", zipped}, {"padded.tar", append(bytes.Clone(whole), make([]byte, 10240)...)}} {
+	}{{"a.tar", whole}, {"a.tar.gz", gz}, {"a.zip", zipped},
+		{"padded.tar", append(bytes.Clone(whole), make([]byte, 10240)...)}} {
 		folder := t.TempDir()
 		path := filepath.Join(t.TempDir(), good.name)
 		plugintest.WriteFile(t, path, good.data)
@@ -139,7 +150,8 @@ func TestAPipeIsNoArchive(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Unpack(context.Background(), path, t.TempDir()); err == nil || !strings.Contains(err.Error(), "found a named pipe") {
+	if err := Unpack(context.Background(), path, t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "found a named pipe") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // FuzzArchive unpacks archives: nothing may appear outside, and nothing but files and folders inside.
 func FuzzArchive(f *testing.F) {
-	entries := []plugintest.Entry{{Name: "a/", Kind: '5'}, {Name: "a/plugin.yaml", Data: []byte("x")}, {Name: "../b", Data: []byte("y")}, {Name: "c", Kind: '2', Link: "/etc"}}
+	entries := []plugintest.Entry{{Name: "a/", Kind: '5'}, {Name: "a/plugin.yaml", Data: []byte("x")},
+		{Name: "../b", Data: []byte("y")}, {Name: "c", Kind: '2', Link: "/etc"}}
 	f.Add(plugintest.Tar(f, entries), ".tar")
 	f.Add(plugintest.Gzip(f, plugintest.Tar(f, entries[:2])), ".tar.gz")
 	f.Add(plugintest.Zip(f, entries[1:]), ".zip")

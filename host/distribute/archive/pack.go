@@ -20,9 +20,10 @@ import (
 // Suffix is how the names of archives end that Pack writes.
 const Suffix = ".tar.gz"
 
-// Pack writes a plugin's folder as a .tar.gz, whose files lie below NAME-VERSION: those that Copy takes, in the order of their
-// names, with one time, owner and mode for all. The same files give the same bytes, whoever packs them, wherever and when. What it
-// writes it also reads as Unpack does: on an error, the bytes that were written are no archive.
+// Pack writes a plugin's folder as a .tar.gz, whose files lie below NAME-VERSION: those that Copy takes, in the order
+// of their names, with one time, owner and mode for all. The same files give the same bytes, whoever packs them,
+// wherever and when. What it writes it also reads as Unpack does: on an error, the bytes that were written are no
+// archive.
 func Pack(w io.Writer, folder string) error {
 	m, err := manifest.Read(folder)
 	if err != nil {
@@ -75,17 +76,20 @@ func pack(w io.Writer, folder, top string) error {
 				return err
 			}
 			if signing.IsPrivate(data) {
-				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(folder, name), Found: "found a private key", Needed: "a folder that all may read", Fix: "move it to where nobody else reads it"}
+				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(folder, name), Found: "found a private key",
+					Needed: "a folder that all may read", Fix: "move it to where nobody else reads it"}
 			}
 			content = bytes.NewReader(data)
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(top, name), Size: int64(size), Mode: 0o644, ModTime: time.Unix(0, 0)}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(top, name), Size: int64(size), Mode: 0o644,
+			ModTime: time.Unix(0, 0)}
 		if err := files.WriteHeader(h); err != nil {
 			return err
 		}
 		n, err := io.Copy(files, content)
 		if errors.Is(err, tar.ErrWriteTooLong) || err == nil && n != h.Size {
-			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(folder, name), Found: fmt.Sprintf("found other than the %d bytes that it had", size),
+			return &diagnostic.Error{Kind: refusal.ErrArchive, Path: path.Join(folder, name),
+				Found:  fmt.Sprintf("found other than the %d bytes that it had", size),
 				Needed: "a file that nobody changes while it is packed", Fix: "wait until what writes it has ended", Cause: err}
 		}
 		return err

@@ -27,7 +27,8 @@ func tree(t *testing.T, umask int, backwards bool, more map[string]string) strin
 	t.Helper()
 	defer syscall.Umask(syscall.Umask(umask))
 	folder := filepath.Join(t.TempDir(), "anything")
-	all := map[string]string{"plugin.yaml": plugintest.Manifest, "libtoy.so": "a library", "LICENSE": "free", "data/deep/x.bin": "x", ".hidden/y": "y", ".z": "z"}
+	all := map[string]string{"plugin.yaml": plugintest.Manifest, "libtoy.so": "a library", "LICENSE": "free",
+		"data/deep/x.bin": "x", ".hidden/y": "y", ".z": "z"}
 	for name, text := range more {
 		all[name] = text
 	}
@@ -41,7 +42,8 @@ func tree(t *testing.T, umask int, backwards bool, more map[string]string) strin
 	}
 	for _, name := range names {
 		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(all[name]), 0o666)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777),
+			os.WriteFile(path, []byte(all[name]), 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +59,8 @@ func packed(t *testing.T, folder string) []byte {
 	return b.Bytes()
 }
 
-// The same files are the same bytes, whatever the umask, the times, the order in which they were written, and links in place of files.
+// The same files are the same bytes, whatever the umask, the times, the order in which they were written, and links
+// in place of files.
 func TestPacksAreReproducible(t *testing.T) {
 	first := tree(t, 0o022, false, nil)
 	want := packed(t, first)
@@ -82,7 +85,8 @@ func TestPacksAreReproducible(t *testing.T) {
 		},
 		"a link": func() string {
 			f := tree(t, 0o022, false, map[string]string{".store/lib": "a library"})
-			return errorless(t, f, errors.Join(os.Remove(filepath.Join(f, "libtoy.so")), os.Symlink(".store/lib", filepath.Join(f, "libtoy.so"))))
+			return errorless(t, f, errors.Join(os.Remove(filepath.Join(f, "libtoy.so")),
+				os.Symlink(".store/lib", filepath.Join(f, "libtoy.so"))))
 		},
 	} {
 		if got := packed(t, change()); !bytes.Equal(got, want) {
@@ -90,8 +94,10 @@ func TestPacksAreReproducible(t *testing.T) {
 		}
 	}
 	for name, other := range map[string]string{
-		"another content": tree(t, 0o022, false, map[string]string{"LICENSE": "Free"}), "a file more": tree(t, 0o022, false, map[string]string{"x": ""}),
-		"another version": tree(t, 0o022, false, map[string]string{"plugin.yaml": strings.Replace(plugintest.Manifest, "0.1.0", "0.2.0", 1)}),
+		"another content": tree(t, 0o022, false, map[string]string{"LICENSE": "Free"}),
+		"a file more":     tree(t, 0o022, false, map[string]string{"x": ""}),
+		"another version": tree(t, 0o022, false,
+			map[string]string{"plugin.yaml": strings.Replace(plugintest.Manifest, "0.1.0", "0.2.0", 1)}),
 	} {
 		if bytes.Equal(packed(t, other), want) {
 			t.Errorf("%s: the same bytes", name)
@@ -118,11 +124,13 @@ func TestWhatIsPacked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if names = append(names, h.Name); h.Mode != 0o644 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" || h.ModTime.Unix() != 0 || len(h.PAXRecords) > 0 {
+		if names = append(names, h.Name); h.Mode != 0o644 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" ||
+			h.ModTime.Unix() != 0 || len(h.PAXRecords) > 0 {
 			t.Errorf("the header of a file is %+v", h)
 		}
 	}
-	if want := []string{"toy-0.1.0/LICENSE", "toy-0.1.0/data/deep/x.bin", "toy-0.1.0/libtoy.so", "toy-0.1.0/plugin.yaml"}; !slices.Equal(names, want) {
+	if want := []string{"toy-0.1.0/LICENSE", "toy-0.1.0/data/deep/x.bin", "toy-0.1.0/libtoy.so",
+		"toy-0.1.0/plugin.yaml"}; !slices.Equal(names, want) {
 		t.Errorf("packed %q, want %q", names, want)
 	}
 	path, to := filepath.Join(t.TempDir(), "a.tar.gz"), t.TempDir()
@@ -141,18 +149,26 @@ func TestPackRefuses(t *testing.T) {
 		change func(folder string) error
 		want   string
 	}{
-		"no manifest":    {func(f string) error { return os.Remove(filepath.Join(f, "plugin.yaml")) }, "plugin.yaml"},
-		"a bad manifest": {func(f string) error { return os.WriteFile(filepath.Join(f, "plugin.yaml"), []byte("name: ["), 0o644) }, "plugin.yaml"},
-		"a named pipe":   {func(f string) error { return syscall.Mkfifo(filepath.Join(f, "pipe"), 0o644) }, "/pipe: found a named pipe, needed plain files and folders; remove it from the folder"},
-		"a link outside": {func(f string) error { return os.Symlink("/etc/passwd", filepath.Join(f, "link")) }, "/link: cannot follow the link"},
-		"a link to none": {func(f string) error { return os.Symlink("none", filepath.Join(f, "link")) }, "/link: cannot follow the link"},
+		"no manifest": {func(f string) error { return os.Remove(filepath.Join(f, "plugin.yaml")) }, "plugin.yaml"},
+		"a bad manifest": {func(f string) error {
+			return os.WriteFile(filepath.Join(f, "plugin.yaml"), []byte("name: ["),
+				0o644)
+		}, "plugin.yaml"},
+		"a named pipe": {func(f string) error { return syscall.Mkfifo(filepath.Join(f, "pipe"), 0o644) },
+			"/pipe: found a named pipe, needed plain files and folders; remove it from the folder"},
+		"a link outside": {func(f string) error { return os.Symlink("/etc/passwd", filepath.Join(f, "link")) },
+			"/link: cannot follow the link"},
+		"a link to none": {func(f string) error { return os.Symlink("none", filepath.Join(f, "link")) },
+			"/link: cannot follow the link"},
 		"a private key": {func(f string) error {
 			_, err := signing.Generate(filepath.Join(f, "me.key"), filepath.Join(f, "me.pub"), nil)
 			return err
 		}, "/me.key: found a private key, needed a folder that all may read; move it to where nobody else reads it"},
-		"a backslash": {func(f string) error { return os.WriteFile(filepath.Join(f, `a\b`), nil, 0o644) }, `has a backslash, needed a plain path; leave it out: graft plugin install refuses such an archive`},
+		"a backslash": {func(f string) error { return os.WriteFile(filepath.Join(f, `a\b`), nil, 0o644) },
+			`has a backslash, needed a plain path; leave it out: graft plugin install refuses such an archive`},
 		"a bomb": {func(f string) error { return os.WriteFile(filepath.Join(f, "zeros"), make([]byte, 16<<20), 0o644) },
-			"unpacking to more than 200 times its size, needed an honest archive; leave it out: graft plugin install refuses such an archive"},
+			"unpacking to more than 200 times its size, needed an honest archive; leave it out: graft plugin install refuses " +
+				"such an archive"},
 		"many files": {func(f string) (err error) {
 			for i := range 1100 {
 				err = errors.Join(err, os.WriteFile(filepath.Join(f, fmt.Sprint("f", i)), nil, 0o644))
@@ -161,7 +177,8 @@ func TestPackRefuses(t *testing.T) {
 		}, "found more than 1024 entries, needed fewer; leave it out"},
 		"deep": {func(f string) error { return os.MkdirAll(filepath.Join(f, "1/2/3/4/5/6/7/8"), 0o755) }, ""},
 		"too deep": {func(f string) error {
-			return errors.Join(os.MkdirAll(filepath.Join(f, "1/2/3/4/5/6/7/8"), 0o755), os.WriteFile(filepath.Join(f, "1/2/3/4/5/6/7/8/9"), nil, 0o644))
+			return errors.Join(os.MkdirAll(filepath.Join(f, "1/2/3/4/5/6/7/8"), 0o755),
+				os.WriteFile(filepath.Join(f, "1/2/3/4/5/6/7/8/9"), nil, 0o644))
 		}, "nested too deep, needed at most 8 folders"},
 	} {
 		t.Run(name, func(t *testing.T) {

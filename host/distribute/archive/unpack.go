@@ -32,12 +32,14 @@ func unpack(ctx context.Context, source, folder string, l limits) error {
 	defer root.Close()
 	f, err := storage.OpenRegular(source)
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	for _, to := range []*os.Root{nil, root} {
 		in := &intake{ctx: ctx, source: source, root: to, limits: l, seen: map[string]bool{}}
@@ -175,7 +177,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 		return n, fmt.Errorf("found more than %d bytes", b.n)
 	}
 	if b.in.packed != nil && b.n > slack && b.n/b.in.limits.ratio > b.in.packed() {
-		return n, b.in.refuse("(archive)", fmt.Sprintf("unpacking to more than %d times its size", b.in.limits.ratio), "an honest archive")
+		return n, b.in.refuse("(archive)", fmt.Sprintf("unpacking to more than %d times its size", b.in.limits.ratio),
+			"an honest archive")
 	}
 	return n, err
 }

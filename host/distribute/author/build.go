@@ -43,8 +43,9 @@ type Built struct {
 // Plugins is the folder that Build puts plugins into, for a folder of sources: one to search.
 func Plugins(sources string) string { return filepath.Join(sources, buildFolder) }
 
-// Build compiles the libraries of a plugin's folder into build/NAME of it: the C++ or C sources in it, or its Rust crate, for the CPU, and
-// the .cu files in its folder cuda where there is nvcc. The folder of the plugin holds what was there before until all is compiled.
+// Build compiles the libraries of a plugin's folder into build/NAME of it: the C++ or C sources in it, or its Rust
+// crate, for the CPU, and the .cu files in its folder cuda where there is nvcc. The folder of the plugin holds what
+// was there before until all is compiled.
 func Build(ctx context.Context, folder string, o Options) (*Built, error) {
 	m, err := manifest.Read(folder)
 	if err != nil {
@@ -53,7 +54,8 @@ func Build(ctx context.Context, folder string, o Options) (*Built, error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return nil, &diagnostic.Error{Kind: ErrCompile, Found: err.Error(), Cause: err}
 	}
-	b := &build{Options: o, ctx: ctx, manifest: m, folder: folder, sdk: filepath.Join(folder, buildFolder, sdkFolder), objects: filepath.Join(folder, buildFolder, objectsFolder)}
+	b := &build{Options: o, ctx: ctx, manifest: m, folder: folder, sdk: filepath.Join(folder, buildFolder, sdkFolder),
+		objects: filepath.Join(folder, buildFolder, objectsFolder)}
 	b.step("writing the headers and the kit")
 	if _, err := SDK(b.sdk); err != nil {
 		return nil, err
@@ -73,7 +75,8 @@ func Build(ctx context.Context, folder string, o Options) (*Built, error) {
 	}
 	if len(made) == 0 {
 		if len(result.Left) > 0 {
-			return nil, &diagnostic.Error{Kind: ErrCompiler, Path: folder, Found: "found nothing that can be compiled: " + strings.Join(result.Left, "; ")}
+			return nil, &diagnostic.Error{Kind: ErrCompiler, Path: folder,
+				Found: "found nothing that can be compiled: " + strings.Join(result.Left, "; ")}
 		}
 		_, err := m.VariantFor("cpu", manifest.ThisPlatform)
 		return nil, err
@@ -111,7 +114,8 @@ func (b *build) variant(device string) (linked, left string, err error) {
 		return "", "", err
 	}
 	if len(sources) == 0 {
-		return "", "", &diagnostic.Error{Kind: ErrCompile, Path: b.folder, Found: "found no source", Needed: "C++ (.cc, .cpp, .cxx) or C (.c) files beside plugin.yaml, or a Cargo.toml"}
+		return "", "", &diagnostic.Error{Kind: ErrCompile, Path: b.folder, Found: "found no source",
+			Needed: "C++ (.cc, .cpp, .cxx) or C (.c) files beside plugin.yaml, or a Cargo.toml"}
 	}
 	linked, err = b.native(sources)
 	return linked, "", err
@@ -121,7 +125,8 @@ func (b *build) variant(device string) (linked, left string, err error) {
 func (b *build) sources(folder string, endings ...string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: folder, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: folder, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	var list []string
 	for _, e := range entries {
@@ -180,5 +185,6 @@ func (b *build) place(folder string, made map[string]string) ([]string, error) {
 }
 
 func cannotWrite(path string, err error) error {
-	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
+		Cause: err}
 }

@@ -24,7 +24,9 @@ func find(language, variable string, names ...string) (compiler, error) {
 	if given := os.Getenv(variable); given != "" {
 		path, err := exec.LookPath(given)
 		if err != nil {
-			return compiler{}, &diagnostic.Error{Kind: ErrCompiler, Path: given, Found: fmt.Sprintf("found no such program, which %s names", variable), Needed: "a compiler for " + language, Cause: err}
+			return compiler{}, &diagnostic.Error{Kind: ErrCompiler, Path: given,
+				Found: fmt.Sprintf("found no such program, which %s names", variable), Needed: "a compiler for " + language,
+				Cause: err}
 		}
 		return compiler{path, language}, nil
 	}
@@ -33,7 +35,8 @@ func find(language, variable string, names ...string) (compiler, error) {
 			return compiler{path, language}, nil
 		}
 	}
-	return compiler{}, &diagnostic.Error{Kind: ErrCompiler, Path: "PATH", Found: "found none of " + strings.Join(names, ", "), Needed: "a compiler for " + language,
+	return compiler{}, &diagnostic.Error{Kind: ErrCompiler, Path: "PATH",
+		Found: "found none of " + strings.Join(names, ", "), Needed: "a compiler for " + language,
 		Fix: "install one (Debian: apt install g++; Rust: rustup), or set " + variable}
 }
 
@@ -56,7 +59,9 @@ func (b *build) run(c compiler, folder, doing string, env []string, args ...stri
 	if err == nil {
 		return nil
 	}
-	return &diagnostic.Error{Kind: ErrCompile, Path: doing, Found: fmt.Sprintf("%s refused it: %v", filepath.Base(c.path), err), Fix: "correct what the compiler says above", Cause: err}
+	return &diagnostic.Error{Kind: ErrCompile, Path: doing,
+		Found: fmt.Sprintf("%s refused it: %v", filepath.Base(c.path), err), Fix: "correct what the compiler says above",
+		Cause: err}
 }
 
 // native compiles C++ and C sources as abi/cmake does, each for itself, and links them.
@@ -108,7 +113,8 @@ func (b *build) native(sources []string) (string, error) {
 	}
 	linked := filepath.Join(b.objects, "lib"+stem(b.manifest.Name)+".so")
 	b.step("linking %s", filepath.Base(linked))
-	return linked, b.run(linker, b.folder, linked, nil, append(append([]string{"-shared", "-o", linked}, objects...), b.linking(isC)...)...)
+	return linked, b.run(linker, b.folder, linked, nil,
+		append(append([]string{"-shared", "-o", linked}, objects...), b.linking(isC)...)...)
 }
 
 // flags are the options of a source, which abi/cmake/GraftPlugin.cmake and Hardening.cmake give too.
@@ -117,13 +123,15 @@ func (b *build) flags(c bool) []string {
 	if c {
 		list = []string{"-std=c11"}
 	}
-	list = append(list, "-O3", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-fno-math-errno", "-fno-trapping-math",
+	list = append(list, "-O3", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
+		"-fdata-sections", "-fno-math-errno", "-fno-trapping-math",
 		"-I", b.sdk, "-I", filepath.Join(b.sdk, "kit"), "-include", filepath.Join(b.objects, definitions))
 	return append(list, b.hardCompile...)
 }
 
 func (b *build) linking(c bool) []string {
-	list := []string{"-Wl,--version-script=" + filepath.Join(b.sdk, "cmake", "graft.map"), "-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,-z,defs", "-static-libgcc"}
+	list := []string{"-Wl,--version-script=" + filepath.Join(b.sdk, "cmake", "graft.map"), "-Wl,--gc-sections",
+		"-Wl,-z,nodelete", "-Wl,-z,defs", "-static-libgcc"}
 	if c {
 		list = append(list, "-lm")
 	} else {
@@ -140,7 +148,8 @@ func (b *build) harden(c compiler) {
 		return cmd.Run() == nil
 	}
 	b.hardCompile, b.hardLink = nil, nil
-	for _, flag := range []string{"-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection=full", "-mbranch-protection=standard"} {
+	for _, flag := range []string{"-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection=full",
+		"-mbranch-protection=standard"} {
 		if knows("-c", flag) {
 			b.hardCompile = append(b.hardCompile, flag)
 		}
@@ -165,7 +174,8 @@ func (b *build) define(device, isa string) error {
 		return cannotWrite(b.objects, err)
 	}
 	var text strings.Builder
-	for _, d := range [][2]string{{"NAME", b.manifest.Name}, {"VERSION", b.manifest.Version}, {"SUMMARY", b.manifest.Summary}, {"DEVICE", device}, {"ISA", isa}} {
+	for _, d := range [][2]string{{"NAME", b.manifest.Name}, {"VERSION", b.manifest.Version},
+		{"SUMMARY", b.manifest.Summary}, {"DEVICE", device}, {"ISA", isa}} {
 		fmt.Fprintf(&text, "#define GRAFT_PLUGIN_%s \"%s\"\n", d[0], literal(d[1]))
 	}
 	if device == "cuda" {
@@ -188,8 +198,8 @@ func literal(s string) string {
 	return out.String()
 }
 
-// isa lists the instruction sets that the library chooses from: the baseline, and where a source takes kernels for several from
-// graft/isa.h, those.
+// isa lists the instruction sets that the library chooses from: the baseline, and where a source takes kernels for
+// several from graft/isa.h, those.
 func (b *build) isa(sources []string) (string, error) {
 	if runtime.GOARCH == "arm64" {
 		return "armv8-a", nil
@@ -218,12 +228,14 @@ func (b *build) cargo() (string, error) {
 	}
 	target := filepath.Join(b.objects, "cargo")
 	b.step("compiling the crate")
-	if err := b.run(c, b.folder, filepath.Join(b.folder, "Cargo.toml"), []string{"CARGO_TERM_COLOR=never"}, "build", "--release", "--offline", "--quiet", "--target-dir", target); err != nil {
+	if err := b.run(c, b.folder, filepath.Join(b.folder, "Cargo.toml"), []string{"CARGO_TERM_COLOR=never"}, "build",
+		"--release", "--offline", "--quiet", "--target-dir", target); err != nil {
 		return "", err
 	}
 	linked := filepath.Join(target, "release", "lib"+stem(b.manifest.Name)+".so")
 	if !exists(linked) {
-		return "", &diagnostic.Error{Kind: ErrCompile, Path: filepath.Join(b.folder, "Cargo.toml"), Found: "found that cargo made no " + filepath.Base(linked),
+		return "", &diagnostic.Error{Kind: ErrCompile, Path: filepath.Join(b.folder, "Cargo.toml"),
+			Found:  "found that cargo made no " + filepath.Base(linked),
 			Needed: fmt.Sprintf("a package called %s, whose [lib] has crate-type = [\"cdylib\"]", b.manifest.Name)}
 	}
 	return linked, nil
@@ -258,9 +270,12 @@ func (b *build) cuda() (linked, left string, err error) {
 	}
 	b.harden(host)
 	linked = filepath.Join(b.objects, "lib"+stem(b.manifest.Name)+"_cuda.so")
-	args := []string{"-ccbin", host.path, "-std=c++17", "-O3", "-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_90,code=[sm_90,compute_90]",
-		"--expt-relaxed-constexpr", "-cudart", "static", "-cudadevrt", "none", "-shared", "-o", linked, "-I" + b.sdk, "-I" + filepath.Join(b.sdk, "kit"), "-I" + filepath.Join(b.sdk, cudaFolder),
-		"-include", filepath.Join(b.objects, cudaDefinitions), "-Xcompiler", "-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden,-ffunction-sections,-fdata-sections"}
+	args := []string{"-ccbin", host.path, "-std=c++17", "-O3", "-gencode", "arch=compute_80,code=sm_80", "-gencode",
+		"arch=compute_90,code=[sm_90,compute_90]",
+		"--expt-relaxed-constexpr", "-cudart", "static", "-cudadevrt", "none", "-shared", "-o", linked, "-I" + b.sdk,
+		"-I" + filepath.Join(b.sdk, "kit"), "-I" + filepath.Join(b.sdk, cudaFolder),
+		"-include", filepath.Join(b.objects, cudaDefinitions), "-Xcompiler",
+		"-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden,-ffunction-sections,-fdata-sections"}
 	for _, flag := range append(slices.Clone(b.hardCompile), b.linking(false)...) {
 		args = append(args, "-Xcompiler", strings.ReplaceAll(flag, ",", `\,`))
 	}

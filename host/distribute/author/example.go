@@ -24,7 +24,8 @@ func example(kind string, files map[string][]byte) error {
 		return nil
 	}
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(&onnx.Model{
-		IrVersion: proto.Int64(8), ProducerName: proto.String("graft"), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}}, Graph: &g.Graph,
+		IrVersion: proto.Int64(8), ProducerName: proto.String("graft"),
+		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}}, Graph: &g.Graph,
 	})
 	files[Example] = data
 	return err
@@ -33,8 +34,8 @@ func example(kind string, files map[string][]byte) error {
 // graph is one that is being written.
 type graph struct{ onnx.Graph }
 
-// activation is three layers of a matmul and Mish (Misra, 2019), which exporters write as three nodes: many elements, and little to do
-// for each.
+// activation is three layers of a matmul and Mish (Misra, 2019), which exporters write as three nodes: many elements,
+// and little to do for each.
 func (g *graph) activation() {
 	const width = 256
 	g.begin("activation", "x", []any{"batch", "sequence", width}, []any{"batch", "sequence", width})
@@ -52,8 +53,8 @@ func (g *graph) activation() {
 	}
 }
 
-// attention is one query for each of eight heads over a long sequence of the keys of two, as in a step of a decoder with grouped heads.
-// Exporters write every key once for each head that reads it.
+// attention is one query for each of eight heads over a long sequence of the keys of two, as in a step of a decoder
+// with grouped heads. Exporters write every key once for each head that reads it.
 func (g *graph) attention() {
 	const heads, kvHeads, sequence, size = 8, 2, 4096, 64
 	g.begin("attention", "query", []any{1, heads, 1, size}, []any{1, heads, 1, size})
@@ -66,11 +67,15 @@ func (g *graph) attention() {
 		g.node("Expand", []string{name + "_grouped", "expanded"}, name+"_expanded")
 		g.node("Reshape", []string{name + "_expanded", "shape"}, name+"_of_heads")
 	}
-	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String("scale"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), FloatData: []float32{1 / 8.0}})
-	g.node("Transpose", []string{"key_of_heads"}, "transposed", &onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 1, 3, 2}})
+	g.Initializer = append(g.Initializer,
+		&onnx.Tensor{Name: proto.String("scale"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			FloatData: []float32{1 / 8.0}})
+	g.node("Transpose", []string{"key_of_heads"}, "transposed",
+		&onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0, 1, 3, 2}})
 	g.node("MatMul", []string{"query", "transposed"}, "product")
 	g.node("Mul", []string{"product", "scale"}, "scores")
-	g.node("Softmax", []string{"scores"}, "probabilities", &onnx.Attribute{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)})
+	g.node("Softmax", []string{"scores"}, "probabilities",
+		&onnx.Attribute{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)})
 	g.node("MatMul", []string{"probabilities", "value_of_heads"}, "y")
 }
 
@@ -91,15 +96,19 @@ func (g *graph) begin(name, input string, in, out []any) {
 }
 
 func (g *graph) node(op string, in []string, out string, attributes ...*onnx.Attribute) {
-	g.Node = append(g.Node, &onnx.Node{Name: proto.String(out), OpType: proto.String(op), Input: in, Output: []string{out}, Attribute: attributes})
+	g.Node = append(g.Node, &onnx.Node{Name: proto.String(out), OpType: proto.String(op), Input: in, Output: []string{out},
+		Attribute: attributes})
 }
 
 // integers adds a list of whole numbers.
 func (g *graph) integers(name string, list ...int64) {
-	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{int64(len(list))}, Int64Data: list})
+	g.Initializer = append(g.Initializer,
+		&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT64)),
+			Dims: []int64{int64(len(list))}, Int64Data: list})
 }
 
-// constant adds a matrix of numbers spread evenly with a deviation of `size`, the same ones for a seed on every machine.
+// constant adds a matrix of numbers spread evenly with a deviation of `size`, the same ones for a seed on every
+// machine.
 func (g *graph) constant(name string, shape []int64, size float64, seed uint64) {
 	data := make([]byte, 0, 4*shape[0]*shape[1])
 	state := seed*0x9e3779b97f4a7c15 + 1
@@ -108,7 +117,8 @@ func (g *graph) constant(name string, shape []int64, size float64, seed uint64) 
 		x := (float64(state>>40)/(1<<23) - 1) * size * math.Sqrt(3)
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
 	}
-	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: shape, RawData: data})
+	g.Initializer = append(g.Initializer,
+		&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: shape, RawData: data})
 }
 
 // value is a float32 tensor's name and shape: numbers, and names of lengths.
@@ -122,6 +132,7 @@ func value(name string, shape []any) *onnx.ValueInfo {
 			dims.Dim = append(dims.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimParam{DimParam: d}})
 		}
 	}
-	return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-		ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: dims}}}}
+	return &onnx.ValueInfo{Name: proto.String(name),
+		Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: dims}}}}
 }

@@ -45,9 +45,11 @@ func New(folder string, p Project) ([]string, error) {
 		return nil, err
 	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
-		refused := &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: "cannot make the folder: " + diagnostic.Cause(err), Cause: err}
+		refused := &diagnostic.Error{Kind: refusal.ErrStore, Path: folder,
+			Found: "cannot make the folder: " + diagnostic.Cause(err), Cause: err}
 		if errors.Is(err, fs.ErrExist) {
-			refused.Found, refused.Needed, refused.Fix = "found that it is there already", "a folder that is not", "take another name, or name a folder with --to"
+			refused.Found, refused.Needed, refused.Fix = "found that it is there already", "a folder that is not",
+				"take another name, or name a folder with --to"
 		}
 		return nil, refused
 	}
@@ -63,22 +65,27 @@ func New(folder string, p Project) ([]string, error) {
 
 func (p Project) check() error {
 	refuse := func(found, needed string) error {
-		return &diagnostic.Error{Kind: ErrProject, Path: diagnostic.Printable(diagnostic.Clip(p.Name)), Found: found, Needed: needed}
+		return &diagnostic.Error{Kind: ErrProject, Path: diagnostic.Printable(diagnostic.Clip(p.Name)), Found: found,
+			Needed: needed}
 	}
 	if !manifest.IsName(p.Name) || p.Name[0] < 'a' || p.Name[0] > 'z' {
-		return refuse(fmt.Sprintf("found the name %q", diagnostic.Clip(p.Name)), "a letter, then letters, digits and hyphens, all small, 64 at most")
+		return refuse(fmt.Sprintf("found the name %q", diagnostic.Clip(p.Name)),
+			"a letter, then letters, digits and hyphens, all small, 64 at most")
 	}
 	if !slices.Contains(Kinds, p.Kind) {
 		return refuse(fmt.Sprintf("found the kind %q", diagnostic.Clip(p.Kind)), "one of "+strings.Join(Kinds, ", "))
 	}
 	if !slices.Contains(Languages, p.Language) {
-		return refuse(fmt.Sprintf("found the language %q", diagnostic.Clip(p.Language)), "one of "+strings.Join(Languages, ", "))
+		return refuse(fmt.Sprintf("found the language %q", diagnostic.Clip(p.Language)),
+			"one of "+strings.Join(Languages, ", "))
 	}
 	if _, err := fs.Stat(abi.Templates, path.Join("templates", p.Language, p.Kind)); err != nil {
-		return refuse(fmt.Sprintf("found no template of a plugin of kind %s in %s", p.Kind, p.Language), "one in c++: begin with that, or with another kind")
+		return refuse(fmt.Sprintf("found no template of a plugin of kind %s in %s", p.Kind, p.Language),
+			"one in c++: begin with that, or with another kind")
 	}
 	if _, err := fs.Stat(abi.Templates, path.Join("templates", p.Language, p.Kind, "cuda")); p.CUDA && err != nil {
-		return refuse(fmt.Sprintf("found no CUDA variant of a template of kind %s in %s", p.Kind, p.Language), "--kind pattern in c++ for one with CUDA")
+		return refuse(fmt.Sprintf("found no CUDA variant of a template of kind %s in %s", p.Kind, p.Language),
+			"--kind pattern in c++ for one with CUDA")
 	}
 	return nil
 }
@@ -133,7 +140,8 @@ func (p Project) names() *strings.Replacer {
 			camel.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
 	}
-	return strings.NewReplacer("my-plugin", p.Name, "my_plugin", stem(p.Name), "MyPlugin", camel.String(), "arch: amd64", "arch: "+runtime.GOARCH)
+	return strings.NewReplacer("my-plugin", p.Name, "my_plugin", stem(p.Name), "MyPlugin", camel.String(), "arch: amd64",
+		"arch: "+runtime.GOARCH)
 }
 
 // stem is a plugin's name as part of a file's name.

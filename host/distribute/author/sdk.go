@@ -54,7 +54,8 @@ func write(path string, text []byte) error {
 		err = storage.Write(path, text, storage.Shared)
 	}
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Fix: "make the folder writable, or name another one", Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
+			Fix: "make the folder writable, or name another one", Cause: err}
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 // period is how often sources are looked at: often enough for whoever saved one, and nothing for the machine.
 const period = 250 * time.Millisecond
 
-// Watch calls work with what changed in a folder of sources, first with nothing, until ctx ends. A change that comes while work runs ends
-// its context, and work is called again once nothing has changed for a moment: editors write several files. What is
-// built, hidden files and their folders do not count.
+// Watch calls work with what changed in a folder of sources, first with nothing, until ctx ends. A change that comes
+// while work runs ends its context, and work is called again once nothing has changed for a moment: editors write
+// several files. What is built, hidden files and their folders do not count.
 func Watch(ctx context.Context, folder string, work func(ctx context.Context, changed []string)) error {
 	before, err := state(folder)
 	if err != nil {
@@ -73,7 +73,8 @@ func state(folder string) (map[string]string, error) {
 			}
 			return cannotRead(folder, err)
 		}
-		if path != folder && (strings.HasPrefix(d.Name(), ".") || d.Name() == buildFolder && d.IsDir() || d.Name() == "target" && d.IsDir()) {
+		if path != folder && (strings.HasPrefix(d.Name(), ".") || d.Name() == buildFolder && d.IsDir() ||
+			d.Name() == "target" && d.IsDir()) {
 			if d.IsDir() {
 				return fs.SkipDir
 			}

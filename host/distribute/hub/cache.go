@@ -29,7 +29,8 @@ type cache struct {
 }
 
 func newCache(root, repository string) *cache {
-	return &cache{root, "models--" + strings.ReplaceAll(repository, "/", "--"), "set HF_HUB_CACHE to a folder that can be written, or name one: --to DIR"}
+	return &cache{root, "models--" + strings.ReplaceAll(repository, "/", "--"),
+		"set HF_HUB_CACHE to a folder that can be written, or name one: --to DIR"}
 }
 
 func (c *cache) at(parts ...string) string {
@@ -104,8 +105,8 @@ func (c *cache) refer(ctx context.Context, revision, commit string) error {
 	return nil
 }
 
-// replace puts what is made under another name in a path's place, in one step. The name is not in the repository's folder, which
-// others read, and always the same: the next run overwrites what a killed one left.
+// replace puts what is made under another name in a path's place, in one step. The name is not in the repository's
+// folder, which others read, and always the same: the next run overwrites what a killed one left.
 func (c *cache) replace(ctx context.Context, path string, create func(beside string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -143,7 +144,8 @@ func (c *cache) link(ctx context.Context, commit, path, hash string) error {
 	up := strings.Repeat("../../", strings.Count(path, "/")+2)
 	at := c.pointer(commit, path)
 	err := c.symlink(ctx, up+"blobs/"+hash, at)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) { // a file system without links
+	// a file system without links
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) {
 		err = copyFile(c.blob(hash), at)
 	}
 	if err != nil {
@@ -188,8 +190,8 @@ func copyFile(from, to string) error {
 	})
 }
 
-// lock takes a lock that Hugging Face's library takes too. A lock's file may be removed by who cleans up: only one that still has
-// its name counts.
+// lock takes a lock that Hugging Face's library takes too. A lock's file may be removed by who cleans up: only one
+// that still has its name counts.
 func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	for {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -213,8 +215,8 @@ func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	}
 }
 
-// view makes a folder of links to a snapshot, by the names under which programs look for files. links are the names in it, with
-// the paths in the snapshot.
+// view makes a folder of links to a snapshot, by the names under which programs look for files. links are the names
+// in it, with the paths in the snapshot.
 func (c *cache) view(ctx context.Context, commit, name string, links map[string]string) (string, error) {
 	folder := c.at("graft", commit, name)
 	for as, path := range links {

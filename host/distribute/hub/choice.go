@@ -14,7 +14,8 @@ import (
 	"github.com/opgraft/graft/host/generate/modeldir"
 )
 
-// model is one of the models that a repository holds: a set of graphs that graft opens together, with what lies beside them.
+// model is one of the models that a repository holds: a set of graphs that graft opens together, with what lies
+// beside them.
 type model struct {
 	home    string            // folder of the configuration, "." for the repository's root
 	folder  string            // folder of the graphs
@@ -33,7 +34,8 @@ const graphEnd = ".onnx"
 // Float32 names the variant that has no name of its own.
 const Float32 = "float32"
 
-// aliases are other names of variants, as transformers.js and people say them. A name of the repository's own comes first.
+// aliases are other names of variants, as transformers.js and people say them. A name of the repository's own comes
+// first.
 var aliases = map[string][]string{
 	"fp32": {Float32}, "f32": {Float32}, "full": {Float32}, "float16": {"fp16"}, "f16": {"fp16"}, "half": {"fp16"},
 	"q8": {"quantized", "int8"}, "int8": {"quantized", "q8"}, "quantised": {"quantized"}, "int4": {"q4"},
@@ -107,8 +109,8 @@ func (l *listing) has(folder, name string) bool {
 	return ok
 }
 
-// homeOf is the nearest folder around graphs that has a configuration: that around a folder onnx comes first, since graft looks
-// for graphs there.
+// homeOf is the nearest folder around graphs that has a configuration: that around a folder onnx comes first, since
+// graft looks for graphs there.
 func (l *listing) homeOf(folder string) string {
 	around := []string{folder}
 	for f := folder; f != "."; {
@@ -187,8 +189,8 @@ func (l *listing) models() map[string]*model {
 	return found
 }
 
-// openable are the graphs of a set that graft opens, nil where it opens none. Where a decoder is there twice, merged and as two
-// files, the merged one has its weights once.
+// openable are the graphs of a set that graft opens, nil where it opens none. Where a decoder is there twice, merged
+// and as two files, the merged one has its weights once.
 func openable(set map[string]string) map[string]string {
 	pick := func(names ...string) map[string]string {
 		graphs := map[string]string{}
@@ -202,7 +204,8 @@ func openable(set map[string]string) map[string]string {
 	}
 	ways := [][]string{{"model"}, {"decoder_model_merged"}, {"decoder_with_past_model"}}
 	if set["encoder_model"] != "" {
-		ways = [][]string{{"encoder_model", "decoder_model_merged"}, {"encoder_model", "decoder_with_past_model", "decoder_model"}}
+		ways = [][]string{{"encoder_model", "decoder_model_merged"},
+			{"encoder_model", "decoder_with_past_model", "decoder_model"}}
 	}
 	for _, way := range ways {
 		if graphs := pick(way...); graphs != nil {
@@ -234,7 +237,8 @@ func (l *listing) choose(r Reference, page, variant string) (*model, error) {
 				return m, nil
 			}
 		}
-		return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no " + Float32 + " model, but " + some(labels), Needed: "one of them",
+		return nil, &diagnostic.Error{Kind: ErrChoice, Path: page,
+			Found: "found no " + Float32 + " model, but " + some(labels), Needed: "one of them",
 			Fix: "name it: --variant NAME"}
 	}
 	for _, name := range append([]string{variant}, aliases[strings.ToLower(variant)]...) {
@@ -251,11 +255,13 @@ func (l *listing) choose(r Reference, page, variant string) (*model, error) {
 		case len(like) == 1:
 			return like[0], nil
 		case len(like) > 1:
-			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: fmt.Sprintf("found %d variants %s: %s", len(like), name, some(labels)),
+			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page,
+				Found:  fmt.Sprintf("found %d variants %s: %s", len(like), name, some(labels)),
 				Needed: "one", Fix: "name its folder too"}
 		}
 	}
-	return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no variant " + quoted(variant), Needed: "one of " + some(labels)}
+	return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no variant " + quoted(variant),
+		Needed: "one of " + some(labels)}
 }
 
 // bytes is what the graphs of a model take, with their data.
@@ -300,7 +306,8 @@ func (l *listing) graphFiles(m *model) []string {
 	for _, p := range l.folders[m.folder] {
 		for _, graph := range m.graphs {
 			rest, ok := strings.CutPrefix(p, graph)
-			if ok && (rest == "" || !strings.HasSuffix(rest, graphEnd)) || !ok && p == strings.TrimSuffix(graph, graphEnd)+".data" {
+			if ok && (rest == "" || !strings.HasSuffix(rest, graphEnd)) ||
+				!ok && p == strings.TrimSuffix(graph, graphEnd)+".data" {
 				list = append(list, p)
 				break
 			}
@@ -312,8 +319,9 @@ func (l *listing) graphFiles(m *model) []string {
 // configurations are the files beside a model that graft reads, and those by which others know the tokenizer. Without a
 // tokenizer.json one can be made of the files of older tokenizers.
 var (
-	configurations = regexp.MustCompile(`^(?:config|generation_config|genai_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|target_vocab|` +
-		`preprocessor_config|processor_config|modules|config_sentence_transformers|sentence_[a-z0-9-]+_config)\.json$|\.spm$`)
+	configurations = regexp.MustCompile(
+		`^(?:config|generation_config|genai_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|target_vocab|` +
+			`preprocessor_config|processor_config|modules|config_sentence_transformers|sentence_[a-z0-9-]+_config)\.json$|\.spm$`)
 	tokenizers = regexp.MustCompile(`^(?:vocab|merges)\.txt$|\.model$`)
 	moduleName = regexp.MustCompile(`^[0-9]+_[A-Za-z0-9]+$`)
 )
@@ -343,14 +351,15 @@ func (l *listing) configured(folder string) (list []string) {
 // module is what is needed of the folder of a module: its configuration, and of a layer after the encoder its weights.
 func (l *listing) module(folder string) []string {
 	list := l.configured(folder)
-	if weights := path.Join(folder, "model.safetensors"); !strings.HasSuffix(folder, "_Transformer") && l.has(folder, "model.safetensors") {
+	if weights := path.Join(folder, "model.safetensors"); !strings.HasSuffix(folder, "_Transformer") &&
+		l.has(folder, "model.safetensors") {
 		list = append(list, weights)
 	}
 	return list
 }
 
-// matching are the files that one of the patterns is of, as huggingface_hub reads them: * and ? match across folders, and a
-// pattern that ends with / is all of a folder.
+// matching are the files that one of the patterns is of, as huggingface_hub reads them: * and ? match across folders,
+// and a pattern that ends with / is all of a folder.
 func (l *listing) matching(page string, patterns []string) ([]string, error) {
 	var list []string
 	for _, pattern := range patterns {
@@ -363,7 +372,8 @@ func (l *listing) matching(page string, patterns []string) ([]string, error) {
 			}
 		}
 		if !found {
-			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page, Found: fmt.Sprintf("found no file %s among %d", quoted(pattern), len(l.files)), Needed: "at least one"}
+			return nil, &diagnostic.Error{Kind: ErrChoice, Path: page,
+				Found: fmt.Sprintf("found no file %s among %d", quoted(pattern), len(l.files)), Needed: "at least one"}
 		}
 	}
 	slices.Sort(list)
@@ -402,7 +412,8 @@ func glob(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(`(?s)\A` + regexp.QuoteMeta(pattern) + `\z`) // a class that is none
 }
 
-// charClass is the class that a pattern begins with, as an expression, and its length; 0 where the bracket is not closed.
+// charClass is the class that a pattern begins with, as an expression, and its length; 0 where the bracket is not
+// closed.
 func charClass(pattern string) (string, int) {
 	at, not := 1, ""
 	if strings.HasPrefix(pattern[at:], "!") {
@@ -415,7 +426,8 @@ func charClass(pattern string) (string, int) {
 	if end >= len(pattern) {
 		return "", 0
 	}
-	inside := strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `&`, `\&`, `~`, `\~`).Replace(pattern[at:end])
+	inside := strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `^`, `\^`, `&`, `\&`, `~`,
+		`\~`).Replace(pattern[at:end])
 	return "[" + not + inside + "]", end + 1
 }
 

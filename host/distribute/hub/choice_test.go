@@ -40,36 +40,55 @@ func TestChoice(t *testing.T) {
 		parts   = `config.json tokenizer.json onnx/decoder_model_merged.onnx onnx/embed_tokens.onnx onnx/vision_encoder.onnx`
 	)
 	for _, one := range []struct{ files, variant, label, want string }{
-		{transformersJS, "", "float32", `config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
+		{transformersJS, "", "float32",
+			`config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
 			onnx/model.onnx onnx/model.onnx_data onnx/model.onnx_data_1`},
-		{transformersJS, "fp32", "float32", `config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
+		{transformersJS, "fp32", "float32",
+			`config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
 			onnx/model.onnx onnx/model.onnx_data onnx/model.onnx_data_1`},
-		{transformersJS, "FP16", "fp16", `config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
+		{transformersJS, "FP16", "fp16",
+			`config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json
 			onnx/model.onnx=onnx/model_fp16.onnx onnx/model_fp16.onnx_data`},
-		{transformersJS, "int8", "quantized", `config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json onnx/model.onnx=onnx/model_quantized.onnx`},
-		{transformersJS, "q4", "q4", `config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json onnx/model.onnx=onnx/model_q4.onnx`},
-		{transformersJS, "q5", "", "found no variant q5, needed one of bnb4 (18 kB), float32 (33 kB), fp16 (27 kB), q4 (15 kB), q4f16 (16 kB), quantized (17 kB)"},
+		{transformersJS, "int8", "quantized",
+			`config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json onnx/model.onnx=onnx/model_quantized.onnx`},
+		{transformersJS, "q4", "q4",
+			`config.json generation_config.json tokenizer.json tokenizer_config.json special_tokens_map.json vocab.json onnx/model.onnx=onnx/model_q4.onnx`},
+		{transformersJS, "q5", "", "found no variant q5, needed one of bnb4 (18 kB), float32 (33 kB), fp16 (27 kB), q4 " +
+			"(15 kB), q4f16 (16 kB), quantized (17 kB)"},
 		{sentences, "", "float32", sentencesBeside + " onnx/model.onnx"},
 		{sentences, "O4", "O4", sentencesBeside + " onnx/model.onnx=onnx/model_O4.onnx"},
-		{sentences, "qint8_avx512_vnni", "qint8_avx512_vnni", sentencesBeside + " onnx/model.onnx=onnx/model_qint8_avx512_vnni.onnx"},
-		{whisper, "", "float32", "config.json preprocessor_config.json tokenizer.json vocab.json onnx/encoder_model.onnx onnx/decoder_model_merged.onnx"},
-		{whisper, "half", "fp16", "config.json preprocessor_config.json tokenizer.json vocab.json onnx/encoder_model.onnx=onnx/encoder_model_fp16.onnx onnx/decoder_model_merged.onnx=onnx/decoder_model_merged_fp16.onnx"},
-		{whisper, "q4", "q4", `config.json preprocessor_config.json tokenizer.json vocab.json onnx/encoder_model.onnx=onnx/encoder_model_q4.onnx onnx/decoder_model.onnx=onnx/decoder_model_q4.onnx
+		{sentences, "qint8_avx512_vnni", "qint8_avx512_vnni",
+			sentencesBeside + " onnx/model.onnx=onnx/model_qint8_avx512_vnni.onnx"},
+		{whisper, "", "float32", "config.json preprocessor_config.json tokenizer.json vocab.json onnx/encoder_model.onnx " +
+			"onnx/decoder_model_merged.onnx"},
+		{whisper, "half", "fp16", "config.json preprocessor_config.json tokenizer.json vocab.json " +
+			"onnx/encoder_model.onnx=onnx/encoder_model_fp16.onnx " +
+			"onnx/decoder_model_merged.onnx=onnx/decoder_model_merged_fp16.onnx"},
+		{whisper, "q4", "q4",
+			`config.json preprocessor_config.json tokenizer.json vocab.json onnx/encoder_model.onnx=onnx/encoder_model_q4.onnx onnx/decoder_model.onnx=onnx/decoder_model_q4.onnx
 			onnx/decoder_with_past_model.onnx=onnx/decoder_with_past_model_q4.onnx`},
 		{whisper, "int8", "", "found no variant int8"}, // an encoder without a decoder
 		{marian, "", "float32", marian},
 		{old, "", "float32", "config.json spiece.model vocab.txt decoder_with_past_model.onnx"},
-		{builder, "", "", "found no float32 model, but cpu/int4-block-32 (9 kB), cuda/cuda-fp16 (17 kB), needed one of them; name it: --variant NAME"},
-		{builder, "int4-block-32", "cpu/int4-block-32", `genai_config.json=cpu/int4-block-32/genai_config.json phi3.onnx=cpu/int4-block-32/phi3.onnx
+		{builder, "", "", "found no float32 model, but cpu/int4-block-32 (9 kB), cuda/cuda-fp16 (17 kB), needed one of " +
+			"them; name it: --variant NAME"},
+		{builder, "int4-block-32", "cpu/int4-block-32",
+			`genai_config.json=cpu/int4-block-32/genai_config.json phi3.onnx=cpu/int4-block-32/phi3.onnx
 			phi3.onnx.data=cpu/int4-block-32/phi3.onnx.data tokenizer.json=cpu/int4-block-32/tokenizer.json`},
-		{builder, "cuda/cuda-fp16/", "cuda/cuda-fp16", `genai_config.json=cuda/cuda-fp16/genai_config.json phi3.onnx=cuda/cuda-fp16/phi3.onnx
+		{builder, "cuda/cuda-fp16/", "cuda/cuda-fp16",
+			`genai_config.json=cuda/cuda-fp16/genai_config.json phi3.onnx=cuda/cuda-fp16/phi3.onnx
 			phi3.onnx.data=cuda/cuda-fp16/phi3.onnx.data tokenizer.json=cuda/cuda-fp16/tokenizer.json`},
 		{folders, "", "fp32", "config.json tokenizer.json onnx/model.onnx=fp32/model.onnx"},
-		{folders, "fp16", "fp16", "config.json tokenizer.json onnx/model.onnx=fp16/model.onnx onnx/model.onnx.data=fp16/model.onnx.data"},
+		{folders, "fp16", "fp16", "config.json tokenizer.json onnx/model.onnx=fp16/model.onnx " +
+			"onnx/model.onnx.data=fp16/model.onnx.data"},
 		{twice, "", "float32", "config.json tokenizer.json onnx/model.onnx"},
-		{single, "", "bge-small", "config.json tokenizer.json onnx/model.onnx=bge-small.onnx onnx/bge-small.data=bge-small.data"},
-		{parts, "", "", "found graphs, but none by the names of a model that graft opens: onnx/decoder_model_merged.onnx, onnx/embed_tokens.onnx, onnx/vision_encoder.onnx"},
-		{"config.json model.safetensors", "", "", "found no .onnx file, only weights of another form (model.safetensors), needed an export of the model; make it: optimum-cli export onnx --model org/model FOLDER"},
+		{single, "", "bge-small", "config.json tokenizer.json onnx/model.onnx=bge-small.onnx " +
+			"onnx/bge-small.data=bge-small.data"},
+		{parts, "", "", "found graphs, but none by the names of a model that graft opens: onnx/decoder_model_merged.onnx, " +
+			"onnx/embed_tokens.onnx, onnx/vision_encoder.onnx"},
+		{"config.json model.safetensors", "", "",
+			"found no .onnx file, only weights of another form (model.safetensors), needed an export of the model; make it: " +
+				"optimum-cli export onnx --model org/model FOLDER"},
 		{"README.md", "", "", "found no .onnx file among 1 files"},
 	} {
 		l := listed(one.files)
@@ -109,8 +128,10 @@ func TestChoice(t *testing.T) {
 // TestGlob: patterns as Python's fnmatch reads them.
 func TestGlob(t *testing.T) {
 	for pattern, want := range map[string]string{
-		"*.json": "a.json b/c.json", "a*": "a.json a\nb", "onnx/": "onnx/x", "?.json": "a.json", "[ab].json": "a.json", "[!a]/*": "b/c.json", "a.json": "a.json",
-		"[": "[", "[]]": "]", "b/[c-c].json": "b/c.json", "*[z-a]*": "", "é*": "é.x", "*": "a.json b/c.json a\nb onnx/x [ ] é.x",
+		"*.json": "a.json b/c.json", "a*": "a.json a\nb", "onnx/": "onnx/x", "?.json": "a.json", "[ab].json": "a.json",
+		"[!a]/*": "b/c.json", "a.json": "a.json",
+		"[": "[", "[]]": "]", "b/[c-c].json": "b/c.json", "*[z-a]*": "", "é*": "é.x",
+		"*": "a.json b/c.json a\nb onnx/x [ ] é.x",
 	} {
 		var found []string
 		for _, p := range []string{"a.json", "b/c.json", "a\nb", "onnx/x", "[", "]", "é.x"} {
@@ -126,7 +147,8 @@ func TestGlob(t *testing.T) {
 
 // A choice does not depend on the order of maps.
 func TestChoiceIsStable(t *testing.T) {
-	const names = "config.json a/model.onnx b/model.onnx model_q4.onnx q4/model.onnx model-q4.onnx onnx/model.onnx model.onnx onnx/model_q4.onnx"
+	const names = "config.json a/model.onnx b/model.onnx model_q4.onnx q4/model.onnx model-q4.onnx onnx/model.onnx " +
+		"model.onnx onnx/model_q4.onnx"
 	label := func() string {
 		models := listed(names).models()
 		var b strings.Builder

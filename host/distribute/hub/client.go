@@ -25,7 +25,8 @@ type Options struct {
 	Stall time.Duration
 	// Progress is told of the bytes that are there, of all that are to come, by one goroutine at a time.
 	Progress func(done, total int64)
-	// Say is told what a person may wonder about: a wait for another process, or for a busy server. Several goroutines may call it.
+	// Say is told what a person may wonder about: a wait for another process, or for a busy server. Several goroutines
+	// may call it.
 	Say func(text string)
 }
 
@@ -37,8 +38,8 @@ type Client struct {
 	firstWait time.Duration // before the first retry
 }
 
-// Retries of what failed for a while: how many without a gain of retryGain bytes, and the longest wait between two, the server's wish
-// included.
+// Retries of what failed for a while: how many without a gain of retryGain bytes, and the longest wait between two,
+// the server's wish included.
 const (
 	retries     = 5
 	retryGain   = 1 << 20
@@ -58,7 +59,8 @@ func New(s *Settings, o Options) *Client {
 		o.Say = func(string) {}
 	}
 	last := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{s: s, o: o, http: &http.Client{Transport: stall.Transport(o.Stall), CheckRedirect: last}, firstWait: 500 * time.Millisecond}
+	return &Client{s: s, o: o, http: &http.Client{Transport: stall.Transport(o.Stall), CheckRedirect: last},
+		firstWait: 500 * time.Millisecond}
 }
 
 // passing is a failure that another try may not have.
@@ -117,9 +119,10 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// get asks for a URL and follows where it leads. Each answer of the endpoint goes through see, redirects too. The status of the
-// answer is one of success; its body is the caller's to close.
-func (c *Client) get(ctx context.Context, r Reference, u *url.URL, header http.Header, see func(*http.Response) error) (*http.Response, error) {
+// get asks for a URL and follows where it leads. Each answer of the endpoint goes through see, redirects too. The
+// status of the answer is one of success; its body is the caller's to close.
+func (c *Client) get(ctx context.Context, r Reference, u *url.URL, header http.Header,
+	see func(*http.Response) error) (*http.Response, error) {
 	shown := u.Redacted()
 	for range mostHops {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -145,7 +148,8 @@ func (c *Client) get(ctx context.Context, r Reference, u *url.URL, header http.H
 			}
 		}
 		switch answer.StatusCode {
-		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+			http.StatusPermanentRedirect:
 			answer.Body.Close()
 			next, err := answer.Location()
 			if err != nil || next.Scheme != "https" && next.Scheme != "http" || next.Host == "" {
@@ -176,11 +180,13 @@ func (c *Client) unreached(ctx context.Context, u *url.URL, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	e := remote(u.Scheme+"://"+u.Host, "cannot be reached: "+err.Error(), "", "check the network, HF_ENDPOINT and HTTPS_PROXY; HF_HUB_OFFLINE=1 takes what the cache has", err)
+	e := remote(u.Scheme+"://"+u.Host, "cannot be reached: "+err.Error(), "",
+		"check the network, HF_ENDPOINT and HTTPS_PROXY; HF_HUB_OFFLINE=1 takes what the cache has", err)
 	var certificate *tls.CertificateVerificationError
 	var host x509.HostnameError
 	var plain tls.RecordHeaderError
-	if errors.As(err, &certificate) || errors.As(err, &host) || errors.As(err, &plain) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+	if errors.As(err, &certificate) || errors.As(err, &host) || errors.As(err, &plain) ||
+		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return e
 	}
 	return &passing{err: e}
@@ -204,19 +210,24 @@ func (c *Client) refused(r Reference, u *url.URL, shown string, answer *http.Res
 	case !c.home(u):
 		return remote(u.Scheme+"://"+u.Host, said+" for a file of "+r.Repository, "", "try again", nil)
 	case code == "GatedRepo":
-		return remote(page, "the repository is gated ("+strconv.Itoa(status)+")", "a token of an account that its owners let in",
+		return remote(page, "the repository is gated ("+strconv.Itoa(status)+")",
+			"a token of an account that its owners let in",
 			"ask for access on that page, and set HF_TOKEN to a token of yours", nil)
 	case code == "RevisionNotFound":
-		return &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no revision " + quoted(r.Revision), Needed: "a branch, a tag or a commit of it"}
+		return &diagnostic.Error{Kind: ErrChoice, Path: page, Found: "found no revision " + quoted(r.Revision),
+			Needed: "a branch, a tag or a commit of it"}
 	case code == "EntryNotFound":
 		return content(shown, "the server lists the file and does not have it", "a file")
 	case status == http.StatusUnauthorized && c.s.Token != "" && code != "RepoNotFound":
-		return remote(page, "the token of "+c.s.From+" is not accepted ("+said+")", "a valid one", "set HF_TOKEN to a token of yours, or go without one", nil)
+		return remote(page, "the token of "+c.s.From+" is not accepted ("+said+")", "a valid one",
+			"set HF_TOKEN to a token of yours, or go without one", nil)
 	case status == http.StatusUnauthorized, status == http.StatusNotFound:
 		if c.s.Token == "" {
-			return remote(page, "found no such repository, or one that is private", "its name, or for a private one a token", "check the name, or set HF_TOKEN", nil)
+			return remote(page, "found no such repository, or one that is private", "its name, or for a private one a token",
+				"check the name, or set HF_TOKEN", nil)
 		}
-		return remote(page, "found no such repository for the account whose token "+c.s.From+" has", "a repository that it may read", "check the name", nil)
+		return remote(page, "found no such repository for the account whose token "+c.s.From+" has",
+			"a repository that it may read", "check the name", nil)
 	}
 	return remote(shown, said, "", "", nil)
 }
@@ -252,7 +263,8 @@ func (c *Client) getJSON(ctx context.Context, r Reference, u *url.URL, into any)
 			return 0, content(shown, fmt.Sprintf("found more than %d bytes", mostPage), "a list")
 		}
 		if err := json.Unmarshal(data, into); err != nil {
-			return 0, remote(shown, "found no answer of Hugging Face's API: "+err.Error(), "JSON", "check HF_ENDPOINT, and whether a proxy answers in its place", err)
+			return 0, remote(shown, "found no answer of Hugging Face's API: "+err.Error(), "JSON",
+				"check HF_ENDPOINT, and whether a proxy answers in its place", err)
 		}
 		header = answer.Header
 		return 0, nil

@@ -1,8 +1,9 @@
-// Package hub brings model folders from a Hugging Face endpoint, over plain HTTP, into the cache that Hugging Face's own library
-// has, and as it lies there: blobs by their hash, references, and snapshots of relative links. Both may work on one cache at once.
+// Package hub brings model folders from a Hugging Face endpoint, over plain HTTP, into the cache that Hugging Face's
+// own library has, and as it lies there: blobs by their hash, references, and snapshots of relative links. Both may
+// work on one cache at once.
 //
-// Nothing that a server says is trusted: paths stay in their folder, sizes and lists are bounded, every file has the hash that the
-// repository's list says before it has a name, and a token goes to the endpoint alone.
+// Nothing that a server says is trusted: paths stay in their folder, sizes and lists are bounded, every file has the
+// hash that the repository's list says before it has a name, and a token goes to the endpoint alone.
 package hub
 
 import (
@@ -46,11 +47,13 @@ func remote(path, found, needed, fix string, err error) error {
 }
 
 func content(path, found, needed string) error {
-	return &diagnostic.Error{Kind: ErrContent, Path: path, Found: found, Needed: needed, Fix: "do not use it; ask who runs the server"}
+	return &diagnostic.Error{Kind: ErrContent, Path: path, Found: found, Needed: needed,
+		Fix: "do not use it; ask who runs the server"}
 }
 
 func local(path string, err error, fix string) error {
-	return &diagnostic.Error{Kind: ErrLocal, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Fix: fix, Cause: err}
+	return &diagnostic.Error{Kind: ErrLocal, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Fix: fix,
+		Cause: err}
 }
 
 // clipped is what a server says, without what could disturb a terminal or forge a line, and not without end.

@@ -96,7 +96,8 @@ func (f *folder) has(file File, as string) (bool, int64) {
 
 func (f *folder) put(ctx context.Context, file File, as string) error {
 	if strings.HasPrefix(as, ".cache/") {
-		return misused(f.path, "found the file "+diagnostic.Quote(as)+" in the repository, where the folder has its own", "other files", "bring it into the cache: without --to")
+		return misused(f.path, "found the file "+diagnostic.Quote(as)+" in the repository, where the folder has its own",
+			"other files", "bring it into the cache: without --to")
 	}
 	if whole, _ := f.has(file, as); whole {
 		return nil
@@ -166,7 +167,8 @@ func (f *folder) there(ctx context.Context, file File, as string) (same bool, er
 	}
 	at := filepath.Join(f.path, filepath.FromSlash(as))
 	other := func(what string) (bool, error) {
-		return false, &diagnostic.Error{Kind: ErrLocal, Path: at, Found: "found " + what, Needed: "none, or " + file.Path + " of " + f.Repository, Fix: "remove it, or name another folder"}
+		return false, &diagnostic.Error{Kind: ErrLocal, Path: at, Found: "found " + what,
+			Needed: "none, or " + file.Path + " of " + f.Repository, Fix: "remove it, or name another folder"}
 	}
 	switch {
 	case err != nil:
@@ -249,7 +251,8 @@ func (f *folder) copy(ctx context.Context, from, name string, file File) error {
 	}
 	f.moved(n)
 	if found := hex.EncodeToString(digest.Sum(nil)); file.Hash != "" && found != file.Hash {
-		return &diagnostic.Error{Kind: ErrContent, Path: from, Found: "found the hash " + found, Needed: file.Hash + ": the cache is damaged", Fix: "remove the file, and bring the model again"}
+		return &diagnostic.Error{Kind: ErrContent, Path: from, Found: "found the hash " + found,
+			Needed: file.Hash + ": the cache is damaged", Fix: "remove the file, and bring the model again"}
 	}
 	return nil
 }

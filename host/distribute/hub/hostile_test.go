@@ -33,7 +33,8 @@ func TestHostileLists(t *testing.T) {
 	for _, one := range []struct{ list, want string }{
 		{"[" + sound + "," + entry("../x", 0, ok) + "]", "found the file ../x, which leads out of the repository"},
 		{"[" + sound + "," + entry("a/../../x", 0, ok) + "]", "which leads out of the repository"},
-		{"[" + sound + "," + entry("/etc/passwd", 0, ok) + "]", "found the file /etc/passwd, which leads out of the repository"},
+		{"[" + sound + "," + entry("/etc/passwd", 0, ok) + "]",
+			"found the file /etc/passwd, which leads out of the repository"},
 		{"[" + sound + "," + entry("a//b", 0, ok) + "]", "which leads out of the repository"},
 		{"[" + sound + "," + entry("", 0, ok) + "]", "which leads out of the repository"},
 		{"[" + sound + "," + entry(".", 0, ok) + "]", "which leads out of the repository"},
@@ -49,9 +50,11 @@ func TestHostileLists(t *testing.T) {
 		{"[" + sound + "," + entry("x", -1, ok) + "]", "found that x has -1 bytes, needed 0 to 4398046511104"},
 		{"[" + sound + "," + entry("x", 1<<50, ok) + "]", "found that x has 1125899906842624 bytes"},
 		{"[" + sound + "," + entry("x", "1e300", ok) + "]", "found no answer of Hugging Face's API"},
-		{"[" + sound + "," + entry("x", 0, "../../x") + "]", "found the hash ../../x of x, needed 40 or 64 hexadecimal digits"},
+		{"[" + sound + "," + entry("x", 0, "../../x") + "]",
+			"found the hash ../../x of x, needed 40 or 64 hexadecimal digits"},
 		{"[" + sound + "," + entry("x", 0, strings.ToUpper(ok)) + "]", "needed 40 or 64 hexadecimal digits"},
-		{"[" + sound + `,{"type": "file", "path": "x", "size": 1, "oid": "` + ok + `", "lfs": {"size": -5, "oid": "` + hubtest.SHA256(nil) + `"}}]`, "found that x has -5 bytes"},
+		{"[" + sound + `,{"type": "file", "path": "x", "size": 1, "oid": "` + ok + `", "lfs": {"size": -5, "oid": "` +
+			hubtest.SHA256(nil) + `"}}]`, "found that x has -5 bytes"},
 		{`{"error": "x"}`, "found no answer of Hugging Face's API"},
 		{`<html>`, "check HF_ENDPOINT, and whether a proxy answers in its place"},
 		{"[" + strings.Repeat(" ", mostPage+1) + "]", fmt.Sprintf("found more than %d bytes", mostPage)},
@@ -81,7 +84,8 @@ func TestHostileAnswers(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		{"other bytes", func(w http.ResponseWriter, q *http.Request) { _, _ = w.Write(other) }, ErrContent, "found the hash " + hubtest.SHA256(other) + ", needed " + hash + "; do not use it"},
+		{"other bytes", func(w http.ResponseWriter, q *http.Request) { _, _ = w.Write(other) }, ErrContent,
+			"found the hash " + hubtest.SHA256(other) + ", needed " + hash + "; do not use it"},
 		{"more bytes", func(w http.ResponseWriter, q *http.Request) {
 			w.Header().Set("Content-Length", "5001")
 			_, _ = w.Write(append(data, 0))
@@ -142,13 +146,17 @@ func TestHostileAnswers(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(data)
 		}, ErrContent, "found it encoded as gzip, needed its bytes"},
-		{"redirects without end", func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, q.URL.Path+"x", http.StatusFound) }, ErrContent, "the server leads on and on, 8 times"},
+		{"redirects without end",
+			func(w http.ResponseWriter, q *http.Request) { http.Redirect(w, q, q.URL.Path+"x", http.StatusFound) }, ErrContent,
+			"the server leads on and on, 8 times"},
 		{"a redirect to a file", func(w http.ResponseWriter, q *http.Request) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(http.StatusFound)
 		}, ErrContent, "the server leads to file:///etc/passwd, needed an address"},
-		{"a redirect to nothing", func(w http.ResponseWriter, q *http.Request) { w.WriteHeader(http.StatusFound) }, ErrContent, "the server leads to , needed an address"},
-		{"gone", func(w http.ResponseWriter, q *http.Request) { http.NotFound(w, q) }, ErrRemote, "the server answers 404 Not Found for a file of org/model; try again"},
+		{"a redirect to nothing", func(w http.ResponseWriter, q *http.Request) { w.WriteHeader(http.StatusFound) },
+			ErrContent, "the server leads to , needed an address"},
+		{"gone", func(w http.ResponseWriter, q *http.Request) { http.NotFound(w, q) }, ErrRemote,
+			"the server answers 404 Not Found for a file of org/model; try again"},
 		{"control characters in a header", func(w http.ResponseWriter, q *http.Request) {
 			w.Header().Set("X-Error-Message", "\x1b[31m red")
 			w.WriteHeader(http.StatusTeapot)
@@ -158,7 +166,8 @@ func TestHostileAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusPartialContent)
 		}, ErrContent, `found the part '\xff\u202e', needed bytes 0 to the end of 5000`},
 	} {
-		r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": data}}
+		r := &hubtest.Repository{Commit: hubtest.Commit,
+			Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": data}}
 		server, c := serve(t, map[string]*hubtest.Repository{name: r})
 		server.Before = func(w http.ResponseWriter, q *http.Request) bool {
 			if strings.Contains(q.URL.Path, "/store/") {
@@ -169,7 +178,9 @@ func TestHostileAnswers(t *testing.T) {
 		t.Run(one.name, func(t *testing.T) {
 			fails(t, c, Request{}, one.kind, one.want)
 			blob := filepath.Join(c.s.Cache, "models--org--model/blobs", hash)
-			for _, path := range []string{blob, filepath.Join(c.s.Cache, "models--org--model/snapshots", hubtest.Commit, "model.onnx"), filepath.Join(c.s.Cache, "models--org--model/refs/main")} {
+			for _, path := range []string{blob,
+				filepath.Join(c.s.Cache, "models--org--model/snapshots", hubtest.Commit, "model.onnx"),
+				filepath.Join(c.s.Cache, "models--org--model/refs/main")} {
 				if _, err := os.Lstat(path); err == nil {
 					t.Errorf("%s is there", path)
 				}
@@ -184,9 +195,11 @@ func TestHostileAnswers(t *testing.T) {
 // TestContradictions: the endpoint's own header against its list.
 func TestContradictions(t *testing.T) {
 	model := append(graph(t), unknownField(noise(1, 5000))...)
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": model}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": model}}
 	for key, one := range map[string]struct{ value, want string }{
-		"X-Repo-Commit": {strings.Repeat("a", 40), "found the commit " + strings.Repeat("a", 40) + ", needed " + hubtest.Commit},
+		"X-Repo-Commit": {strings.Repeat("a", 40),
+			"found the commit " + strings.Repeat("a", 40) + ", needed " + hubtest.Commit},
 		"X-Linked-Etag": {`"` + strings.Repeat("a", 64) + `"`, "found a file of hash " + strings.Repeat("a", 64)},
 		"X-Linked-Size": {"4999", fmt.Sprintf("found a file of 4999 bytes, needed %d, as the list says", len(model))},
 	} {
@@ -220,23 +233,29 @@ func TestToken(t *testing.T) {
 	r.Token, r.Page = "hf_right", 10
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	page := server.Endpoint.URL + "/" + name
-	fails(t, c, Request{}, ErrRemote, page+": found no such repository, or one that is private, needed its name, or for a private one a token; check the name, or set HF_TOKEN")
+	fails(t, c, Request{}, ErrRemote,
+		page+": found no such repository, or one that is private, needed its name, or for a private one a token; check "+
+			"the name, or set HF_TOKEN")
 	c.s.Token, c.s.From = "hf_wrong", "HF_TOKEN"
 	fails(t, c, Request{}, ErrRemote, page+": found no such repository for the account whose token HF_TOKEN has")
 	c.s.Token = "nonsense"
 	fails(t, c, Request{}, ErrRemote, page+": the token of HF_TOKEN is not accepted")
 	r.Gated, c.s.Token = true, ""
-	fails(t, c, Request{}, ErrRemote, page+": the repository is gated (403), needed a token of an account that its owners let in; ask for access on that page, and set HF_TOKEN to a token of yours")
+	fails(t, c, Request{}, ErrRemote,
+		page+": the repository is gated (403), needed a token of an account that its owners let in; ask for access on "+
+			"that page, and set HF_TOKEN to a token of yours")
 	c.s.Token = "hf_right"
 	holds(t, pull(t, c, Request{}).Folder, r, ours...)
-	fails(t, c, Request{Reference: Reference{name, "v2"}}, ErrChoice, page+": found no revision v2, needed a branch, a tag or a commit of it")
+	fails(t, c, Request{Reference: Reference{name, "v2"}}, ErrChoice,
+		page+": found no revision v2, needed a branch, a tag or a commit of it")
 	fails(t, c, Request{Reference: Reference{"org/other", "main"}}, ErrRemote, "found no such repository")
 	if leaks := server.Leaks(); len(leaks) > 0 {
 		t.Errorf("the token went to the store: %v", leaks)
 	}
 	// Nor does a list that goes on elsewhere, or a redirect of the API's, carry it away.
 	var seen []string
-	thief := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { seen = append(seen, q.Header.Get("Authorization")) }))
+	thief := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { seen = append(seen, q.Header.Get("Authorization")) }))
 	defer thief.Close()
 	server.Before = func(w http.ResponseWriter, q *http.Request) bool {
 		switch {
@@ -327,12 +346,14 @@ func TestTLS(t *testing.T) {
 
 // What stands in the cache in a file's place is not written through.
 func TestPlantedLinks(t *testing.T) {
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": graph(t)}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": graph(t)}}
 	_, c := serve(t, map[string]*hubtest.Repository{name: r})
 	victim := filepath.Join(t.TempDir(), "victim")
 	write(t, victim, []byte("precious"))
 	repository := filepath.Join(c.s.Cache, "models--org--model")
-	for _, path := range []string{"blobs/" + r.Hash("model.onnx") + unfinished, "snapshots/" + hubtest.Commit + "/config.json", "refs/main"} {
+	for _, path := range []string{"blobs/" + r.Hash("model.onnx") + unfinished,
+		"snapshots/" + hubtest.Commit + "/config.json", "refs/main"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(repository, path)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -352,9 +373,13 @@ func TestPlantedLinks(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
-		"org/model": "org/model@main", "gpt2": "gpt2@main", "a.b/c_d-e@v1.0": "a.b/c_d-e@v1.0", "org/model@refs/pr/1": "org/model@refs/pr/1",
-		"": "", "org/model/x": "", "/model": "", "../../onnx/model": "", "org/..": "", "org/a..b": "", "org/a--b": "", "org/model.git": "", "https://host/org/model": "", "org/mo del": "", "org/m\x1b": "",
-		"org/" + strings.Repeat("x", 100): "", "org/model@": "", "org/model@../x": "", "org/model@/x": "", "org/model@a b": "", "org/model@a\nb": "", "org/model@-x": "", "org/model@a/../b": "", "org/model@.": "",
+		"org/model": "org/model@main", "gpt2": "gpt2@main", "a.b/c_d-e@v1.0": "a.b/c_d-e@v1.0",
+		"org/model@refs/pr/1": "org/model@refs/pr/1",
+		"":                    "", "org/model/x": "", "/model": "", "../../onnx/model": "", "org/..": "", "org/a..b": "",
+		"org/a--b":      "",
+		"org/model.git": "", "https://host/org/model": "", "org/mo del": "", "org/m\x1b": "",
+		"org/" + strings.Repeat("x", 100): "", "org/model@": "", "org/model@../x": "", "org/model@/x": "",
+		"org/model@a b": "", "org/model@a\nb": "", "org/model@-x": "", "org/model@a/../b": "", "org/model@.": "",
 	} {
 		r, err := Parse(text)
 		if want == "" && !errors.Is(err, ErrMisused) || want != "" && (err != nil || r.String() != want) {
@@ -372,14 +397,18 @@ func TestEnvironment(t *testing.T) {
 		{"HOME=" + home, "https://huggingface.co " + home + "/.cache/huggingface/hub hf_home false"},
 		{"HOME=" + home + " XDG_CACHE_HOME=/x", "https://huggingface.co /x/huggingface/hub  false"},
 		{"HF_HOME=" + home, "https://huggingface.co " + home + "/hub hf_file false"},
-		{"HF_HOME=" + home + " HF_HUB_CACHE=/c HF_TOKEN=hf_set HF_ENDPOINT=https://mirror/hf/ HF_HUB_OFFLINE=1", "https://mirror/hf /c hf_set true"},
-		{"HF_HOME=" + home + " HUGGINGFACE_HUB_CACHE=/old HUGGING_FACE_HUB_TOKEN=hf_old TRANSFORMERS_OFFLINE=yes", "https://huggingface.co /old hf_old true"},
+		{"HF_HOME=" + home + " HF_HUB_CACHE=/c HF_TOKEN=hf_set HF_ENDPOINT=https://mirror/hf/ HF_HUB_OFFLINE=1",
+			"https://mirror/hf /c hf_set true"},
+		{"HF_HOME=" + home + " HUGGINGFACE_HUB_CACHE=/old HUGGING_FACE_HUB_TOKEN=hf_old TRANSFORMERS_OFFLINE=yes",
+			"https://huggingface.co /old hf_old true"},
 		{"HF_HOME=" + home + " HF_HUB_DISABLE_IMPLICIT_TOKEN=1", "https://huggingface.co " + home + "/hub  false"},
 		{"HF_HOME=/none HF_TOKEN_PATH=" + home + "/token", "https://huggingface.co /none/hub hf_file false"},
 		{"HOME=" + home + " HF_HOME=~/h", "https://huggingface.co " + home + "/h/hub  false"},
 		{"HOME=" + home + " HF_HOME=$HOME/h/$NONE", "https://huggingface.co " + home + "/h/$NONE/hub  false"},
 		{"HF_HOME=" + home + " HF_ENDPOINT=http://127.0.0.1:80", "http://127.0.0.1:80 " + home + "/hub hf_file false"},
-		{"HF_HOME=" + home + " HF_ENDPOINT=http://mirror", "HF_ENDPOINT: found a server without TLS, mirror, and a token (" + home + "/token), which anybody between could read, needed https"},
+		{"HF_HOME=" + home + " HF_ENDPOINT=http://mirror",
+			"HF_ENDPOINT: found a server without TLS, mirror, and a token (" + home +
+				"/token), which anybody between could read, needed https"},
 		{"HF_HOME=/none HF_ENDPOINT=http://mirror", "http://mirror /none/hub  false"},
 		{"HF_HOME=/none HF_ENDPOINT=mirror", "HF_ENDPOINT: found mirror, needed an address as https://HOST"},
 		{"HF_HOME=/none HF_ENDPOINT=ftp://mirror", "HF_ENDPOINT: found ftp://mirror, needed an address as https://HOST"},
@@ -387,7 +416,8 @@ func TestEnvironment(t *testing.T) {
 		{"HF_HOME=/none HF_TOKEN=hf_a\tb", "HF_TOKEN: found a token with blanks or characters that none has"},
 		{"", "found no folder for models: $HOME is not defined; set HF_HOME, or HOME"},
 	} {
-		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT",
+		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
+			"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT",
 			"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "NONE"} {
 			t.Setenv(name, "")
 			os.Unsetenv(name)
@@ -416,13 +446,16 @@ func (a *answers) RoundTrip(q *http.Request) (*http.Response, error) {
 	if !strings.Contains(q.URL.RawQuery, "last") {
 		header.Set("Link", a.link)
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(a.list)), Request: q}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(a.list)),
+		Request: q}, nil
 }
 
-// FuzzList: whatever a server lists, what is taken of it stays in the repository, and takes time and memory in proportion.
+// FuzzList: whatever a server lists, what is taken of it stays in the repository, and takes time and memory in
+// proportion.
 func FuzzList(f *testing.F) {
 	f.Add(`[{"type": "file", "path": "model.onnx", "size": 1, "oid": "`+hubtest.GitHash(nil)+`"}]`, "")
-	f.Add(`[{"type": "file", "path": "a/b.json", "size": 1, "oid": "", "lfs": {"oid": "`+hubtest.SHA256(nil)+`", "size": 3}}]`, `</x?last>; rel="next"`)
+	f.Add(`[{"type": "file", "path": "a/b.json", "size": 1, "oid": "", "lfs": {"oid": "`+hubtest.SHA256(
+		nil)+`", "size": 3}}]`, `</x?last>; rel="next"`)
 	f.Add(`[]`, `<https://other/x?last>; rel="next"`)
 	f.Fuzz(func(t *testing.T, list, link string) {
 		limittest.Check(t, len(list)+len(link), func() {

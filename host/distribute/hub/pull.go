@@ -89,7 +89,8 @@ type destination interface {
 
 // Pull brings a model.
 func (c *Client) Pull(ctx context.Context, q Request) (*Pulled, error) {
-	j := &job{Client: c, Request: q, page: c.s.Endpoint.JoinPath(q.Repository).String(), cache: newCache(c.s.Cache, q.Repository), names: map[string]string{}}
+	j := &job{Client: c, Request: q, page: c.s.Endpoint.JoinPath(q.Repository).String(),
+		cache: newCache(c.s.Cache, q.Repository), names: map[string]string{}}
 	if err := j.look(ctx); err != nil {
 		return nil, err
 	}
@@ -150,7 +151,8 @@ func (j *job) look(ctx context.Context) (err error) {
 // lookHere finds them in the cache.
 func (j *job) lookHere() error {
 	missing := func(what string, err error) error {
-		return &diagnostic.Error{Kind: ErrChoice, Path: j.cache.at(), Found: "the cache does not have " + what + ", and HF_HUB_OFFLINE is set", Needed: "a model that was brought before",
+		return &diagnostic.Error{Kind: ErrChoice, Path: j.cache.at(),
+			Found: "the cache does not have " + what + ", and HF_HUB_OFFLINE is set", Needed: "a model that was brought before",
 			Fix: "unset HF_HUB_OFFLINE", Cause: err}
 	}
 	commit, err := j.cache.commit(j.Revision)
@@ -209,7 +211,8 @@ func (j *job) choose() error {
 	return nil
 }
 
-// asGraph is the name that a graph, or a file of its weights, has in the folder: of a variant that which programs look for.
+// asGraph is the name that a graph, or a file of its weights, has in the folder: of a variant that which programs
+// look for.
 func (m *model) asGraph(p string) string {
 	if m.plain {
 		return relative(m.home, p)
@@ -225,15 +228,17 @@ func (m *model) asGraph(p string) string {
 // asBeside is the name of any other file.
 func (m *model) asBeside(p string) string { return relative(m.home, p) }
 
-// distinct refuses files of which two would have one name: a variant's graph has the name of the float32 one, whose data another
-// file may have taken.
+// distinct refuses files of which two would have one name: a variant's graph has the name of the float32 one, whose
+// data another file may have taken.
 func (j *job) distinct() error {
 	taken := map[string]string{}
 	for _, p := range slices.Sorted(maps.Keys(j.names)) {
 		as := j.names[p]
 		if other, ok := taken[as]; ok {
-			return &diagnostic.Error{Kind: ErrChoice, Path: j.page, Found: fmt.Sprintf("found that %s and %s would both be %s", quoted(other), quoted(p), quoted(as)), Needed: "names that differ",
-				Fix: "bring them by their own: --file PATTERN"}
+			return &diagnostic.Error{Kind: ErrChoice, Path: j.page,
+				Found:  fmt.Sprintf("found that %s and %s would both be %s", quoted(other), quoted(p), quoted(as)),
+				Needed: "names that differ",
+				Fix:    "bring them by their own: --file PATTERN"}
 		}
 		taken[as] = p
 	}
@@ -315,7 +320,8 @@ func (j *job) room() error {
 			continue
 		}
 		if free := int64(stat.Bavail) * int64(stat.Bsize); err == nil && free < need {
-			return &diagnostic.Error{Kind: ErrLocal, Path: j.to.disk(), Found: "found " + Size(free) + " of free space", Needed: Size(need), Fix: "make room, or name a folder on another disk: HF_HUB_CACHE, --to DIR"}
+			return &diagnostic.Error{Kind: ErrLocal, Path: j.to.disk(), Found: "found " + Size(free) + " of free space",
+				Needed: Size(need), Fix: "make room, or name a folder on another disk: HF_HUB_CACHE, --to DIR"}
 		}
 		return nil
 	}
@@ -340,7 +346,8 @@ func (j *job) referred() (more bool, err error) {
 		for _, location := range locations {
 			p := path.Join(j.model.folder, location)
 			if _, ok := j.list.files[p]; !ok {
-				return false, &diagnostic.Error{Kind: ErrChoice, Path: j.page, Found: "the graph " + graph + " has weights in " + quoted(location) + ", which " + j.lacks(),
+				return false, &diagnostic.Error{Kind: ErrChoice, Path: j.page,
+					Found:  "the graph " + graph + " has weights in " + quoted(location) + ", which " + j.lacks(),
 					Needed: "all files of the model"}
 			}
 			want(p, j.model.asGraph(p))
@@ -357,7 +364,8 @@ func (j *job) referred() (more bool, err error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return false, &diagnostic.Error{Kind: ErrContent, Path: at, Found: "cannot read: " + diagnostic.Cause(err), Needed: "the modules of a sentence-transformers model", Cause: err}
+		return false, &diagnostic.Error{Kind: ErrContent, Path: at, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "the modules of a sentence-transformers model", Cause: err}
 	}
 	for _, one := range list {
 		if one.Path == "" || !filepath.IsLocal(one.Path) {

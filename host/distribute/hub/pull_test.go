@@ -66,10 +66,13 @@ func noise(seed uint64, n int) []byte {
 // graph is a model with weights in files beside it.
 func graph(t testing.TB, locations ...string) []byte {
 	t.Helper()
-	m := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("g")}, OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}}}
+	m := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("g")},
+		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}}}
 	for i, location := range locations {
-		m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String(strconv.Itoa(i)), DataType: proto.Int32(1), Dims: []int64{1},
-			DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{{Key: proto.String("location"), Value: proto.String(location)}}})
+		m.Graph.Initializer = append(m.Graph.Initializer,
+			&onnx.Tensor{Name: proto.String(strconv.Itoa(i)), DataType: proto.Int32(1), Dims: []int64{1},
+				DataLocation: onnx.Tensor_EXTERNAL.Enum(),
+				ExternalData: []*onnx.Entry{{Key: proto.String("location"), Value: proto.String(location)}}})
 	}
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -83,12 +86,16 @@ const name = "org/model"
 // bart is a repository as those of transformers.js are.
 func bart(t testing.TB) *hubtest.Repository {
 	t.Helper()
-	files := map[string][]byte{".gitattributes": []byte("*.onnx lfs"), "README.md": []byte("a model"), "config.json": []byte(`{"model_type": "bart"}`),
-		"generation_config.json": []byte("{}"), "tokenizer.json": noise(1, 5000), "tokenizer_config.json": []byte("{}"), "model.safetensors": noise(2, 9000),
-		"pytorch_model.bin": noise(3, 9000), "tf_model.h5": noise(4, 9000), "merges.txt": []byte("a b"), "onnx/quantize_config.json": []byte("{}")}
+	files := map[string][]byte{".gitattributes": []byte("*.onnx lfs"), "README.md": []byte("a model"),
+		"config.json":            []byte(`{"model_type": "bart"}`),
+		"generation_config.json": []byte("{}"), "tokenizer.json": noise(1, 5000), "tokenizer_config.json": []byte("{}"),
+		"model.safetensors": noise(2, 9000),
+		"pytorch_model.bin": noise(3, 9000), "tf_model.h5": noise(4, 9000), "merges.txt": []byte("a b"),
+		"onnx/quantize_config.json": []byte("{}")}
 	for i, variant := range []string{"", "_fp16", "_q4", "_quantized"} {
 		for k, base := range []string{"encoder_model", "decoder_model_merged", "decoder_model", "decoder_with_past_model"} {
-			files["onnx/"+base+variant+".onnx"] = append(graph(t, base+variant+".onnx_data"), unknownField(noise(uint64(10*i+k), 4000))...)
+			files["onnx/"+base+variant+".onnx"] = append(graph(t, base+variant+".onnx_data"),
+				unknownField(noise(uint64(10*i+k), 4000))...)
 			files["onnx/"+base+variant+".onnx_data"] = noise(uint64(100+10*i+k), 3_000_000)
 		}
 	}
@@ -181,7 +188,8 @@ func holds(t testing.TB, folder string, r *hubtest.Repository, want ...string) {
 }
 
 // ours are the files that a pull of bart's brings.
-var ours = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "onnx/encoder_model.onnx", "onnx/encoder_model.onnx_data",
+var ours = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+	"onnx/encoder_model.onnx", "onnx/encoder_model.onnx_data",
 	"onnx/decoder_model_merged.onnx", "onnx/decoder_model_merged.onnx_data"}
 
 // What is pulled lies in the cache as Hugging Face's library would have put it there, and is not brought again.
@@ -193,22 +201,26 @@ func TestPull(t *testing.T) {
 	var last, total int64
 	c.o.Progress = func(done, of int64) { last, total = max(last, done), of }
 	done := pull(t, c, Request{})
-	if want := filepath.Join(c.s.Cache, "models--org--model", "snapshots", hubtest.Commit); done.Folder != want || done.Variant != "float32" {
+	if want := filepath.Join(c.s.Cache, "models--org--model", "snapshots", hubtest.Commit); done.Folder != want ||
+		done.Variant != "float32" {
 		t.Errorf("found the folder %s of %s, want %s", done.Folder, done.Variant, want)
 	}
 	holds(t, done.Folder, r, ours...)
 	if done.Bytes < 6_000_000 || done.Missing != done.Bytes || last != done.Bytes || total != done.Bytes {
 		t.Errorf("%d of %d bytes were missing, %d of %d came", done.Missing, done.Bytes, last, total)
 	}
-	if ref, err := os.ReadFile(filepath.Join(c.s.Cache, "models--org--model/refs/main")); string(ref) != hubtest.Commit || err != nil {
+	if ref, err := os.ReadFile(filepath.Join(c.s.Cache, "models--org--model/refs/main")); string(ref) != hubtest.Commit ||
+		err != nil {
 		t.Errorf("refs/main is %q, %v", ref, err)
 	}
-	for path, up := range map[string]string{"config.json": "../../blobs/", "onnx/encoder_model.onnx_data": "../../../blobs/"} {
+	for path, up := range map[string]string{"config.json": "../../blobs/",
+		"onnx/encoder_model.onnx_data": "../../../blobs/"} {
 		if target, err := os.Readlink(filepath.Join(done.Folder, path)); target != up+r.Hash(path) || err != nil {
 			t.Errorf("%s leads to %s, %v", path, target, err)
 		}
 	}
-	if found := files(t, filepath.Join(c.s.Cache, "models--org--model/blobs")); len(found) != len(ours)-1 { // two configurations are equal
+	// two configurations are equal
+	if found := files(t, filepath.Join(c.s.Cache, "models--org--model/blobs")); len(found) != len(ours)-1 {
 		t.Errorf("blobs are %s", paths(found))
 	}
 	if leaks := server.Leaks(); len(leaks) > 0 {
@@ -222,7 +234,8 @@ func TestPull(t *testing.T) {
 	if asked := server.Asked("/resolve/"); again.Folder != done.Folder || again.Missing != 0 || len(asked) > 0 {
 		t.Errorf("again: %d bytes were missing in %s, asked was %v", again.Missing, again.Folder, asked)
 	}
-	if ref, err := os.ReadFile(filepath.Join(c.s.Cache, "models--org--model/refs/refs/pr/1")); string(ref) != hubtest.Commit || err != nil {
+	if ref, err := os.ReadFile(filepath.Join(c.s.Cache, "models--org--model/refs/refs/pr/1")); string(
+		ref) != hubtest.Commit || err != nil {
 		t.Errorf("refs/pr/1 is %q, %v", ref, err)
 	}
 }
@@ -232,17 +245,21 @@ func TestVariant(t *testing.T) {
 	r := bart(t)
 	_, c := serve(t, map[string]*hubtest.Repository{name: r})
 	done := pull(t, c, Request{Variant: "q4"})
-	want := []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "onnx/encoder_model.onnx=onnx/encoder_model_q4.onnx",
-		"onnx/encoder_model_q4.onnx_data", "onnx/decoder_model_merged.onnx=onnx/decoder_model_merged_q4.onnx", "onnx/decoder_model_merged_q4.onnx_data"}
+	want := []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+		"onnx/encoder_model.onnx=onnx/encoder_model_q4.onnx",
+		"onnx/encoder_model_q4.onnx_data", "onnx/decoder_model_merged.onnx=onnx/decoder_model_merged_q4.onnx",
+		"onnx/decoder_model_merged_q4.onnx_data"}
 	holds(t, done.Folder, r, want...)
 	// Links of an earlier choice go, files that someone put there stay.
-	for name, target := range map[string]string{"onnx/decoder_with_past_model.onnx": "nowhere", "onnx/old.onnx_data": "nowhere"} {
+	for name, target := range map[string]string{"onnx/decoder_with_past_model.onnx": "nowhere",
+		"onnx/old.onnx_data": "nowhere"} {
 		if err := os.Symlink(target, filepath.Join(done.Folder, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	holds(t, pull(t, c, Request{Variant: "q4"}).Folder, r, want...)
-	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/snapshots", hubtest.Commit, "onnx/encoder_model_q4.onnx")); err != nil || info.Size() < 4000 {
+	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/snapshots", hubtest.Commit,
+		"onnx/encoder_model_q4.onnx")); err != nil || info.Size() < 4000 {
 		t.Errorf("in the snapshot: %v", err)
 	}
 }
@@ -250,18 +267,25 @@ func TestVariant(t *testing.T) {
 // What graphs and modules refer to is brought, whatever it is called.
 func TestReferred(t *testing.T) {
 	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{
-		"config.json": []byte("{}"), "tokenizer.json": noise(1, 3000), "modules.json": []byte(`[{"path": "", "type": "sentence_transformers.models.Transformer"},
+		"config.json": []byte("{}"), "tokenizer.json": noise(1, 3000),
+		"modules.json": []byte(`[{"path": "", "type": "sentence_transformers.models.Transformer"},
 			{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}, {"path": "head/last", "type": "sentence_transformers.models.Dense"}]`),
-		"1_Pooling/config.json": []byte(`{"a": 1}`), "1_Pooling/README.md": nil, "head/last/config.json": []byte(`{"b": 1}`), "head/last/model.safetensors": noise(2, 2000),
-		"head/last/pytorch_model.bin": noise(3, 2000), "0_Transformer/model.safetensors": noise(4, 5000), "0_Transformer/config.json": []byte(`{"c": 1}`),
-		"onnx/model.onnx": graph(t, "Constant_7_attr__value", "weights/a.bin"), "onnx/Constant_7_attr__value": noise(5, 1500), "onnx/weights/a.bin": noise(6, 1500), "onnx/weights/b.bin": noise(7, 1500),
+		"1_Pooling/config.json": []byte(`{"a": 1}`), "1_Pooling/README.md": nil, "head/last/config.json": []byte(`{"b": 1}`),
+		"head/last/model.safetensors": noise(2, 2000),
+		"head/last/pytorch_model.bin": noise(3, 2000), "0_Transformer/model.safetensors": noise(4, 5000),
+		"0_Transformer/config.json":   []byte(`{"c": 1}`),
+		"onnx/model.onnx":             graph(t, "Constant_7_attr__value", "weights/a.bin"),
+		"onnx/Constant_7_attr__value": noise(5, 1500),
+		"onnx/weights/a.bin":          noise(6, 1500), "onnx/weights/b.bin": noise(7, 1500),
 	}}
 	_, c := serve(t, map[string]*hubtest.Repository{name: r})
-	holds(t, pull(t, c, Request{}).Folder, r, "config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json", "head/last/config.json", "head/last/model.safetensors",
+	holds(t, pull(t, c, Request{}).Folder, r, "config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json",
+		"head/last/config.json", "head/last/model.safetensors",
 		"0_Transformer/config.json", "onnx/model.onnx", "onnx/Constant_7_attr__value", "onnx/weights/a.bin")
 	r.Files["onnx/model.onnx"] = graph(t, "gone.bin")
 	_, c = serve(t, map[string]*hubtest.Repository{name: r})
-	fails(t, c, Request{}, ErrChoice, "the graph onnx/model.onnx has weights in gone.bin, which the repository does not have, needed all files of the model")
+	fails(t, c, Request{}, ErrChoice,
+		"the graph onnx/model.onnx has weights in gone.bin, which the repository does not have, needed all files of the model")
 	r.Files["onnx/model.onnx"] = graph(t, "../../x")
 	_, c = serve(t, map[string]*hubtest.Repository{name: r})
 	fails(t, c, Request{}, nil, "external data has a location that is not allowed")
@@ -269,10 +293,14 @@ func TestReferred(t *testing.T) {
 
 // Two files that a variant's folder would have under one name are an error, and none takes the other's place.
 func TestOneName(t *testing.T) {
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "onnx/model_q4.onnx": graph(t, "model.onnx"), "onnx/model.onnx": graph(t)}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"), "onnx/model_q4.onnx": graph(t, "model.onnx"),
+			"onnx/model.onnx": graph(t)}}
 	_, c := serve(t, map[string]*hubtest.Repository{name: r})
 	for _, to := range []string{"", t.TempDir()} {
-		fails(t, c, Request{Variant: "q4", To: to}, ErrChoice, "found that onnx/model.onnx and onnx/model_q4.onnx would both be onnx/model.onnx, needed names that differ; bring them by their own: --file PATTERN")
+		fails(t, c, Request{Variant: "q4", To: to}, ErrChoice,
+			"found that onnx/model.onnx and onnx/model_q4.onnx would both be onnx/model.onnx, needed names that differ; "+
+				"bring them by their own: --file PATTERN")
 	}
 }
 
@@ -287,7 +315,8 @@ func fails(t testing.TB, c *Client, q Request, kind error, text string) {
 		t.Errorf("no error, but %v; want %q", done, text)
 		return
 	}
-	if kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), text) || diagnostic.Printable(err.Error()) != err.Error() {
+	if kind != nil && !errors.Is(err, kind) || !strings.Contains(err.Error(), text) ||
+		diagnostic.Printable(err.Error()) != err.Error() {
 		t.Errorf("found the error\n%v\nwant one of %v with\n%s", err, kind, text)
 	}
 }
@@ -307,8 +336,10 @@ func TestDryRun(t *testing.T) {
 	r := bart(t)
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	done := pull(t, c, Request{DryRun: true})
-	if done.Folder != "" || len(done.Files) != len(ours) || done.Missing != done.Bytes || len(server.Asked("/resolve/")) > 0 {
-		t.Errorf("found %d files in %q, %d bytes missing; asked was %v", len(done.Files), done.Folder, done.Missing, server.Asked("/resolve/"))
+	if done.Folder != "" || len(done.Files) != len(ours) || done.Missing != done.Bytes ||
+		len(server.Asked("/resolve/")) > 0 {
+		t.Errorf("found %d files in %q, %d bytes missing; asked was %v", len(done.Files), done.Folder, done.Missing,
+			server.Asked("/resolve/"))
 	}
 	if entries, err := os.ReadDir(c.s.Cache); len(entries) > 0 || err != nil {
 		t.Errorf("the cache has %v, %v", entries, err)
@@ -323,7 +354,9 @@ func TestDryRun(t *testing.T) {
 // Whatever is half there is gone on with: parts of every length, parts of other files, and too long ones.
 func TestResume(t *testing.T) {
 	data := noise(9, 40_000)
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte(`{"a":"` + strings.Repeat("x", 300) + `"}`), "onnx/model.onnx": graph(t, "model.onnx_data"), "onnx/model.onnx_data": data}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte(`{"a":"` + strings.Repeat("x", 300) + `"}`),
+			"onnx/model.onnx": graph(t, "model.onnx_data"), "onnx/model.onnx_data": data}}
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	for _, at := range []int{0, 1, 2, 1000, 39_999, 40_000, 40_001, 90_000} {
 		for _, bad := range []bool{false, true} {
@@ -342,7 +375,8 @@ func TestResume(t *testing.T) {
 				t.Errorf("%d: the part is there still", at)
 			}
 			want := fmt.Sprintf(" bytes=%d-", at)
-			if asked := server.Asked("/store/"); at > 0 && at < len(data) && !strings.HasSuffix(asked[0], want) && !strings.HasSuffix(asked[len(asked)-1], want) && !bad {
+			if asked := server.Asked("/store/"); at > 0 && at < len(data) && !strings.HasSuffix(asked[0], want) &&
+				!strings.HasSuffix(asked[len(asked)-1], want) && !bad {
 				t.Errorf("%d: asked was %v", at, asked)
 			}
 			if at == len(data) && !bad && len(server.Asked("/store/"+r.Hash("onnx/model.onnx_data"))) > 0 {
@@ -365,7 +399,9 @@ func write(t testing.TB, path string, data []byte) {
 // A connection that breaks again and again brings the file in parts; a server that knows no parts, from the start.
 func TestBreaks(t *testing.T) {
 	data := noise(9, 3<<20)
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "onnx/model.onnx": graph(t, "model.onnx_data"), "onnx/model.onnx_data": data}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"), "onnx/model.onnx": graph(t, "model.onnx_data"),
+			"onnx/model.onnx_data": data}}
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	var mu sync.Mutex
 	broke, parts := 0, true
@@ -395,21 +431,25 @@ func TestBreaks(t *testing.T) {
 		server.Forget()
 		holds(t, pull(t, c, Request{}).Folder, r, "config.json", "onnx/model.onnx", "onnx/model.onnx_data")
 		asked := server.Asked("/store/" + r.Hash("onnx/model.onnx_data"))
-		if len(asked) != 5 || !strings.HasSuffix(asked[1], " bytes=100000-") || parts && !strings.HasSuffix(asked[4], " bytes=400000-") {
+		if len(asked) != 5 || !strings.HasSuffix(asked[1], " bytes=100000-") ||
+			parts && !strings.HasSuffix(asked[4], " bytes=400000-") {
 			t.Errorf("parts %v: asked was %v", parts, asked)
 		}
 	}
 	// Without an end of breaking there is an error, and what came stays.
 	broke, parts, c.s.Cache = -1000, true, t.TempDir()
-	fails(t, c, Request{}, ErrRemote, "broke off after 600000 of 3145728 bytes: unexpected EOF; try again; it goes on from there")
-	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/blobs", r.Hash("onnx/model.onnx_data")+unfinished)); err != nil || info.Size() != 600_000 {
+	fails(t, c, Request{}, ErrRemote,
+		"broke off after 600000 of 3145728 bytes: unexpected EOF; try again; it goes on from there")
+	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/blobs",
+		r.Hash("onnx/model.onnx_data")+unfinished)); err != nil || info.Size() != 600_000 {
 		t.Errorf("what came is not there: %v", err)
 	}
 }
 
 // A busy server is asked again, as it wishes; one that wishes too much is an error at once.
 func TestBusy(t *testing.T) {
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": graph(t)}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": graph(t)}}
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	var mu sync.Mutex
 	var status, times int
@@ -452,7 +492,9 @@ func TestBusy(t *testing.T) {
 
 // A server that is silent is not waited for.
 func TestStalls(t *testing.T) {
-	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"), "model.onnx": append(graph(t), unknownField(noise(1, 9000))...)}}
+	r := &hubtest.Repository{Commit: hubtest.Commit,
+		Files: map[string][]byte{"config.json": []byte("{}"),
+			"model.onnx": append(graph(t), unknownField(noise(1, 9000))...)}}
 	server, _ := serve(t, map[string]*hubtest.Repository{name: r})
 	c := client(t, server, Options{Stall: 500 * time.Millisecond})
 	server.Before = func(w http.ResponseWriter, q *http.Request) bool {
@@ -474,7 +516,8 @@ func TestStalls(t *testing.T) {
 // child pulls in a process of its own.
 func child(server *hubtest.Server, cache, to string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asChild+"="+name, "HF_ENDPOINT="+server.Endpoint.URL, "HF_HUB_CACHE="+cache, "HF_HOME="+cache, "HF_TOKEN=", "GRAFT_TEST_TO="+to)
+	cmd.Env = append(os.Environ(), asChild+"="+name, "HF_ENDPOINT="+server.Endpoint.URL, "HF_HUB_CACHE="+cache,
+		"HF_HOME="+cache, "HF_TOKEN=", "GRAFT_TEST_TO="+to)
 	return cmd
 }
 
@@ -559,7 +602,8 @@ func TestKilled(t *testing.T) {
 		if killed < 8 {
 			t.Errorf("it was killed %d times, want more", killed)
 		}
-		parts := slices.DeleteFunc(server.Asked("/store/"), func(one string) bool { return !strings.Contains(one, " bytes=") })
+		parts := slices.DeleteFunc(server.Asked("/store/"),
+			func(one string) bool { return !strings.Contains(one, " bytes=") })
 		if len(parts) < 2 {
 			t.Errorf("gone on with was %v, of %d tries", parts, killed)
 		}
@@ -672,7 +716,9 @@ func TestOffline(t *testing.T) {
 	r := bart(t)
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	c.s.Offline = true
-	fails(t, c, Request{}, ErrChoice, "the cache does not have org/model@main, and HF_HUB_OFFLINE is set, needed a model that was brought before; unset HF_HUB_OFFLINE")
+	fails(t, c, Request{}, ErrChoice,
+		"the cache does not have org/model@main, and HF_HUB_OFFLINE is set, needed a model that was brought before; unset "+
+			"HF_HUB_OFFLINE")
 	c.s.Offline = false
 	first, q4 := pull(t, c, Request{}), pull(t, c, Request{Variant: "q4"})
 	server.Close()
@@ -713,7 +759,8 @@ func TestTo(t *testing.T) {
 	}
 	// Another variant takes the place of what was brought.
 	q4 := pull(t, c, Request{To: to, Variant: "q4"})
-	if data, err := os.ReadFile(filepath.Join(q4.Folder, "onnx/encoder_model.onnx")); !bytes.Equal(data, r.Files["onnx/encoder_model_q4.onnx"]) || err != nil {
+	if data, err := os.ReadFile(filepath.Join(q4.Folder, "onnx/encoder_model.onnx")); !bytes.Equal(data,
+		r.Files["onnx/encoder_model_q4.onnx"]) || err != nil {
 		t.Errorf("of q4: %v", err)
 	}
 	// What was changed, or comes from elsewhere, stays.
@@ -723,7 +770,8 @@ func TestTo(t *testing.T) {
 	if err := os.Chtimes(config, changed, changed); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, c, Request{To: to}, ErrLocal, "config.json: found another file, needed none, or config.json of org/model; remove it, or name another folder")
+	fails(t, c, Request{To: to}, ErrLocal,
+		"config.json: found another file, needed none, or config.json of org/model; remove it, or name another folder")
 	if data, _ := os.ReadFile(config); string(data) != "mine" {
 		t.Errorf("it holds %q", data)
 	}
@@ -772,10 +820,12 @@ func TestRoom(t *testing.T) {
 		if !strings.Contains(q.URL.Path, "/tree/") {
 			return false
 		}
-		_, _ = io.WriteString(w, `[{"type": "file", "path": "model.onnx", "size": 130, "oid": "`+hubtest.GitHash(nil)+`", "lfs": {"size": 4000000000000, "oid": "`+hubtest.SHA256(nil)+`"}}]`)
+		_, _ = io.WriteString(w, `[{"type": "file", "path": "model.onnx", "size": 130, "oid": "`+hubtest.GitHash(
+			nil)+`", "lfs": {"size": 4000000000000, "oid": "`+hubtest.SHA256(nil)+`"}}]`)
 		return true
 	}
-	fails(t, c, Request{}, ErrLocal, "of free space, needed 4000.0 GB; make room, or name a folder on another disk: HF_HUB_CACHE, --to DIR")
+	fails(t, c, Request{}, ErrLocal,
+		"of free space, needed 4000.0 GB; make room, or name a folder on another disk: HF_HUB_CACHE, --to DIR")
 	if len(server.Asked("/resolve/")) > 0 {
 		t.Error("it was asked for")
 	}
@@ -789,7 +839,8 @@ func TestReadOnly(t *testing.T) {
 	write(t, file, nil)
 	cache := c.s.Cache
 	c.s.Cache = filepath.Join(file, "hub")
-	fails(t, c, Request{}, ErrLocal, "cannot write: not a directory; set HF_HUB_CACHE to a folder that can be written, or name one: --to DIR")
+	fails(t, c, Request{}, ErrLocal,
+		"cannot write: not a directory; set HF_HUB_CACHE to a folder that can be written, or name one: --to DIR")
 	c.s.Cache = cache
 	want := pull(t, c, Request{})
 	before := times(t, cache)

@@ -33,11 +33,13 @@ func Parse(text string) (Reference, error) {
 	bad := func(what, needed string) (Reference, error) {
 		return Reference{}, misused("", what+" "+quoted(text), needed, "")
 	}
-	if !repositoryPattern.MatchString(name) || len(name) > 96 || strings.Contains(name, "--") || strings.Contains(name, "..") ||
+	if !repositoryPattern.MatchString(name) || len(name) > 96 || strings.Contains(name, "--") ||
+		strings.Contains(name, "..") ||
 		strings.HasSuffix(name, ".") || strings.HasSuffix(name, "-") || strings.HasSuffix(name, ".git") {
 		return bad("repository", "ORG/NAME, as in the address of its page")
 	}
-	if len(revision) > 250 || !filepath.IsLocal(revision) || filepath.Clean(revision) != revision || revision == "." || strings.HasPrefix(revision, "-") ||
+	if len(revision) > 250 || !filepath.IsLocal(revision) || filepath.Clean(revision) != revision || revision == "." ||
+		strings.HasPrefix(revision, "-") ||
 		strings.ContainsFunc(revision, func(r rune) bool {
 			return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune(`\:?*[^~`, r)
 		}) {

@@ -27,8 +27,8 @@ type Settings struct {
 	Offline  bool   // no server is asked
 }
 
-// Environment reads the variables of Hugging Face's library: HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE,
-// HF_HUB_OFFLINE, HF_HUB_DISABLE_IMPLICIT_TOKEN, and the older names of these.
+// Environment reads the variables of Hugging Face's library: HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME,
+// HF_HUB_CACHE, HF_HUB_OFFLINE, HF_HUB_DISABLE_IMPLICIT_TOKEN, and the older names of these.
 func Environment() (*Settings, error) {
 	home, err := homeFolder()
 	if err != nil {
@@ -58,7 +58,8 @@ func homeFolder() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &diagnostic.Error{Kind: ErrMisused, Found: "found no folder for models: " + err.Error(), Fix: "set HF_HOME, or HOME", Cause: err}
+		return "", &diagnostic.Error{Kind: ErrMisused, Found: "found no folder for models: " + err.Error(),
+			Fix: "set HF_HOME, or HOME", Cause: err}
 	}
 	return filepath.Join(home, ".cache", "huggingface"), nil
 }
@@ -127,17 +128,21 @@ func (s *Settings) findToken(home string) error {
 		path := cmp.Or(expand(os.Getenv("HF_TOKEN_PATH")), filepath.Join(home, "token"))
 		data, err := storage.ReadRegular(path, 64<<10)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &diagnostic.Error{Kind: ErrMisused, Path: path, Found: "cannot read the token: " + diagnostic.Cause(err), Fix: "correct the file, or set HF_HUB_DISABLE_IMPLICIT_TOKEN=1 to go without", Cause: err}
+			return &diagnostic.Error{Kind: ErrMisused, Path: path, Found: "cannot read the token: " + diagnostic.Cause(err),
+				Fix: "correct the file, or set HF_HUB_DISABLE_IMPLICIT_TOKEN=1 to go without", Cause: err}
 		}
 		s.Token, s.From = strings.TrimSpace(string(data)), path
 	}
 	switch {
 	case s.Token == "":
 		s.From = ""
-	case strings.ContainsFunc(s.Token, func(r rune) bool { return r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r) }):
+	case strings.ContainsFunc(s.Token,
+		func(r rune) bool { return r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r) }):
 		return misused(s.From, "found a token with blanks or characters that none has", "one line, as hf_...", "")
 	case s.Endpoint.Scheme == "http" && !loopback(s.Endpoint.Hostname()):
-		return misused("HF_ENDPOINT", "found a server without TLS, "+s.Endpoint.Host+", and a token ("+s.From+"), which anybody between could read", "https",
+		return misused("HF_ENDPOINT",
+			"found a server without TLS, "+s.Endpoint.Host+", and a token ("+s.From+"), which anybody between could read",
+			"https",
 			"use https, or go without a token: unset HF_TOKEN, HF_HUB_DISABLE_IMPLICIT_TOKEN=1")
 	}
 	return nil

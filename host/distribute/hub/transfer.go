@@ -49,9 +49,10 @@ type transfer struct {
 	moved     func(int64) // is told of bytes that came, or, below zero, were dropped
 }
 
-// fetch brings a file to where it is unfinished, or the rest of it, and compares its hash. What is there after an error goes on the
-// next time, but for content that is wrong.
-func (c *Client) fetch(ctx context.Context, r Reference, commit string, file File, part string, moved func(int64)) error {
+// fetch brings a file to where it is unfinished, or the rest of it, and compares its hash. What is there after an
+// error goes on the next time, but for content that is wrong.
+func (c *Client) fetch(ctx context.Context, r Reference, commit string, file File, part string,
+	moved func(int64)) error {
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o666)
 	if err != nil {
 		return local(part, err, "remove it")
@@ -96,7 +97,8 @@ func (t *transfer) shown() string { return t.c.resolve(t.reference, t.commit, t.
 // resolve is the address of a file.
 func (c *Client) resolve(r Reference, commit, path string) *url.URL {
 	u := c.s.Endpoint.JoinPath(r.Repository, "resolve", commit)
-	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path + "/" + path, RawPath: u.EscapedPath() + "/" + escape(path)}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path + "/" + path,
+		RawPath: u.EscapedPath() + "/" + escape(path)}
 }
 
 func escape(path string) string {
@@ -175,7 +177,8 @@ func (t *transfer) request(ctx context.Context) error {
 		}
 	case answer.StatusCode == http.StatusOK:
 	case t.at == 0 || m == nil || m[1] != strconv.FormatInt(t.at, 10) || m[3] != size && m[3] != "*":
-		return content(t.shown(), "found the part "+quoted(answer.Header.Get("Content-Range")), fmt.Sprintf("bytes %d to the end of %s", t.at, size))
+		return content(t.shown(), "found the part "+quoted(answer.Header.Get("Content-Range")),
+			fmt.Sprintf("bytes %d to the end of %s", t.at, size))
 	}
 	if answer.ContentLength >= 0 && answer.ContentLength > t.file.Size-t.at {
 		return content(t.shown(), fmt.Sprintf("found %d bytes", t.at+answer.ContentLength), size+", as the list says")
@@ -231,13 +234,15 @@ func (t *transfer) write(ctx context.Context, body io.Reader) error {
 			fallthrough
 		case failure != nil:
 			t.resumed = true
-			return &passing{err: remote(t.shown(), fmt.Sprintf("broke off after %d of %d bytes: %v", t.at, t.file.Size, failure), "", "try again; it goes on from there", failure)}
+			return &passing{err: remote(t.shown(), fmt.Sprintf("broke off after %d of %d bytes: %v", t.at, t.file.Size, failure),
+				"", "try again; it goes on from there", failure)}
 		}
 	}
 }
 
 // bring puts a file into the cache, unless it is there.
-func (c *Client) bring(ctx context.Context, in *cache, r Reference, commit string, file File, moved func(int64)) (brought bool, err error) {
+func (c *Client) bring(ctx context.Context, in *cache, r Reference, commit string, file File,
+	moved func(int64)) (brought bool, err error) {
 	if in.has(file) {
 		return false, nil
 	}

@@ -27,7 +27,8 @@ func (c *Client) commit(ctx context.Context, r Reference) (string, error) {
 		SHA string `json:"sha"`
 	}
 	u := c.s.Endpoint.JoinPath("api", "models", r.Repository, "revision")
-	u = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path + "/" + r.Revision, RawPath: u.EscapedPath() + "/" + url.PathEscape(r.Revision)}
+	u = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path + "/" + r.Revision,
+		RawPath: u.EscapedPath() + "/" + url.PathEscape(r.Revision)}
 	if _, err := c.getJSON(ctx, r, u, &info); err != nil {
 		return "", err
 	}
@@ -49,7 +50,8 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 	seen, pages := map[string]bool{}, map[string]bool{}
 	for u != nil {
 		if pages[u.String()] || len(pages) >= mostPages {
-			return nil, content(at, fmt.Sprintf("found a list of files that goes on after %d pages", len(pages)), "one that ends")
+			return nil, content(at, fmt.Sprintf("found a list of files that goes on after %d pages", len(pages)),
+				"one that ends")
 		}
 		pages[u.String()] = true
 		var page []struct {

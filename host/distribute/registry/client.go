@@ -49,7 +49,8 @@ func New(o Options) (*Client, error) {
 	c := &Client{o: o, http: &http.Client{Transport: again}}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
-		return nil, failed("Docker's configuration", "found "+err.Error(), "correct it, or set DOCKER_CONFIG to another folder", err)
+		return nil, failed("Docker's configuration", "found "+err.Error(),
+			"correct it, or set DOCKER_CONFIG to another folder", err)
 	}
 	c.auth = &auth.Client{Client: c.http, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
 	c.auth.SetUserAgent("graft")

@@ -1,10 +1,10 @@
-// Package registry brings plugins to and from OCI registries and HTTPS servers, and searches indexes of them. Nothing that
-// arrives is trusted: its size is bounded, its digest is compared as it is read, and a file has its name only when it is
-// whole. What is in an archive is looked at by who installs it.
+// Package registry brings plugins to and from OCI registries and HTTPS servers, and searches indexes of them. Nothing
+// that arrives is trusted: its size is bounded, its digest is compared as it is read, and a file has its name only
+// when it is whole. What is in an archive is looked at by who installs it.
 //
 // A plugin is an OCI 1.1 artifact (https://github.com/opencontainers/image-spec, manifest.md): its artifactType is
-// [ArtifactType], its first layer the archive, and a second one, if it is there, the archive's signature. An index is one of [IndexType], whose only layer
-// is its file.
+// [ArtifactType], its first layer the archive, and a second one, if it is there, the archive's signature. An index is
+// one of [IndexType], whose only layer is its file.
 package registry
 
 import (

@@ -39,7 +39,8 @@ const (
 func ReadIndex(ctx context.Context, source string) ([]Entry, error) {
 	info, err := os.Stat(source)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Needed: "an index: a folder of YAML files, or one", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: source, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "an index: a folder of YAML files, or one", Cause: err}
 	}
 	files := []string{source}
 	if info.IsDir() {
@@ -57,10 +58,12 @@ func ReadIndex(ctx context.Context, source string) ([]Entry, error) {
 			return nil, err
 		}
 		if list = append(list, entries...); len(list) > mostEntries {
-			return nil, &diagnostic.Error{Kind: ErrContent, Path: source, Found: fmt.Sprintf("found more than %d entries", mostEntries), Needed: "fewer"}
+			return nil, &diagnostic.Error{Kind: ErrContent, Path: source,
+				Found: fmt.Sprintf("found more than %d entries", mostEntries), Needed: "fewer"}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version)) })
+	slices.SortStableFunc(list,
+		func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version)) })
 	return list, nil
 }
 
@@ -71,7 +74,8 @@ func indexFiles(folder string) (files []string, err error) {
 			files = append(files, path)
 		}
 		if len(files) > mostEntries {
-			return &diagnostic.Error{Kind: ErrContent, Path: folder, Found: fmt.Sprintf("found more than %d files", mostEntries), Needed: "fewer"}
+			return &diagnostic.Error{Kind: ErrContent, Path: folder, Found: fmt.Sprintf("found more than %d files", mostEntries),
+				Needed: "fewer"}
 		}
 		return err
 	})
@@ -102,15 +106,18 @@ func readEntries(file string) (list []Entry, err error) {
 		case errors.Is(err, io.EOF):
 			return list, nil
 		case err != nil:
-			return nil, bad(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "), "name, version, description and source of a plugin")
+			return nil, bad(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "),
+				"name, version, description and source of a plugin")
 		}
 		switch {
 		case e.Name == "" || e.Version == "" || e.Source == "":
 			return nil, bad("a plugin without "+missing(e), "name, version and source")
-		case strings.ContainsFunc(e.Name+e.Version+e.Description+strings.Join(append(e.Operators, e.Platforms...), ""), unicode.IsControl):
+		case strings.ContainsFunc(e.Name+e.Version+e.Description+strings.Join(append(e.Operators, e.Platforms...), ""),
+			unicode.IsControl):
 			return nil, bad("control characters in the entry of "+diagnostic.Quote(diagnostic.Clip(e.Name)), "text")
 		case !Is(e.Source):
-			return nil, bad("the source "+diagnostic.Quote(diagnostic.Clip(e.Source)), "oci://HOST/NAME:VERSION or https://HOST/FILE")
+			return nil, bad("the source "+diagnostic.Quote(diagnostic.Clip(e.Source)),
+				"oci://HOST/NAME:VERSION or https://HOST/FILE")
 		}
 		if _, err := Parse(e.Source); err != nil {
 			return nil, bad("the source of "+diagnostic.Clip(e.Name)+": "+err.Error(), "a source that can be installed")
@@ -132,8 +139,8 @@ func missing(e Entry) string {
 	return "a source"
 }
 
-// Search is the entries that have every word, whatever its case, in their name, description or operators. Of a plugin of
-// several versions all are there.
+// Search is the entries that have every word, whatever its case, in their name, description or operators. Of a plugin
+// of several versions all are there.
 func Search(list []Entry, words []string) []Entry {
 	found := []Entry{}
 	for _, e := range list {

@@ -30,8 +30,9 @@ type Pulled struct {
 	Source    string `json:"source"`
 	Archive   string `json:"archive"`             // path
 	Signature string `json:"signature,omitempty"` // path, where there is one
-	Digest    string `json:"digest"`              // of the artifact's manifest, or of an archive that lies on a server: sha256:HEX
-	Bytes     int64  `json:"bytes"`               // of the archive
+	// of the artifact's manifest, or of an archive that lies on a server: sha256:HEX
+	Digest string `json:"digest"`
+	Bytes  int64  `json:"bytes"` // of the archive
 }
 
 // Pull writes a plugin's archive, and its signature if there is one, to a folder. On an error neither is there.
@@ -45,7 +46,8 @@ func (c *Client) Pull(ctx context.Context, r Reference, folder string) (*Pulled,
 // PullIndex writes the file of an index to a folder, and gives its path.
 func (c *Client) PullIndex(ctx context.Context, r Reference, folder string) (string, error) {
 	if !r.OCI() {
-		return "", &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server", Needed: "an index in a registry: oci://HOST/NAME:TAG"}
+		return "", &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server",
+			Needed: "an index in a registry: oci://HOST/NAME:TAG"}
 	}
 	p, err := c.pull(ctx, r, folder, indexForm)
 	if err != nil {
@@ -76,7 +78,8 @@ func (c *Client) pull(ctx context.Context, r Reference, folder string, is form) 
 	}
 	defer body.Close()
 	if at.Size > mostManifest {
-		return nil, other(r.text, fmt.Sprintf("found a manifest of %d bytes", at.Size), fmt.Sprintf("at most %d", mostManifest), nil)
+		return nil, other(r.text, fmt.Sprintf("found a manifest of %d bytes", at.Size),
+			fmt.Sprintf("at most %d", mostManifest), nil)
 	}
 	b, err := content.ReadAll(body, at)
 	if err != nil {
@@ -129,10 +132,12 @@ func (c *Client) pull(ctx context.Context, r Reference, folder string, is form) 
 func (f form) layers(r Reference, at ocispec.Descriptor, b []byte) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(b, &m); err != nil || m.MediaType != ocispec.MediaTypeImageManifest {
-		return nil, other(r.text, fmt.Sprintf("found a manifest of type %s", diagnostic.Quote(diagnostic.Clip(at.MediaType))), "one of "+ocispec.MediaTypeImageManifest, err)
+		return nil, other(r.text, fmt.Sprintf("found a manifest of type %s", diagnostic.Quote(diagnostic.Clip(at.MediaType))),
+			"one of "+ocispec.MediaTypeImageManifest, err)
 	}
 	if m.ArtifactType != f.kind {
-		return nil, other(r.text, fmt.Sprintf("found an artifact of type %s", diagnostic.Quote(diagnostic.Clip(m.ArtifactType))), f.kind, nil)
+		return nil, other(r.text,
+			fmt.Sprintf("found an artifact of type %s", diagnostic.Quote(diagnostic.Clip(m.ArtifactType))), f.kind, nil)
 	}
 	if len(m.Layers) == 0 || len(m.Layers) > len(f.types) {
 		return nil, other(r.text, fmt.Sprintf("found %d layers", len(m.Layers)), fmt.Sprintf("1 to %d", len(f.types)), nil)
@@ -140,11 +145,13 @@ func (f form) layers(r Reference, at ocispec.Descriptor, b []byte) ([]ocispec.De
 	for i, l := range m.Layers {
 		switch {
 		case l.MediaType != f.types[i]:
-			return nil, other(r.text, fmt.Sprintf("found a layer of type %s", diagnostic.Quote(diagnostic.Clip(l.MediaType))), f.types[i], nil)
+			return nil, other(r.text, fmt.Sprintf("found a layer of type %s", diagnostic.Quote(diagnostic.Clip(l.MediaType))),
+				f.types[i], nil)
 		case l.Size <= 0 || l.Size > f.most[i]:
 			return nil, other(r.text, fmt.Sprintf("found a layer of %d bytes", l.Size), fmt.Sprintf("1 to %d", f.most[i]), nil)
 		case l.Digest.Validate() != nil || l.Digest.Algorithm().String() != "sha256":
-			return nil, other(r.text, "found a layer with the digest "+diagnostic.Quote(diagnostic.Clip(l.Digest.String())), "one of sha256", nil)
+			return nil, other(r.text, "found a layer with the digest "+diagnostic.Quote(diagnostic.Clip(l.Digest.String())),
+				"one of sha256", nil)
 		}
 	}
 	return m.Layers, nil
@@ -186,7 +193,8 @@ func (c *Client) download(ctx context.Context, r Reference, folder string) (*Pul
 }
 
 // get writes what lies at an address, of a bounded size, and hashes it.
-func (c *Client) get(ctx context.Context, address, to string, most int64, hash io.Writer, progress func(done, total int64)) (*storage.File, error) {
+func (c *Client) get(ctx context.Context, address, to string, most int64, hash io.Writer,
+	progress func(done, total int64)) (*storage.File, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
@@ -217,7 +225,8 @@ func (c *Client) get(ctx context.Context, address, to string, most int64, hash i
 }
 
 // write begins a file with all that arrives. It has its name when it is committed.
-func (c *Client) write(to string, from io.Reader, total int64, progress func(done, total int64)) (*storage.File, error) {
+func (c *Client) write(to string, from io.Reader, total int64, progress func(done, total int64)) (*storage.File,
+	error) {
 	f, err := storage.Create(to, storage.Shared)
 	if err != nil {
 		return nil, err
@@ -256,7 +265,8 @@ func (c *Client) worded(ctx context.Context, path string, err error) error {
 		return ctx.Err()
 	case errors.As(err, &known):
 		return err
-	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrTrailingData), errors.Is(err, content.ErrInvalidDescriptorSize):
+	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrTrailingData),
+		errors.Is(err, content.ErrInvalidDescriptorSize):
 		return other(path, "found other bytes than their digest says", "those", err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return failed(path, "the server ended before all bytes were there", "try again", err)
@@ -271,9 +281,11 @@ func (c *Client) worded(ctx context.Context, path string, err error) error {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			return failed(path, "the registry does not let you in ("+http.StatusText(answer.StatusCode)+")", logIn, err)
 		}
-		return failed(path, fmt.Sprintf("the registry answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode)), "", err)
+		return failed(path, fmt.Sprintf("the registry answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode)),
+			"", err)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return failed(path, "the registry speaks without TLS", "use --plain-http where nobody between you and it can change what it says", err)
+		return failed(path, "the registry speaks without TLS",
+			"use --plain-http where nobody between you and it can change what it says", err)
 	}
 	return failed(path, err.Error(), "", err)
 }

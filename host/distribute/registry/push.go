@@ -36,20 +36,25 @@ type Pushed struct {
 // created is when all artifacts were made, so that the same archive is the same artifact.
 const created = "1970-01-01T00:00:00Z"
 
-// Push publishes an archive of a plugin, whose manifest is m, and the signature that lies beside it, if one does. The tag is the
-// version. A tag that names something else already stays as it is.
+// Push publishes an archive of a plugin, whose manifest is m, and the signature that lies beside it, if one does. The
+// tag is the version. A tag that names something else already stays as it is.
 func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest, r Reference) (*Pushed, error) {
 	if !r.OCI() {
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server that nothing can be pushed to", Needed: "oci://HOST/NAME:VERSION"}
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server that nothing can be pushed to",
+			Needed: "oci://HOST/NAME:VERSION"}
 	}
 	if err := r.oci.ValidateReferenceAsTag(); err != nil || r.oci.Reference != tag(m.Version) {
 		r.oci.Reference = tag(m.Version)
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: fmt.Sprintf("found an archive of %s %s", m.Name, m.Version), Needed: "its version as the tag",
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text,
+			Found: fmt.Sprintf("found an archive of %s %s", m.Name, m.Version), Needed: "its version as the tag",
 			Fix: "push it to oci://" + r.oci.String()}
 	}
 	if base := path.Base(r.oci.Repository); base != m.Name {
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: fmt.Sprintf("found an archive of %s %s", m.Name, m.Version), Needed: "its name at the end of the repository's",
-			Fix: "push it to oci://" + strings.TrimSuffix(r.oci.String(), base+":"+r.oci.Reference) + m.Name + ":" + r.oci.Reference}
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text,
+			Found:  fmt.Sprintf("found an archive of %s %s", m.Name, m.Version),
+			Needed: "its name at the end of the repository's",
+			Fix: "push it to oci://" + strings.TrimSuffix(r.oci.String(), base+":"+r.oci.Reference) + m.Name + ":" +
+				r.oci.Reference}
 	}
 	name := m.Name + "-" + m.Version + ".tar.gz"
 	first, err := layerOf(archive, name, archiveType, mostArchive)
@@ -65,7 +70,8 @@ func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest,
 		return nil, err
 	}
 	done := &Pushed{Reference: r.text, Bytes: first.Size, Signed: len(layers) == 2}
-	done.Digest, done.Known, err = c.publish(ctx, r, ArtifactType, layers, map[string]string{ocispec.AnnotationTitle: m.Name, ocispec.AnnotationVersion: m.Version}, false)
+	done.Digest, done.Known, err = c.publish(ctx, r, ArtifactType, layers,
+		map[string]string{ocispec.AnnotationTitle: m.Name, ocispec.AnnotationVersion: m.Version}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +81,8 @@ func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest,
 // PushIndex publishes the file of an index under a tag, which has named another until then.
 func (c *Client) PushIndex(ctx context.Context, file string, r Reference) (*Pushed, error) {
 	if !r.OCI() || r.oci.ValidateReferenceAsTag() != nil {
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found no tag of a registry", Needed: "oci://HOST/NAME:TAG"}
+		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found no tag of a registry",
+			Needed: "oci://HOST/NAME:TAG"}
 	}
 	if _, err := ReadIndex(ctx, file); err != nil {
 		return nil, err
@@ -111,13 +118,16 @@ func layerOf(file, name, kind string, most int64) (*layer, error) {
 		return nil, err
 	}
 	if size == 0 || size > most {
-		return nil, &diagnostic.Error{Kind: ErrContent, Path: file, Found: fmt.Sprintf("found a file of %d bytes or more", size), Needed: fmt.Sprintf("1 to %d", most)}
+		return nil, &diagnostic.Error{Kind: ErrContent, Path: file,
+			Found: fmt.Sprintf("found a file of %d bytes or more", size), Needed: fmt.Sprintf("1 to %d", most)}
 	}
-	return &layer{ocispec.Descriptor{MediaType: kind, Digest: hash.Digest(), Size: size, Annotations: map[string]string{ocispec.AnnotationTitle: name}}, file}, nil
+	return &layer{ocispec.Descriptor{MediaType: kind, Digest: hash.Digest(), Size: size,
+		Annotations: map[string]string{ocispec.AnnotationTitle: name}}, file}, nil
 }
 
 // publish pushes layers, and a manifest of them under a tag. known says that it was there.
-func (c *Client) publish(ctx context.Context, r Reference, kind string, layers []layer, annotations map[string]string, replace bool) (made string, known bool, err error) {
+func (c *Client) publish(ctx context.Context, r Reference, kind string, layers []layer, annotations map[string]string,
+	replace bool) (made string, known bool, err error) {
 	o := oras.PackManifestOptions{ManifestAnnotations: map[string]string{ocispec.AnnotationCreated: created}}
 	maps.Copy(o.ManifestAnnotations, annotations)
 	for _, l := range layers {
@@ -134,8 +144,10 @@ func (c *Client) publish(ctx context.Context, r Reference, kind string, layers [
 	case err == nil && there.Digest == d.Digest:
 		return d.Digest.String(), true, nil
 	case err == nil && !replace:
-		return "", false, &diagnostic.Error{Kind: ErrExists, Path: r.text, Found: "found another artifact of that version, " + there.Digest.String(),
-			Needed: "a version that is not there: who has one locked must go on getting it", Fix: "give the plugin a new version"}
+		return "", false, &diagnostic.Error{Kind: ErrExists, Path: r.text,
+			Found:  "found another artifact of that version, " + there.Digest.String(),
+			Needed: "a version that is not there: who has one locked must go on getting it",
+			Fix:    "give the plugin a new version"}
 	case err != nil && !errors.Is(err, errdef.ErrNotFound):
 		return "", false, c.worded(ctx, r.text, err)
 	}
@@ -155,7 +167,8 @@ func (c *Client) publish(ctx context.Context, r Reference, kind string, layers [
 	})
 	for _, l := range layers {
 		if err == nil {
-			err = push(l.Descriptor, func() (io.ReadCloser, error) { return os.Open(l.path) }) // a file that changed is another digest: refused
+			// a file that changed is another digest: refused
+			err = push(l.Descriptor, func() (io.ReadCloser, error) { return os.Open(l.path) })
 		}
 	}
 	if err == nil {
@@ -168,7 +181,8 @@ func (c *Client) publish(ctx context.Context, r Reference, kind string, layers [
 }
 
 // pushManifest is last: an artifact that can be found is whole.
-func pushManifest(ctx context.Context, to *remote.Repository, from *memory.Store, d ocispec.Descriptor, tag string) error {
+func pushManifest(ctx context.Context, to *remote.Repository, from *memory.Store, d ocispec.Descriptor,
+	tag string) error {
 	body, err := from.Fetch(ctx, d)
 	if err != nil {
 		return err

@@ -34,8 +34,8 @@ func Is(text string) bool {
 
 var sum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Parse reads oci://HOST/NAME:VERSION, oci://HOST/NAME@DIGEST, or https://HOST/FILE, which may end with #sha256=HEX. In a tag
-// the + of a version is a _.
+// Parse reads oci://HOST/NAME:VERSION, oci://HOST/NAME@DIGEST, or https://HOST/FILE, which may end with #sha256=HEX.
+// In a tag the + of a version is a _.
 func Parse(text string) (Reference, error) {
 	bad := func(found string) (Reference, error) {
 		return Reference{}, &diagnostic.Error{Kind: ErrReference, Path: text, Found: found,
@@ -78,8 +78,8 @@ func Parse(text string) (Reference, error) {
 	return bad("found the scheme " + diagnostic.Quote(diagnostic.Clip(scheme)))
 }
 
-// Accept refuses a plugin that is not the one of a reference: who holds a registry could give another, or an older version, with the
-// signature that it once had.
+// Accept refuses a plugin that is not the one of a reference: who holds a registry could give another, or an older
+// version, with the signature that it once had.
 func (r Reference) Accept(m *manifest.Manifest) error {
 	if !r.OCI() {
 		return nil // the name of a file says nothing

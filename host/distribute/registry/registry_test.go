@@ -82,10 +82,12 @@ type artifact struct {
 
 func made(change func(*ocispec.Manifest), layers ...[]byte) artifact {
 	a := artifact{kind: ocispec.MediaTypeImageManifest, blobs: map[string][]byte{}}
-	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: a.kind, ArtifactType: ArtifactType, Config: ocispec.DescriptorEmptyJSON}
+	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: a.kind, ArtifactType: ArtifactType,
+		Config: ocispec.DescriptorEmptyJSON}
 	for i, b := range layers {
 		d := digest.FromBytes(b)
-		m.Layers = append(m.Layers, ocispec.Descriptor{MediaType: []string{archiveType, signatureType}[min(i, 1)], Digest: d, Size: int64(len(b))})
+		m.Layers = append(m.Layers,
+			ocispec.Descriptor{MediaType: []string{archiveType, signatureType}[min(i, 1)], Digest: d, Size: int64(len(b))})
 		a.blobs[d.String()] = b
 	}
 	if change != nil {
@@ -138,7 +140,8 @@ func TestPull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := digest.FromBytes(a.manifest).String(); p.Digest != want || p.Bytes != 7 || (p.Signature != "") != (len(layers) == 2) {
+		if want := digest.FromBytes(a.manifest).String(); p.Digest != want || p.Bytes != 7 ||
+			(p.Signature != "") != (len(layers) == 2) {
 			t.Errorf("got %+v, want the digest %s", p, want)
 		}
 		for i, path := range []string{p.Archive, p.Signature}[:len(layers)] {
@@ -236,18 +239,28 @@ func TestServersThatFail(t *testing.T) {
 			_, _ = w.Write(make([]byte, mostManifest+2))
 			return true
 		}, nil, ""},
-		"no manifest":              {artifact{manifest: []byte("<html>"), kind: ocispec.MediaTypeImageManifest}, nil, ErrContent, "found a manifest"},
-		"an image's index":         {artifact{manifest: []byte("{}"), kind: ocispec.MediaTypeImageIndex}, nil, ErrContent, "found a manifest"},
-		"an image":                 {made(func(m *ocispec.Manifest) { m.ArtifactType = "" }, archive), nil, ErrContent, "found an artifact of type"},
-		"no layer":                 {made(nil), nil, ErrContent, "found 0 layers"},
-		"three layers":             {made(nil, archive, signature, archive), nil, ErrContent, "found 3 layers"},
-		"layers in another order":  {made(func(m *ocispec.Manifest) { m.Layers[0], m.Layers[1] = m.Layers[1], m.Layers[0] }, archive, signature), nil, ErrContent, "found a layer of type"},
-		"a layer of no bytes":      {made(func(m *ocispec.Manifest) { m.Layers[0].Size = 0 }, archive), nil, ErrContent, "found a layer of 0 bytes"},
-		"a layer of fewer than no": {made(func(m *ocispec.Manifest) { m.Layers[0].Size = -1 }, archive), nil, ErrContent, "found a layer of -1 bytes"},
-		"a layer of too many":      {made(func(m *ocispec.Manifest) { m.Layers[0].Size = mostArchive + 1 }, archive), nil, ErrContent, "found a layer of"},
-		"a signature of too many":  {made(func(m *ocispec.Manifest) { m.Layers[1].Size = mostSignature + 1 }, archive, signature), nil, ErrContent, "found a layer of"},
-		"a digest that is a path":  {made(func(m *ocispec.Manifest) { m.Layers[0].Digest = "../../etc/passwd" }, archive), nil, ErrContent, "found a layer with the digest"},
-		"a digest of another kind": {made(func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.SHA512.FromBytes(archive) }, archive), nil, ErrContent, "found a layer with the digest"},
+		"no manifest": {artifact{manifest: []byte("<html>"), kind: ocispec.MediaTypeImageManifest}, nil,
+			ErrContent, "found a manifest"},
+		"an image's index": {artifact{manifest: []byte("{}"), kind: ocispec.MediaTypeImageIndex}, nil, ErrContent,
+			"found a manifest"},
+		"an image": {made(func(m *ocispec.Manifest) { m.ArtifactType = "" }, archive), nil, ErrContent,
+			"found an artifact of type"},
+		"no layer":     {made(nil), nil, ErrContent, "found 0 layers"},
+		"three layers": {made(nil, archive, signature, archive), nil, ErrContent, "found 3 layers"},
+		"layers in another order": {made(func(m *ocispec.Manifest) { m.Layers[0], m.Layers[1] = m.Layers[1], m.Layers[0] },
+			archive, signature), nil, ErrContent, "found a layer of type"},
+		"a layer of no bytes": {made(func(m *ocispec.Manifest) { m.Layers[0].Size = 0 }, archive), nil, ErrContent,
+			"found a layer of 0 bytes"},
+		"a layer of fewer than no": {made(func(m *ocispec.Manifest) { m.Layers[0].Size = -1 }, archive), nil, ErrContent,
+			"found a layer of -1 bytes"},
+		"a layer of too many": {made(func(m *ocispec.Manifest) { m.Layers[0].Size = mostArchive + 1 }, archive), nil,
+			ErrContent, "found a layer of"},
+		"a signature of too many": {made(func(m *ocispec.Manifest) { m.Layers[1].Size = mostSignature + 1 }, archive,
+			signature), nil, ErrContent, "found a layer of"},
+		"a digest that is a path": {made(func(m *ocispec.Manifest) { m.Layers[0].Digest = "../../etc/passwd" }, archive),
+			nil, ErrContent, "found a layer with the digest"},
+		"a digest of another kind": {made(func(m *ocispec.Manifest) { m.Layers[0].Digest = digest.SHA512.FromBytes(archive) },
+			archive), nil, ErrContent, "found a layer with the digest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -323,7 +336,8 @@ func TestDownload(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := client.Pull(t.Context(), r, folder); !errors.Is(err, ErrRemote) || !strings.Contains(err.Error(), "certificate") {
+			if _, err := client.Pull(t.Context(), r, folder); !errors.Is(err, ErrRemote) ||
+				!strings.Contains(err.Error(), "certificate") {
 				t.Errorf("a server whose certificate nobody knows: %v", err)
 			}
 			client.http = s.Client()
@@ -346,7 +360,8 @@ func TestDownload(t *testing.T) {
 
 func TestIndex(t *testing.T) {
 	entry := func(name, rest string) string {
-		return "name: " + name + "\nversion: 0.1.0\ndescription: what it does\nsource: oci://ghcr.io/me/" + name + ":0.1.0\n" + rest
+		return "name: " + name + "\nversion: 0.1.0\ndescription: what it does\nsource: oci://ghcr.io/me/" + name +
+			":0.1.0\n" + rest
 	}
 	folder := t.TempDir()
 	write := func(name, text string) string {
@@ -366,7 +381,8 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for words, want := range map[string]string{"": "a b c", "WHAT does": "a b c", "flash": "b", "flash a": "b", "nothing": ""} {
+	for words, want := range map[string]string{"": "a b c", "WHAT does": "a b c", "flash": "b", "flash a": "b",
+		"nothing": ""} {
 		var names []string
 		for _, e := range Search(list, strings.Fields(words)) {
 			names = append(names, e.Name)

@@ -1,10 +1,10 @@
 // Package signing signs archives of plugins and checks their signatures, in minisign's format
-// (https://jedisct1.github.io/minisign/): ed25519 over the archive's BLAKE2b-512, in a file beside it whose name has [Suffix] more. It
-// holds the keys that a user trusts.
+// (https://jedisct1.github.io/minisign/): ed25519 over the archive's BLAKE2b-512, in a file beside it whose name has
+// [Suffix] more. It holds the keys that a user trusts.
 //
-// The trusted comment of a signature, which is signed as well, names the plugin and its version: "plugin:NAME", a tab, "version:VERSION".
-// There is no time in it, so that the same archive and key give the same signature. The untrusted comment ends with the public key:
-// who meets it for the first time is told which key it is, and decides.
+// The trusted comment of a signature, which is signed as well, names the plugin and its version: "plugin:NAME", a
+// tab, "version:VERSION". There is no time in it, so that the same archive and key give the same signature. The
+// untrusted comment ends with the public key: who meets it for the first time is told which key it is, and decides.
 package signing
 
 import (

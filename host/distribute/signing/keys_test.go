@@ -91,10 +91,12 @@ func TestGenerate(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if _, err := Generate(filepath.Join(folder, "no.key"), filepath.Join(folder, "no.pub"), func() (string, error) { return "", stop }); !errors.Is(err, stop) {
+	if _, err := Generate(filepath.Join(folder, "no.key"), filepath.Join(folder, "no.pub"),
+		func() (string, error) { return "", stop }); !errors.Is(err, stop) {
 		t.Errorf("no password: %v", err)
 	}
-	if _, err := Generate(filepath.Join(folder, "none", "no.key"), filepath.Join(folder, "no.pub"), nil); !errors.Is(err, ErrKey) {
+	if _, err := Generate(filepath.Join(folder, "none", "no.key"), filepath.Join(folder, "no.pub"), nil); !errors.Is(err,
+		ErrKey) {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folder, "*no*")); len(left) > 0 {
@@ -128,7 +130,8 @@ func TestPasswords(t *testing.T) {
 	if err != nil || private.Public().String() != public.String() {
 		t.Errorf("minisign's: %v, %v", private.Public(), err)
 	}
-	if _, err := ReadPrivate(own(t, "protected.key"), word("Graft")); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found another password, or a damaged key") {
+	if _, err := ReadPrivate(own(t, "protected.key"), word("Graft")); !errors.Is(err, ErrKey) ||
+		!strings.Contains(err.Error(), "found another password, or a damaged key") {
 		t.Errorf("another password: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "a.key")
@@ -152,9 +155,14 @@ func TestPasswords(t *testing.T) {
 func TestKeysThatAreRefused(t *testing.T) {
 	private, public := string(read(t, "testdata/minisign.key")), string(read(t, "testdata/minisign.pub"))
 	for name, text := range map[string]string{
-		"nothing": "", "a line": "RW\n", "a secret key": private, "another algorithm": strings.Replace(public, "RW", "RX", 1), "cut": public[:len(public)-8],
-		"two keys": public + strings.SplitAfter(public, "\n")[1], "a letter more": strings.Replace(public, "QIgZNQb2R", "QIgZNQb2RA", 1), "padding": strings.Replace(public, "QIgZNQb2R", "QIgZNQb2R=", 1), "in two lines": strings.Replace(public, "RWR6", "RWR\n6", 1),
-		"the end of Windows": strings.ReplaceAll(public, "\n", "\r\n"), "huge": strings.Repeat(" ", 1<<20), "another comment": strings.Replace(public, "untrusted", "trusted", 1),
+		"nothing": "", "a line": "RW\n", "a secret key": private, "another algorithm": strings.Replace(public, "RW", "RX", 1),
+		"cut":                public[:len(public)-8],
+		"two keys":           public + strings.SplitAfter(public, "\n")[1],
+		"a letter more":      strings.Replace(public, "QIgZNQb2R", "QIgZNQb2RA", 1),
+		"padding":            strings.Replace(public, "QIgZNQb2R", "QIgZNQb2R=", 1),
+		"in two lines":       strings.Replace(public, "RWR6", "RWR\n6", 1),
+		"the end of Windows": strings.ReplaceAll(public, "\n", "\r\n"), "huge": strings.Repeat(" ", 1<<20),
+		"another comment": strings.Replace(public, "untrusted", "trusted", 1),
 	} {
 		path := written(t, text)
 		if _, err := ReadPublic(path); !errors.Is(err, ErrKey) || !strings.HasPrefix(err.Error(), path+": ") {
@@ -168,7 +176,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 		t.Errorf("a secret key: %v", err)
 	}
 	for name, text := range map[string]string{
-		"nothing": "", "a public key": public, "cut": private[:len(private)-12], "another algorithm": strings.Replace(private, "RW", "RX", 1),
+		"nothing": "", "a public key": public, "cut": private[:len(private)-12],
+		"another algorithm": strings.Replace(private, "RW", "RX", 1),
 	} {
 		path := written(t, text)
 		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.HasPrefix(err.Error(), path+": ") {
@@ -184,11 +193,13 @@ func TestKeysThatAreRefused(t *testing.T) {
 		changed := append([]byte{}, raw...)
 		changed[at] ^= 4
 		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
-		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found a damaged key") {
+		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) ||
+			!strings.Contains(err.Error(), "found a damaged key") {
 			t.Errorf("byte %d of the private key: %v", at, err)
 		}
 	}
-	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false, "archive.tar.gz.minisig": false, "archive.tar.gz": false} {
+	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false,
+		"archive.tar.gz.minisig": false, "archive.tar.gz": false} {
 		if IsPrivate(read(t, filepath.Join("testdata", name))) != private {
 			t.Errorf("%s is a private key: %v", name, !private)
 		}
@@ -223,7 +234,8 @@ func TestTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, err := trusted.Read()
-	if err != nil || len(keys) != 2 || keys.Named(a.String()).Name != "someone" || len(keys.Named(a.String()).Plugins) != 2 || !keys.Has(b.ID()) {
+	if err != nil || len(keys) != 2 || keys.Named(a.String()).Name != "someone" ||
+		len(keys.Named(a.String()).Plugins) != 2 || !keys.Has(b.ID()) {
 		t.Fatalf("%+v, %v", keys, err)
 	}
 	other := b
@@ -234,10 +246,13 @@ func TestTrusted(t *testing.T) {
 		plugins []string
 		want    string
 	}{
-		{"a name with control characters", other, "a\x1b[31m", nil, "found a name"}, {"a name without end", other, strings.Repeat("x", 1000), nil, "found a name"},
-		{"no plugin's name", other, "", []string{"../x"}, "which is no plugin's name"}, {"an empty plugin", other, "", []string{""}, "which is no plugin's name"},
+		{"a name with control characters", other, "a\x1b[31m", nil, "found a name"},
+		{"a name without end", other, strings.Repeat("x", 1000), nil, "found a name"},
+		{"no plugin's name", other, "", []string{"../x"}, "which is no plugin's name"},
+		{"an empty plugin", other, "", []string{""}, "which is no plugin's name"},
 	} {
-		if _, err := trusted.Add(t.Context(), c.key, c.as, c.plugins); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), c.want) {
+		if _, err := trusted.Add(t.Context(), c.key, c.as, c.plugins); !errors.Is(err, ErrKey) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -249,11 +264,13 @@ func TestTrusted(t *testing.T) {
 	if !ok || forged.ID() != a.ID() {
 		t.Fatal("no forged key")
 	}
-	if _, err := trusted.Add(t.Context(), forged, "", nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found another key with the ID "+a.ID()) {
+	if _, err := trusted.Add(t.Context(), forged, "", nil); !errors.Is(err, ErrKey) ||
+		!strings.Contains(err.Error(), "found another key with the ID "+a.ID()) {
 		t.Errorf("another key with an ID: %v", err)
 	}
 	for _, what := range []string{"", "nobody", "toy"} {
-		if _, err := trusted.Remove(t.Context(), what); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found no key") {
+		if _, err := trusted.Remove(t.Context(), what); !errors.Is(err, ErrKey) ||
+			!strings.Contains(err.Error(), "found no key") {
 			t.Errorf("removing %q: %v", what, err)
 		}
 	}
@@ -271,7 +288,8 @@ func TestTrusted(t *testing.T) {
 	if _, err := trusted.Add(t.Context(), b, "both", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trusted.Remove(t.Context(), "both"); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "found two keys of the name both") {
+	if _, err := trusted.Remove(t.Context(), "both"); !errors.Is(err, ErrKey) ||
+		!strings.Contains(err.Error(), "found two keys of the name both") {
 		t.Errorf("a name of two: %v", err)
 	}
 	if err := os.Chmod(folder, 0o500); err != nil {

@@ -17,8 +17,8 @@ type PrivateKey struct{ key minisign.PrivateKey }
 // Public is the key that checks what k signs.
 func (k PrivateKey) Public() PublicKey { return PublicKey{k.key.Public().(minisign.PublicKey)} }
 
-// Generate makes a pair of keys and writes each to a file that is not there yet. password gives what protects the private one; nil
-// for none.
+// Generate makes a pair of keys and writes each to a file that is not there yet. password gives what protects the
+// private one; nil for none.
 func Generate(private, public string, password func() (string, error)) (PublicKey, error) {
 	for _, path := range []string{private, public} {
 		if err := there(path); err != nil {
@@ -69,20 +69,24 @@ func ReadPrivate(path string, password func() (string, error)) (PrivateKey, erro
 			return PrivateKey{}, err
 		}
 		if k.key, err = minisign.DecryptKey(word, data); err != nil {
-			return PrivateKey{}, badKey(path, "found another password, or a damaged key", "the password that it was made with", "", err)
+			return PrivateKey{}, badKey(path, "found another password, or a damaged key", "the password that it was made with",
+				"", err)
 		}
 	} else {
 		if err := k.key.UnmarshalText(data); err != nil {
 			return PrivateKey{}, badKey(path, "found no private key", needed, "", err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
-			return PrivateKey{}, badKey(path, "found a key without a password that others can read", "one that only its owner can read", "run: chmod 600 "+diagnostic.Quote(path), err)
+			return PrivateKey{}, badKey(path, "found a key without a password that others can read",
+				"one that only its owner can read", "run: chmod 600 "+diagnostic.Quote(path), err)
 		}
 	}
-	// Nothing but a password protects the file from damage: a key whose halves do not fit would give signatures that are none.
+	// Nothing but a password protects the file from damage: a key whose halves do not fit would give signatures that are
+	// none.
 	const probe = "graft"
 	if !minisign.Verify(k.Public().key, []byte(probe), minisign.SignWithComments(k.key, []byte(probe), "", "")) {
-		return PrivateKey{}, badKey(path, "found a damaged key, whose signatures cannot be checked with its public half", needed, "take it from a backup", nil)
+		return PrivateKey{}, badKey(path, "found a damaged key, whose signatures cannot be checked with its public half",
+			needed, "take it from a backup", nil)
 	}
 	return k, nil
 }

@@ -78,5 +78,6 @@ func there(path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
 	}
-	return badKey(path, "found that it is there already", "a name that is free: what was signed with a key needs it for ever", "give another name, or move the file away", nil)
+	return badKey(path, "found that it is there already",
+		"a name that is free: what was signed with a key needs it for ever", "give another name, or move the file away", nil)
 }

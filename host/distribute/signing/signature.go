@@ -25,7 +25,8 @@ type Signature struct {
 func Sign(ctx context.Context, archive string, k PrivateKey, name, version string) (string, error) {
 	f, err := storage.OpenRegular(archive)
 	if err != nil {
-		return "", &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return "", &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer f.Close()
 	r := minisign.NewReader(storage.Until(ctx, f))
@@ -33,7 +34,8 @@ func Sign(ctx context.Context, archive string, k PrivateKey, name, version strin
 		return "", err
 	}
 	public := k.Public()
-	text := r.SignWithComments(k.key, trustedComment(name, version), fmt.Sprintf("graft plugin %s %s, public key %s", name, version, public))
+	text := r.SignWithComments(k.key, trustedComment(name, version),
+		fmt.Sprintf("graft plugin %s %s, public key %s", name, version, public))
 	path := archive + Suffix
 	return path, stored(path, storage.Write(path, text, storage.Shared))
 }
@@ -51,17 +53,19 @@ func Read(archive string) (*Signature, error) {
 	if err := s.s.UnmarshalText(s.text); err != nil {
 		return nil, s.damaged("found "+strings.TrimPrefix(err.Error(), "minisign: "), err)
 	}
-	// One signature has one form: base64 could be written in several ways, with lines in it and bits that nobody reads. The
-	// other algorithm signs what is not hashed, which nothing here makes.
-	if again, err := s.s.MarshalText(); err != nil || string(again) != string(s.text) || s.s.Algorithm != minisign.HashEdDSA {
+	// One signature has one form: base64 could be written in several ways, with lines in it and bits that nobody reads.
+	// The other algorithm signs what is not hashed, which nothing here makes.
+	if again, err := s.s.MarshalText(); err != nil || string(again) != string(s.text) ||
+		s.s.Algorithm != minisign.HashEdDSA {
 		return nil, s.damaged("found a form of it that minisign does not write", err)
 	}
 	return s, nil
 }
 
 func (s *Signature) damaged(found string, err error) error {
-	return &diagnostic.Error{Kind: ErrSignature, Path: s.path, Found: found, Needed: "the signature of the archive, as graft plugin sign and minisign write it",
-		Fix: "do not install it; bring both again", Cause: err}
+	return &diagnostic.Error{Kind: ErrSignature, Path: s.path, Found: found,
+		Needed: "the signature of the archive, as graft plugin sign and minisign write it",
+		Fix:    "do not install it; bring both again", Cause: err}
 }
 
 // KeyID is the key that the signature says to be of.
@@ -96,8 +100,8 @@ type Signer struct {
 	plugins         []string // that the key is trusted for; none for all
 }
 
-// Verify compares an archive, which digest has read to its end, with its signature. named is the archive for messages, and accept the command that would
-// take it whoever signed it.
+// Verify compares an archive, which digest has read to its end, with its signature. named is the archive for
+// messages, and accept the command that would take it whoever signed it.
 func (s *Signature) Verify(digest *Digest, trusted Keys, named, accept string) (*Signer, error) {
 	k := trusted.withID(s.KeyID())
 	if k == nil {
@@ -105,7 +109,9 @@ func (s *Signature) Verify(digest *Digest, trusted Keys, named, accept string) (
 	}
 	public, _ := parsePublic(k.Key)
 	if !digest.r.Verify(public.key, s.text) {
-		return nil, &diagnostic.Error{Kind: ErrSignature, Path: named, Found: fmt.Sprintf("found that it is not what the key %s signed: the archive or its signature was changed", s.KeyID()),
+		return nil, &diagnostic.Error{Kind: ErrSignature, Path: named,
+			Found: fmt.Sprintf("found that it is not what the key %s signed: the archive or its signature was changed",
+				s.KeyID()),
 			Needed: "both as their author made them", Fix: "do not install it; bring both again"}
 	}
 	signer := &Signer{Key: k.Key, ID: k.ID, Name: k.Name, plugins: k.Plugins}
@@ -122,8 +128,10 @@ func (s *Signature) Verify(digest *Digest, trusted Keys, named, accept string) (
 		}
 	}
 	if signer.Plugin == "" || signer.Version == "" {
-		return nil, &diagnostic.Error{Kind: ErrSignature, Path: s.path, Found: "found the trusted comment " + diagnostic.Quote(diagnostic.Clip(s.s.TrustedComment)),
-			Needed: "one that says which plugin and version it is, plugin:NAME and version:VERSION with a tab between", Fix: "ask its author to sign it with: graft plugin sign"}
+		return nil, &diagnostic.Error{Kind: ErrSignature, Path: s.path,
+			Found:  "found the trusted comment " + diagnostic.Quote(diagnostic.Clip(s.s.TrustedComment)),
+			Needed: "one that says which plugin and version it is, plugin:NAME and version:VERSION with a tab between",
+			Fix:    "ask its author to sign it with: graft plugin sign"}
 	}
 	return signer, nil
 }
@@ -136,7 +144,8 @@ func Check(ctx context.Context, archive string, trusted Keys) (*Signer, error) {
 	}
 	f, err := storage.OpenRegular(archive)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrSignature, Path: archive, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer f.Close()
 	digest := NewDigest(ctx, f)
@@ -153,24 +162,31 @@ func Accept(archive string) string {
 
 // unknown refuses the signature of a key that is not trusted, and says which that is.
 func (s *Signature) unknown(digest *Digest, named, accept string) error {
-	e := &diagnostic.Error{Kind: ErrUntrusted, Path: named, Found: fmt.Sprintf("found a signature of the key %s, which is not trusted", s.KeyID()), Needed: "one of a key in graft plugin trust list",
-		Fix: "get its author's public key from where you know it is theirs, and run: graft plugin trust add FILE.pub; or install it unchecked: " + accept}
+	e := &diagnostic.Error{Kind: ErrUntrusted, Path: named,
+		Found:  fmt.Sprintf("found a signature of the key %s, which is not trusted", s.KeyID()),
+		Needed: "one of a key in graft plugin trust list",
+		Fix: "get its author's public key from where you know it is theirs, and run: graft plugin trust add FILE.pub; or " +
+			"install it unchecked: " + accept}
 	if k, ok := s.offered(digest); ok {
-		e.Fix = fmt.Sprintf("if its author says that this is their key, run: graft plugin trust add %s; or install it unchecked: %s", k, accept)
+		e.Fix = fmt.Sprintf("if its author says that this is their key, run: graft plugin trust add %s; or install it "+
+			"unchecked: %s", k, accept)
 	}
 	return e
 }
 
 // Unsigned refuses an archive without a signature.
 func Unsigned(named, accept string) error {
-	return &diagnostic.Error{Kind: ErrUntrusted, Path: named, Found: "found no signature beside it", Needed: "that of a trusted key, in a file with " + Suffix + " after its name",
-		Fix: "ask its author for it, or install it unchecked: " + accept}
+	return &diagnostic.Error{Kind: ErrUntrusted, Path: named, Found: "found no signature beside it",
+		Needed: "that of a trusted key, in a file with " + Suffix + " after its name",
+		Fix:    "ask its author for it, or install it unchecked: " + accept}
 }
 
 // Fits compares what was signed with what an archive holds.
 func (s *Signer) Fits(named, plugin, version string) error {
 	if s.Plugin != plugin || s.Version != version {
-		return &diagnostic.Error{Kind: ErrSignature, Path: named, Found: fmt.Sprintf("found %s %s, signed as %s %s", plugin, version, diagnostic.Clip(s.Plugin), diagnostic.Clip(s.Version)),
+		return &diagnostic.Error{Kind: ErrSignature, Path: named,
+			Found: fmt.Sprintf("found %s %s, signed as %s %s", plugin, version, diagnostic.Clip(s.Plugin),
+				diagnostic.Clip(s.Version)),
 			Needed: "what the signature says", Fix: "do not install it; ask its author"}
 	}
 	return s.mayBe(named, plugin)

@@ -51,14 +51,16 @@ func TestSign(t *testing.T) {
 	path := signed(t, private, "toy", "0.1.0")
 	first := read(t, path+Suffix)
 	signer, err := check(t, path, trusting(public))
-	if err != nil || signer.Key != public.String() || signer.ID != public.ID() || signer.Name != "someone" || signer.Plugin != "toy" || signer.Version != "0.1.0" {
+	if err != nil || signer.Key != public.String() || signer.ID != public.ID() || signer.Name != "someone" ||
+		signer.Plugin != "toy" || signer.Version != "0.1.0" {
 		t.Fatalf("%+v, %v", signer, err)
 	}
 	if err := signer.Fits("a", "toy", "0.1.0"); err != nil {
 		t.Error(err)
 	}
 	for _, other := range [][2]string{{"toy", "0.1.1"}, {"other", "0.1.0"}, {"", ""}} {
-		if err := signer.Fits("a", other[0], other[1]); !errors.Is(err, ErrSignature) || !errors.Is(err, refusal.ErrVerification) {
+		if err := signer.Fits("a", other[0], other[1]); !errors.Is(err, ErrSignature) ||
+			!errors.Is(err, refusal.ErrVerification) {
 			t.Errorf("%v: %v", other, err)
 		}
 	}
@@ -107,7 +109,9 @@ func TestUntrusted(t *testing.T) {
 	path := signed(t, private, "toy", "0.1.0")
 	const need = ", which is not trusted, needed one of a key in graft plugin trust list; "
 	_, err := check(t, path, trusting(other))
-	if want := path + ": found a signature of the key " + public.ID() + need + "if its author says that this is their key, run: graft plugin trust add " + public.String() + "; or install it unchecked: ACCEPT"; err == nil || err.Error() != want {
+	if want := path + ": found a signature of the key " + public.ID() + need +
+		"if its author says that this is their key, run: graft plugin trust add " + public.String() +
+		"; or install it unchecked: ACCEPT"; err == nil || err.Error() != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
 	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, refusal.ErrVerification) {
@@ -124,11 +128,14 @@ func TestUntrusted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := check(t, path, trusting(other))
-		if want := path + ": found a signature of the key " + public.ID() + need + "get its author's public key from where you know it is theirs, and run: graft plugin trust add FILE.pub; or install it unchecked: ACCEPT"; err == nil || err.Error() != want {
+		if want := path + ": found a signature of the key " + public.ID() + need +
+			"get its author's public key from where you know it is theirs, and run: graft plugin trust add FILE.pub; or " +
+			"install it unchecked: ACCEPT"; err == nil || err.Error() != want {
 			t.Errorf("%s: error\n%v\nwant\n%s", name, err, want)
 		}
 	}
-	if err := Unsigned("a.tar.gz", "ACCEPT"); !errors.Is(err, ErrUntrusted) || !strings.HasSuffix(err.Error(), "or install it unchecked: ACCEPT") {
+	if err := Unsigned("a.tar.gz", "ACCEPT"); !errors.Is(err, ErrUntrusted) ||
+		!strings.HasSuffix(err.Error(), "or install it unchecked: ACCEPT") {
 		t.Error(err)
 	}
 }
@@ -143,7 +150,8 @@ func TestTrustedFor(t *testing.T) {
 	if signer, err = check(t, signed(t, private, "toy", "0.1.0"), trusting(public, "other")); err != nil {
 		t.Fatal(err)
 	}
-	if err := signer.Fits("a", "toy", "0.1.0"); !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "run: graft plugin trust add "+public.String()+" --for other,toy") {
+	if err := signer.Fits("a", "toy", "0.1.0"); !errors.Is(err, ErrUntrusted) ||
+		!strings.Contains(err.Error(), "run: graft plugin trust add "+public.String()+" --for other,toy") {
 		t.Error(err)
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// Trusted is the file of the keys that a user trusts. It lies in the user's data folder, beside the record of what was verified, and
-// is guarded as that is: who can write to it can have any plugin installed.
+// Trusted is the file of the keys that a user trusts. It lies in the user's data folder, beside the record of what
+// was verified, and is guarded as that is: who can write to it can have any plugin installed.
 type Trusted struct{ path string }
 
 // FileName is the name of the file in the data folder.
@@ -64,7 +64,8 @@ type trustedFile struct {
 	Keys          Keys `json:"keys"`
 }
 
-// Read gives the keys; none where there is no file. One that others can change, or that says what it may not say, is refused.
+// Read gives the keys; none where there is no file. One that others can change, or that says what it may not say, is
+// refused.
 func (t *Trusted) Read() (Keys, error) {
 	data, err := storage.ReadOwn(t.path, maxTrustedBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +91,8 @@ func (t *Trusted) Read() (Keys, error) {
 		}
 	}
 	if err != nil {
-		return nil, badKey(t.path, "cannot read the trusted keys: "+diagnostic.Cause(err), "", "remove the file, and add the keys again: graft plugin trust add", err)
+		return nil, badKey(t.path, "cannot read the trusted keys: "+diagnostic.Cause(err), "",
+			"remove the file, and add the keys again: graft plugin trust add", err)
 	}
 	return known.Keys, nil
 }
@@ -108,7 +110,8 @@ func (k Key) valid(before Keys) error {
 	case strings.ContainsFunc(k.Name, unicode.IsControl) || len(k.Name) > 200:
 		return fmt.Errorf("found a name of the key %s that is too long or has control characters", k.ID)
 	case slices.ContainsFunc(k.Plugins, func(name string) bool { return !manifest.IsName(name) }):
-		return fmt.Errorf("found the key %s for %s, which is no plugin's name", k.ID, diagnostic.Quote(diagnostic.Clip(strings.Join(k.Plugins, ", "))))
+		return fmt.Errorf("found the key %s for %s, which is no plugin's name", k.ID,
+			diagnostic.Quote(diagnostic.Clip(strings.Join(k.Plugins, ", "))))
 	}
 	return nil
 }
@@ -131,8 +134,8 @@ func (keys Keys) Named(key string) *Key {
 	return nil
 }
 
-// Add trusts a key from now on, for the plugins of these names, all without any. The same key again takes the new plugins, and the name where one
-// is given.
+// Add trusts a key from now on, for the plugins of these names, all without any. The same key again takes the new
+// plugins, and the name where one is given.
 func (t *Trusted) Add(ctx context.Context, k PublicKey, name string, plugins []string) (Key, error) {
 	added := Key{Key: k.String(), ID: k.ID(), Name: name, Plugins: plugins, Added: time.Now().UTC().Truncate(time.Second)}
 	if err := added.valid(nil); err != nil {
@@ -144,7 +147,8 @@ func (t *Trusted) Add(ctx context.Context, k PublicKey, name string, plugins []s
 		case there.Key == added.Key:
 			added.Name = cmp.Or(added.Name, there.Name)
 		default:
-			return nil, badKey(t.path, fmt.Sprintf("found another key with the ID %s, %s", there.ID, there.Key), "one key of an ID: two happen only where someone means to confuse",
+			return nil, badKey(t.path, fmt.Sprintf("found another key with the ID %s, %s", there.ID, there.Key),
+				"one key of an ID: two happen only where someone means to confuse",
 				"if it is the right one, run first: graft plugin trust remove "+there.ID, nil)
 		}
 		keys = slices.DeleteFunc(keys, func(k Key) bool { return k.ID == added.ID })
@@ -162,11 +166,13 @@ func (t *Trusted) Remove(ctx context.Context, what string) (Key, error) {
 		}
 		i := slices.IndexFunc(keys, is)
 		if i < 0 {
-			return nil, badKey(t.path, "found no key "+diagnostic.Quote(diagnostic.Clip(what)), "the ID or the name of one", "run: graft plugin trust list", nil)
+			return nil, badKey(t.path, "found no key "+diagnostic.Quote(diagnostic.Clip(what)), "the ID or the name of one",
+				"run: graft plugin trust list", nil)
 		}
 		removed = keys[i]
 		if slices.ContainsFunc(keys[i+1:], is) {
-			return nil, badKey(t.path, "found two keys of the name "+diagnostic.Quote(diagnostic.Clip(what)), "the ID of one", "run: graft plugin trust list", nil)
+			return nil, badKey(t.path, "found two keys of the name "+diagnostic.Quote(diagnostic.Clip(what)), "the ID of one",
+				"run: graft plugin trust list", nil)
 		}
 		return slices.Delete(keys, i, i+1), nil
 	})
@@ -206,6 +212,10 @@ func (s *Signer) mayBe(named, plugin string) error {
 	if len(s.plugins) == 0 || slices.Contains(s.plugins, plugin) {
 		return nil
 	}
-	return &diagnostic.Error{Kind: ErrUntrusted, Path: named, Found: fmt.Sprintf("found %s, signed by the key %s, which is trusted for %s", plugin, s.ID, strings.Join(s.plugins, ", ")),
-		Needed: "a plugin that it is trusted for", Fix: fmt.Sprintf("if it may sign this one too, run: graft plugin trust add %s --for %s", s.Key, strings.Join(append(slices.Clone(s.plugins), plugin), ","))}
+	return &diagnostic.Error{Kind: ErrUntrusted, Path: named,
+		Found: fmt.Sprintf("found %s, signed by the key %s, which is trusted for %s", plugin, s.ID,
+			strings.Join(s.plugins, ", ")),
+		Needed: "a plugin that it is trusted for",
+		Fix: fmt.Sprintf("if it may sign this one too, run: graft plugin trust add %s --for %s", s.Key,
+			strings.Join(append(slices.Clone(s.plugins), plugin), ","))}
 }

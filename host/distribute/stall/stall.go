@@ -14,7 +14,8 @@ import (
 // ErrStalled is that a server was silent for too long.
 var ErrStalled = errors.New("the server sends nothing")
 
-// Transport is Go's default one, with each wait for a server bounded: for its connection, its TLS, its header and each part of a body.
+// Transport is Go's default one, with each wait for a server bounded: for its connection, its TLS, its header and
+// each part of a body.
 func Transport(wait time.Duration) http.RoundTripper {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DialContext = (&net.Dialer{Timeout: wait}).DialContext

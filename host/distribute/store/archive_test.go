@@ -18,10 +18,12 @@ import (
 func TestInstallArchives(t *testing.T) {
 	from := source(t)
 	for name, data := range map[string][]byte{
-		"toy.tar.gz": plugintest.Gzip(t, plugintest.Tar(t, append([]plugintest.Entry{{Name: "toy-0.1/", Kind: tar.TypeDir}}, plugintest.Entries(t, from, "toy-0.1/")...))),
-		"toy.tgz":    plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, from, "./"))),
-		"toy.tar":    plugintest.Tar(t, plugintest.Entries(t, from, "")),
-		"toy.zip":    plugintest.Zip(t, plugintest.Entries(t, from, "toy/")),
+		"toy.tar.gz": plugintest.Gzip(t,
+			plugintest.Tar(t, append([]plugintest.Entry{{Name: "toy-0.1/", Kind: tar.TypeDir}},
+				plugintest.Entries(t, from, "toy-0.1/")...))),
+		"toy.tgz": plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, from, "./"))),
+		"toy.tar": plugintest.Tar(t, plugintest.Entries(t, from, "")),
+		"toy.zip": plugintest.Zip(t, plugintest.Entries(t, from, "toy/")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := At(t.TempDir())
@@ -54,22 +56,33 @@ func TestHostileArchives(t *testing.T) {
 		want    string // after the archive's path and ": "
 		onlyTar bool
 	}{
-		{"parent", file("../evil"), `found the entry "../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
-		{"parent inside", file("a/../../evil"), `found the entry "a/../../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
-		{"absolute", file("/tmp/evil"), `found the entry "/tmp/evil", an absolute path, needed paths inside the plugin's folder` + fix, false},
-		{"backslash", file(`..\evil`), `found the entry "..\\evil", whose name is empty, too long or has a backslash, needed a plain path` + fix, false},
+		{"parent", file("../evil"),
+			`found the entry "../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
+		{"parent inside", file("a/../../evil"),
+			`found the entry "a/../../evil", which leaves the folder or is not in plain form, needed paths inside the plugin's folder` + fix, false},
+		{"absolute", file("/tmp/evil"),
+			`found the entry "/tmp/evil", an absolute path, needed paths inside the plugin's folder` + fix, false},
+		{"backslash", file(`..\evil`),
+			`found the entry "..\\evil", whose name is empty, too long or has a backslash, needed a plain path` + fix, false},
 		{"link", []plugintest.Entry{{Name: "a", Kind: tar.TypeSymlink, Link: "/etc"}}, `found the entry "a", a link`, false},
-		{"hard link", []plugintest.Entry{{Name: "a", Kind: tar.TypeLink, Link: "../../x"}}, `found the entry "a", a link to "../../x", needed plain files and folders` + fix, true},
-		{"named pipe", []plugintest.Entry{{Name: "a", Kind: tar.TypeFifo}}, `found the entry "a", a device or special file, needed plain files and folders` + fix, false},
-		{"device", []plugintest.Entry{{Name: "a", Kind: tar.TypeChar}}, `found the entry "a", a device or special file, needed plain files and folders` + fix, true},
-		{"twice", append(file("a"), plugintest.Entry{Name: "a"}), `found the entry "a", twice, needed every name once` + fix, false},
+		{"hard link", []plugintest.Entry{{Name: "a", Kind: tar.TypeLink, Link: "../../x"}},
+			`found the entry "a", a link to "../../x", needed plain files and folders` + fix, true},
+		{"named pipe", []plugintest.Entry{{Name: "a", Kind: tar.TypeFifo}},
+			`found the entry "a", a device or special file, needed plain files and folders` + fix, false},
+		{"device", []plugintest.Entry{{Name: "a", Kind: tar.TypeChar}},
+			`found the entry "a", a device or special file, needed plain files and folders` + fix, true},
+		{"twice", append(file("a"), plugintest.Entry{Name: "a"}), `found the entry "a", twice, needed every name once` + fix,
+			false},
 		{"file and folder", append(file("a"), plugintest.Entry{Name: "a/b"}), "cannot write: ", false},
-		{"deep", file(strings.Repeat("d/", 40) + "f"), "found the entry \"" + strings.Repeat("d/", 30) + "...\", nested too deep, needed at most 8 folders" + fix, false},
+		{"deep", file(strings.Repeat("d/", 40) + "f"),
+			"found the entry \"" + strings.Repeat("d/", 30) + "...\", nested too deep, needed at most 8 folders" + fix, false},
 		{"many", many, "found more than 1024 entries, needed fewer; leave out what the plugin does not need", false},
-		{"bomb", []plugintest.Entry{{Name: "a", Data: zeros}}, "unpacking to more than 200 times its size, needed an honest archive" + fix, false},
+		{"bomb", []plugintest.Entry{{Name: "a", Data: zeros}},
+			"unpacking to more than 200 times its size, needed an honest archive" + fix, false},
 	} {
 		for kind, make := range map[string]func(testing.TB, []plugintest.Entry) []byte{
-			"tar.gz": func(t testing.TB, e []plugintest.Entry) []byte { return plugintest.Gzip(t, plugintest.Tar(t, e)) }, "zip": plugintest.Zip,
+			"tar.gz": func(t testing.TB, e []plugintest.Entry) []byte { return plugintest.Gzip(t, plugintest.Tar(t, e)) },
+			"zip":    plugintest.Zip,
 		} {
 			if test.onlyTar && kind == "zip" {
 				continue
@@ -100,14 +113,16 @@ func TestHostileArchives(t *testing.T) {
 func TestDamagedArchives(t *testing.T) {
 	from := source(t)
 	for name, data := range map[string][]byte{
-		"a.tar.gz": plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, from, ""))), "a.zip": plugintest.Zip(t, plugintest.Entries(t, from, "")),
+		"a.tar.gz": plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, from, ""))),
+		"a.zip":    plugintest.Zip(t, plugintest.Entries(t, from, "")),
 	} {
 		s := At(t.TempDir())
 		path := filepath.Join(t.TempDir(), name)
 		for _, cut := range []int{0, 10, len(data) / 2, len(data) - 30} {
 			plugintest.WriteFile(t, path, data[:cut])
 			_, err := s.Install(context.Background(), path, verification.Options{AllowUnsigned: true})
-			if err == nil || !strings.HasPrefix(err.Error(), path+": found a damaged archive: ") || !strings.HasSuffix(err.Error(), ", needed a complete one; download it again") {
+			if err == nil || !strings.HasPrefix(err.Error(), path+": found a damaged archive: ") ||
+				!strings.HasSuffix(err.Error(), ", needed a complete one; download it again") {
 				t.Errorf("%s cut to %d: %v", name, cut, err)
 			}
 		}

@@ -25,31 +25,39 @@ import (
 type Bundled struct {
 	Path    string   `json:"path"`
 	Plugins []string `json:"plugins"` // the archives' names
-	// Repacked are those of them that were packed here, because the archive that the plugin came in is not there: they have no signature.
+	// Repacked are those of them that were packed here, because the archive that the plugin came in is not there: they
+	// have no signature.
 	Repacked []string `json:"repacked,omitempty"`
 }
 
-// Bundle writes all that a lock names, and the lock, to a new folder, or to one archive where path is a .tar.gz: InstallLocked
-// installs from it. A plugin's archive is that which it was installed from, with its signature, where that is here or at an address; else the
-// folder that is as the lock says is packed: of the store, or one that a search finds. On an error nothing is there.
-func (s *Store) Bundle(ctx context.Context, lock *lockfile.File, path string, fetch func(ctx context.Context, source, folder string) (string, error), search discovery.Options) (*Bundled, error) {
+// Bundle writes all that a lock names, and the lock, to a new folder, or to one archive where path is a .tar.gz:
+// InstallLocked installs from it. A plugin's archive is that which it was installed from, with its signature, where
+// that is here or at an address; else the folder that is as the lock says is packed: of the store, or one that a
+// search finds. On an error nothing is there.
+func (s *Store) Bundle(ctx context.Context, lock *lockfile.File, path string,
+	fetch func(ctx context.Context, source, folder string) (string, error), search discovery.Options) (*Bundled, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: err.Error(), Cause: err}
 	}
 	packed := archive.Is(path)
 	if packed && !strings.HasSuffix(path, archive.Suffix) {
-		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found the name of another archive", Needed: "a folder, or a file that ends with " + archive.Suffix}
+		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found the name of another archive",
+			Needed: "a folder, or a file that ends with " + archive.Suffix}
 	}
-	if entries, err := os.ReadDir(path); !packed && (err == nil && len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)) {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "found something there", Needed: "a new or an empty folder", Fix: "name another, or remove it"}
+	if entries, err := os.ReadDir(path); !packed &&
+		(err == nil && len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist)) {
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "found something there",
+			Needed: "a new or an empty folder", Fix: "name another, or remove it"}
 	}
 	temporary, err := storage.Temporary(filepath.Dir(path))
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: filepath.Dir(path), Found: "cannot write: " + diagnostic.Cause(err), Fix: "make the folder writable, or name another", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: filepath.Dir(path),
+			Found: "cannot write: " + diagnostic.Cause(err), Fix: "make the folder writable, or name another", Cause: err}
 	}
 	defer temporary.Remove()
-	b := &bundler{store: s, lock: lock, fetch: fetch, search: search, folder: filepath.Join(temporary.Path, "bundle"), temporary: temporary.Path, done: &Bundled{Path: path, Plugins: []string{}}}
+	b := &bundler{store: s, lock: lock, fetch: fetch, search: search, folder: filepath.Join(temporary.Path, "bundle"),
+		temporary: temporary.Path, done: &Bundled{Path: path, Plugins: []string{}}}
 	if err := os.Mkdir(b.folder, 0o755); err != nil {
 		return nil, b.failed(b.folder, err)
 	}
@@ -64,7 +72,8 @@ func (s *Store) Bundle(ctx context.Context, lock *lockfile.File, path string, fe
 	}
 	if err == nil && packed {
 		name := strings.TrimSuffix(filepath.Base(path), archive.Suffix)
-		err = storage.WriteFrom(path, storage.Shared, func(w io.Writer) error { return archive.PackFolder(w, b.folder, name) })
+		err = storage.WriteFrom(path, storage.Shared,
+			func(w io.Writer) error { return archive.PackFolder(w, b.folder, name) })
 	} else if err == nil {
 		if err = os.Rename(b.folder, path); err == nil {
 			err = storage.SyncFolder(filepath.Dir(path))
@@ -91,7 +100,8 @@ func (b *bundler) failed(path string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err), Fix: "free the disk, or name another folder", Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
+		Fix: "free the disk, or name another folder", Cause: err}
 }
 
 // add writes one plugin's archive.
@@ -109,11 +119,13 @@ func (b *bundler) add(ctx context.Context, entry *lockfile.Plugin) error {
 		if failed != nil {
 			found += " (" + failed.Error() + ")"
 		}
-		return &diagnostic.Error{Kind: refusal.ErrLock, Path: b.lock.Path(), Found: found, Needed: "all that the lock names", Fix: b.lock.Fix(), Cause: failed}
+		return &diagnostic.Error{Kind: refusal.ErrLock, Path: b.lock.Path(), Found: found, Needed: "all that the lock names",
+			Fix: b.lock.Fix(), Cause: failed}
 	}
 	name := entry.Name + "-" + entry.Version + archive.Suffix
 	to := filepath.Join(b.folder, name)
-	if err := storage.WriteFrom(to, storage.Shared, func(w io.Writer) error { return archive.Pack(w, folder) }); err != nil {
+	if err := storage.WriteFrom(to, storage.Shared,
+		func(w io.Writer) error { return archive.Pack(w, folder) }); err != nil {
 		return b.failed(to, err)
 	}
 	b.done.Plugins = append(b.done.Plugins, name)
@@ -123,8 +135,8 @@ func (b *bundler) add(ctx context.Context, entry *lockfile.Plugin) error {
 	return nil
 }
 
-// original is the archive that a plugin was installed from, when it is as the lock says. Without a signature it is not brought from an
-// address where the folder is here: packed, that is the same plugin.
+// original is the archive that a plugin was installed from, when it is as the lock says. Without a signature it is
+// not brought from an address where the folder is here: packed, that is the same plugin.
 func (b *bundler) original(ctx context.Context, entry *lockfile.Plugin) (path string, err error) {
 	source := b.lock.Resolve(entry.Source)
 	if source == "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// TestFullDisk upgrades on a disk with ever more room: too little, and the older version is there, whole, with one error that says so and
-// nothing beside it; enough, and the newer one is current.
+// TestFullDisk upgrades on a disk with ever more room: too little, and the older version is there, whole, with one
+// error that says so and nothing beside it; enough, and the newer one is current.
 func TestFullDisk(t *testing.T) {
 	const inside = "GRAFT_TEST_ON_SMALL_DISK"
 	if os.Getenv(inside) == "" {
@@ -36,7 +36,8 @@ func TestFullDisk(t *testing.T) {
 		}
 		return
 	}
-	older, newer := plugintest.Versioned(t, filepath.Join(t.TempDir(), "old"), "0.1.0"), plugintest.Versioned(t, filepath.Join(t.TempDir(), "new"), "0.2.0")
+	older, newer := plugintest.Versioned(t, filepath.Join(t.TempDir(), "old"), "0.1.0"),
+		plugintest.Versioned(t, filepath.Join(t.TempDir(), "new"), "0.2.0")
 	data := t.TempDir()
 	refused, upgraded := 0, 0
 	for room := int64(0); upgraded < 3; room += int64(os.Getpagesize()) {
@@ -85,7 +86,8 @@ func leave(t *testing.T, folder string, room int64) {
 	if err := unix.Statfs(folder, &at); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "filler"), make([]byte, max(0, int64(at.Bavail)*at.Bsize-room)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "filler"), make([]byte, max(0, int64(at.Bavail)*at.Bsize-room)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 }

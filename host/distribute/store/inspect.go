@@ -43,7 +43,8 @@ func Inspect(ctx context.Context, path string) (*Inspection, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a plugin's folder, an archive of it or a library", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "a plugin's folder, an archive of it or a library", Cause: err}
 	}
 	switch {
 	case info.IsDir():
@@ -101,7 +102,8 @@ func (e *Inspected) finish(platform manifest.Platform, m *manifest.Manifest) {
 func inspectArchive(ctx context.Context, path string) (*Inspection, error) {
 	folder, err := storage.Temporary("")
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: os.TempDir(), Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: os.TempDir(),
+			Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
 	defer folder.Remove()
 	temp := filepath.Join(folder.Path, "plugin")

@@ -21,12 +21,13 @@ import (
 
 // Installation is what Install, Upgrade and InstallLocked did.
 type Installation struct {
-	Name     string                 `json:"name"`
-	Version  string                 `json:"version"`
-	Folder   string                 `json:"folder"`
-	Replaced string                 `json:"replaced,omitempty"` // the version that was current
-	Retained bool                   `json:"retained,omitempty"` // it stays beside this one
-	Already  bool                   `json:"already,omitempty"`  // this version was current before, with the same files: nothing was done
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Folder   string `json:"folder"`
+	Replaced string `json:"replaced,omitempty"` // the version that was current
+	Retained bool   `json:"retained,omitempty"` // it stays beside this one
+	// this version was current before, with the same files: nothing was done
+	Already  bool                   `json:"already,omitempty"`
 	Source   string                 `json:"source"`
 	Key      string                 `json:"key,omitempty"`      // as in Record
 	Unsigned bool                   `json:"unsigned,omitempty"` // as in Record
@@ -36,18 +37,20 @@ type Installation struct {
 }
 
 // Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
-// store. An archive is signed by a trusted key, unless opts say that it need not be. Install copies into a staging folder on the same
-// file system, checks the manifest and the ELF files,
-// runs the libraries for this machine in a child process, records the hashes, moves the folder into
-// place and makes it the current version in one step; the version that was current is removed. Files that are there already are not run
-// again, unless one of them could not run before: a GPU may have come. A plugin of the same name from another source is
-// replaced, or hidden, only where opts name it. On any error, and when ctx ends, the store is as it was.
+// store. An archive is signed by a trusted key, unless opts say that it need not be. Install copies into a staging
+// folder on the same file system, checks the manifest and the ELF files, runs the libraries for this machine in a
+// child process, records the hashes, moves the folder into place and makes it the current version in one step; the
+// version that was current is removed. Files that are there already are not run again, unless one of them could not
+// run before: a GPU may have come. A plugin of the same name from another source is replaced, or hidden, only where
+// opts name it. On any error, and when ctx ends, the store is as it was.
 func (s *Store) Install(ctx context.Context, source string, opts verification.Options) (*Installation, error) {
 	return s.bring(ctx, source, opts, false, func(p *prepared) error { return s.mayTake(p, opts) })
 }
 
-// bring installs what may be installed: may is asked before anything of it runs, and again when nobody else changes the store.
-func (s *Store) bring(ctx context.Context, source string, opts verification.Options, retain bool, may func(*prepared) error) (*Installation, error) {
+// bring installs what may be installed: may is asked before anything of it runs, and again when nobody else changes
+// the store.
+func (s *Store) bring(ctx context.Context, source string, opts verification.Options, retain bool,
+	may func(*prepared) error) (*Installation, error) {
 	p, err := s.prepare(ctx, source, opts, may)
 	if err != nil {
 		return nil, err
@@ -69,21 +72,24 @@ type prepared struct {
 }
 
 // prepare copies or unpacks a source, and runs what it brings apart.
-func (s *Store) prepare(ctx context.Context, source string, opts verification.Options, may func(*prepared) error) (p *prepared, err error) {
+func (s *Store) prepare(ctx context.Context, source string, opts verification.Options,
+	may func(*prepared) error) (p *prepared, err error) {
 	source, err = filepath.Abs(source)
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: err.Error(), Cause: err}
 	}
 	info, err := os.Stat(source)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a plugin's folder or an archive of it", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: source, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "a plugin's folder or an archive of it", Cause: err}
 	}
 	if !info.IsDir() && !archive.Is(source) {
 		need, fix := "a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)", ""
 		if strings.HasSuffix(source, ".so") {
 			fix = "run: graft plugin install " + diagnostic.Quote(filepath.Dir(source))
 		}
-		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "found a single file", Needed: need, Fix: fix}
+		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: source, Found: "found a single file", Needed: need,
+			Fix: fix}
 	}
 	staging, err := s.stage(ctx)
 	if err != nil {
@@ -124,7 +130,8 @@ func (s *Store) prepare(ctx context.Context, source string, opts verification.Op
 		// The staging folder is gone when the message is read: name what the user has.
 		return nil, relabel(err, p.folder, p.source)
 	}
-	p.record = Record{Name: p.manifest.Name, Version: p.manifest.Version, Source: p.source, Time: time.Now().UTC().Truncate(time.Second),
+	p.record = Record{Name: p.manifest.Name, Version: p.manifest.Version, Source: p.source,
+		Time:     time.Now().UTC().Truncate(time.Second),
 		Unsigned: p.signer == nil && !info.IsDir()}
 	if p.signer != nil {
 		p.record.Key = p.signer.Key
@@ -145,8 +152,8 @@ func (s *Store) check(ctx context.Context, p *prepared, opts verification.Option
 	return nil
 }
 
-// ran reports that the store holds the same files, and that every library for this machine among them ran there; of those that were
-// just run apart, every one that could run.
+// ran reports that the store holds the same files, and that every library for this machine among them ran there; of
+// those that were just run apart, every one that could run.
 func (s *Store) ran(p *prepared) bool {
 	folder := s.holds(p)
 	if folder == "" {
@@ -263,6 +270,7 @@ func pluginFolder(folder, source string) (string, error) {
 			return inner, nil
 		}
 	}
-	return "", &diagnostic.Error{Kind: refusal.ErrManifest, Path: source, Found: "found no " + manifest.FileName, Needed: "it at the top, beside the libraries",
-		Fix: "point at the folder that holds " + manifest.FileName}
+	return "", &diagnostic.Error{Kind: refusal.ErrManifest, Path: source, Found: "found no " + manifest.FileName,
+		Needed: "it at the top, beside the libraries",
+		Fix:    "point at the folder that holds " + manifest.FileName}
 }

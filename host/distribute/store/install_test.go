@@ -25,7 +25,10 @@ func TestInstall(t *testing.T) {
 	s := At(t.TempDir())
 	from := source(t)
 	var steps []string
-	opts := verification.Options{Progress: func(p verification.Progress) { steps = append(steps, fmt.Sprintf("%d/%d %s", p.Done, p.Total, p.Step)) }}
+	opts := verification.Options{Progress: func(
+		p verification.Progress) {
+		steps = append(steps, fmt.Sprintf("%d/%d %s", p.Done, p.Total, p.Step))
+	}}
 	in, err := s.Install(context.Background(), from, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +38,8 @@ func TestInstall(t *testing.T) {
 		in.Checked[0].Path != filepath.Join(want, "libtoy.so") || len(in.Checked[0].Cases) != 3 || in.Checked[0].Score != 50 {
 		t.Errorf("installation %+v", in)
 	}
-	wantSteps := []string{"0/0 copying " + from, "0/5 loading libtoy.so in a child process", "1/5 probing libtoy.so", "2/5 case twice", "3/5 case by three", "4/5 case nothing"}
+	wantSteps := []string{"0/0 copying " + from, "0/5 loading libtoy.so in a child process", "1/5 probing libtoy.so",
+		"2/5 case twice", "3/5 case by three", "4/5 case nothing"}
 	if !slices.Equal(steps, wantSteps) {
 		t.Errorf("steps %q, want %q", steps, wantSteps)
 	}
@@ -47,25 +51,30 @@ func TestInstall(t *testing.T) {
 	}
 
 	list, err := s.List()
-	if err != nil || len(list) != 1 || list[0].Name != "toy" || list[0].Version != "0.1.0" || list[0].Source != from || list[0].Problem != "" {
+	if err != nil || len(list) != 1 || list[0].Name != "toy" || list[0].Version != "0.1.0" || list[0].Source != from ||
+		list[0].Problem != "" {
 		t.Errorf("list %+v, %v", list, err)
 	}
-	if checks, err := s.Verify(context.Background(), nil, verification.Options{}); err != nil || len(checks) != 1 || checks[0].Name != "toy" || len(checks[0].Checked) != 1 {
+	if checks, err := s.Verify(context.Background(), nil, verification.Options{}); err != nil || len(checks) != 1 ||
+		checks[0].Name != "toy" || len(checks[0].Checked) != 1 {
 		t.Errorf("verify %+v, %v", checks, err)
 	}
 
 	// A newer version takes its place.
-	newer := plugintest.Write(t, filepath.Join(t.TempDir(), "newer"), strings.Replace(plugintest.Manifest, "0.1.0", "0.2.0", 1), "")
+	newer := plugintest.Write(t, filepath.Join(t.TempDir(), "newer"),
+		strings.Replace(plugintest.Manifest, "0.1.0", "0.2.0", 1), "")
 	if _, err := s.Install(context.Background(), newer, verification.Options{Replace: "toy"}); err == nil {
 		t.Error("a plugin without its library is installed")
 	}
 	plugintest.WriteFile(t, filepath.Join(newer, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t)))
 	_, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
-	wantErr := newer + `/libtoy.so: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
+	wantErr := newer +
+		`/libtoy.so: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
 	if err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrIncompatible) {
 		t.Errorf("a library of another version: %v, want %s", err, wantErr)
 	}
-	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName), []byte(strings.ReplaceAll(plugintest.Manifest+plugintest.Cases, "amd64", runtime.GOARCH)+"# a newer one\n"))
+	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName),
+		[]byte(strings.ReplaceAll(plugintest.Manifest+plugintest.Cases, "amd64", runtime.GOARCH)+"# a newer one\n"))
 	plugintest.WriteFile(t, filepath.Join(newer, "NOTES"), []byte("new"))
 	in, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
 	if err != nil || in.Replaced != "0.1.0" {
@@ -89,7 +98,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("after removal the record holds %v, %v", content, err)
 	}
 	wantErr = s.root + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
-	if err := s.Remove(context.Background(), "toy"); err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrNotFound) {
+	if err := s.Remove(context.Background(), "toy"); err == nil || err.Error() != wantErr ||
+		!errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("removed again: %v", err)
 	}
 	if err := s.Remove(context.Background(), "../toy"); !errors.Is(err, refusal.ErrNotFound) {
@@ -109,15 +119,18 @@ func TestInstallRefusals(t *testing.T) {
 		{"crash in a constructor", []string{"-DCRASH_IN_CONSTRUCTOR"}, 0, refusal.ErrVerification,
 			": it was ended by SIGSEGV (segmentation fault) in a child process (task describe)" + crashes},
 		{"hang in a constructor", []string{"-DHANG_IN_CONSTRUCTOR"}, 500 * time.Millisecond, refusal.ErrVerification,
-			": it gave no answer within 500ms and was ended in a child process (task describe); report this to its author, or allow more time when the machine is slow"},
+			": it gave no answer within 500ms and was ended in a child process (task describe); report this to its author, " +
+				"or allow more time when the machine is slow"},
 		{"abort in a constructor", []string{"-DABORT_IN_CONSTRUCTOR"}, 0, refusal.ErrVerification,
 			`: it was ended by SIGABRT (aborted) in a child process (task describe), printing "the fixture gives up"` + crashes},
 		{"exit in a constructor", []string{"-DEXIT_IN_CONSTRUCTOR"}, 0, refusal.ErrVerification,
-			": it ended the process with exit code 0 in a child process (task describe); report this to its author: a plugin must never end the process"},
+			": it ended the process with exit code 0 in a child process (task describe); report this to its author: a plugin " +
+				"must never end the process"},
 		{"crash in run", []string{"-DCRASH_IN_RUN"}, 0, refusal.ErrVerification,
 			": it was ended by SIGSEGV (segmentation fault) in a child process (case \"twice\")" + crashes},
 		{"hang in run", []string{"-DHANG_IN_RUN"}, 500 * time.Millisecond, refusal.ErrVerification,
-			": it gave no answer within 500ms and was ended in a child process (case \"twice\"); report this to its author, or allow more time when the machine is slow"},
+			": it gave no answer within 500ms and was ended in a child process (case \"twice\"); report this to its author, " +
+				"or allow more time when the machine is slow"},
 		{"error from create", []string{"-DCREATE_FAILS"}, 0, refusal.ErrVerification,
 			`: case "twice" failed: create of Scale failed: the fixture makes no kernels (not supported); report this to the plugin's author; do not use it`},
 		{"error from run", []string{"-DRUN_FAILS"}, 0, refusal.ErrVerification,
@@ -131,10 +144,12 @@ func TestInstallRefusals(t *testing.T) {
 		{"another description", []string{`-DDESCRIBED_NAME="tory"`}, 0, refusal.ErrIncompatible,
 			`: found name "tory" in the library's description, needed "toy" as in plugin.yaml; build the library and the manifest from the same source`},
 		{"a machine it does not like", []string{"-DSCORE=0"}, 0, refusal.ErrIncompatible,
-			": found that it cannot run on this machine: the fixture does not like this machine; install a plugin or a build that suits this machine"},
+			": found that it cannot run on this machine: the fixture does not like this machine; install a plugin or a build " +
+				"that suits this machine"},
 		{"a score beyond", []string{"-DSCORE=101"}, 0, refusal.ErrKernel, ": probe gave the score 101, needed 0 to 100"},
 		{"no symbol", []string{"-DNO_ENTRY"}, 0, refusal.ErrIncompatible,
-			": found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
+			": found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library " +
+				"(abi/graft_plugin.h), or point at a library that is a graft plugin"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +162,8 @@ func TestInstallRefusals(t *testing.T) {
 			if !errors.Is(err, test.kind) {
 				t.Errorf("error is not of kind %v", test.kind)
 			}
-			if e := (*diagnostic.Error)(nil); !errors.As(err, &e) || e.Path != from+"/libtoy.so" || strings.Contains(e.Found, stagingPrefix) {
+			if e := (*diagnostic.Error)(nil); !errors.As(err, &e) || e.Path != from+"/libtoy.so" ||
+				strings.Contains(e.Found, stagingPrefix) {
 				t.Errorf("the error's parts are %+v, want the path of what the user has", e)
 			}
 			if got := entries(t, s); len(got) != 0 {
@@ -172,12 +188,18 @@ func TestInstallSources(t *testing.T) {
 	from := source(t)
 	library := filepath.Join(from, "libtoy.so")
 	for _, test := range []struct{ source, want string }{
-		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, needed a plugin's folder or an archive of it"},
-		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip); run: graft plugin install " + from},
-		{filepath.Join(from, manifest.FileName), from + "/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
-		{s.root, s.root + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that holds plugin.yaml"},
+		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, needed a plugin's folder or " +
+			"an archive of it"},
+		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, " +
+			".zip); run: graft plugin install " + from},
+		{filepath.Join(from, manifest.FileName),
+			from +
+				"/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
+		{s.root, s.root + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that " +
+			"holds plugin.yaml"},
 	} {
-		if _, err := s.Install(context.Background(), test.source, verification.Options{}); err == nil || err.Error() != test.want {
+		if _, err := s.Install(context.Background(), test.source, verification.Options{}); err == nil ||
+			err.Error() != test.want {
 			// The last source exists once the store does.
 			t.Errorf("error\n%v\nwant\n%s", err, test.want)
 		}
@@ -190,7 +212,8 @@ func TestInstallSources(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(from, "notes")); err != nil {
 		t.Fatal(err)
 	}
-	want := from + "/notes: cannot follow the link: path escapes from parent, needed links that stay inside the folder; replace it by the file"
+	want := from + "/notes: cannot follow the link: path escapes from parent, needed links that stay inside the " +
+		"folder; replace it by the file"
 	if _, err := s.Install(context.Background(), from, verification.Options{}); err == nil || err.Error() != want {
 		t.Errorf("a link to the outside: %v, want %s", err, want)
 	}

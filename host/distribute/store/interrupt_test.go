@@ -86,7 +86,8 @@ func TestInstallInterrupted(t *testing.T) {
 func TestInstallKilled(t *testing.T) {
 	s := At(t.TempDir())
 	if from := os.Getenv("GRAFT_TEST_INSTALL_FROM"); from != "" {
-		_, err := At(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from, verification.Options{Replace: "toy"})
+		_, err := At(os.Getenv("GRAFT_TEST_INSTALL_TO")).Install(context.Background(), from,
+			verification.Options{Replace: "toy"})
 		t.Fatal(err) // unreachable: it is killed while the library hangs
 	}
 	// What the killed process cannot clean up lies here; a socket's path must stay short.
@@ -96,7 +97,8 @@ func TestInstallKilled(t *testing.T) {
 	}
 	defer os.RemoveAll(temp)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInstallKilled$")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"), "GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.root))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"),
+		"GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.root))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +124,8 @@ func TestInstallKilled(t *testing.T) {
 	}
 }
 
-// TestInstallStoppedBeforeItsPlace: an install that fails after its plugin was recorded, and before it is current, leaves no
-// record of it, and that of the version that is there.
+// TestInstallStoppedBeforeItsPlace: an install that fails after its plugin was recorded, and before it is current,
+// leaves no record of it, and that of the version that is there.
 func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	s := At(t.TempDir())
 	if _, err := s.Install(t.Context(), source(t), verification.Options{}); err != nil {

@@ -25,19 +25,22 @@ import (
 
 // Sources say where plugins that a lock names are brought from.
 type Sources struct {
-	// Mirror holds archives and plugins' folders. nil is none: what the lock says is the source is used. With one, no source is.
+	// Mirror holds archives and plugins' folders. nil is none: what the lock says is the source is used. With one, no
+	// source is.
 	Mirror *Mirror
-	// Unsigned accepts an archive without the signature of a trusted key, and a folder, where the lock names no key for the plugin: it is
-	// somebody's word for the bytes, such as that of a lock that was reviewed, and that did not come with them.
+	// Unsigned accepts an archive without the signature of a trusted key, and a folder, where the lock names no key for
+	// the plugin: it is somebody's word for the bytes, such as that of a lock that was reviewed, and that did not come
+	// with them.
 	Unsigned bool
 	// Fetch brings an archive from an address to a folder, and gives its path.
 	Fetch func(ctx context.Context, source, folder string) (path string, err error)
 }
 
-// InstallLocked installs what a lock names, to the hash of every file, and makes it current; versions that were current are retained.
-// What the store holds already is not brought again, unless the lock names a key by which it was not signed. Anything else is refused before it runs. All is brought and has run
-// before the first is current.
-func (s *Store) InstallLocked(ctx context.Context, lock *lockfile.File, from Sources, opts verification.Options) ([]*Installation, error) {
+// InstallLocked installs what a lock names, to the hash of every file, and makes it current; versions that were
+// current are retained. What the store holds already is not brought again, unless the lock names a key by which it
+// was not signed. Anything else is refused before it runs. All is brought and has run before the first is current.
+func (s *Store) InstallLocked(ctx context.Context, lock *lockfile.File, from Sources,
+	opts verification.Options) ([]*Installation, error) {
 	work, err := temporary()
 	if err != nil {
 		return nil, err
@@ -56,7 +59,8 @@ func (s *Store) InstallLocked(ctx context.Context, lock *lockfile.File, from Sou
 		if s.locked(entry, !opts.AllowUnsigned) != "" {
 			continue
 		}
-		if all[i], err = s.prepareLocked(ctx, lock, entry, from, filepath.Join(work.Path, fmt.Sprint("source-", i)), opts); err != nil {
+		if all[i], err = s.prepareLocked(ctx, lock, entry, from, filepath.Join(work.Path, fmt.Sprint("source-", i)),
+			opts); err != nil {
 			return nil, err
 		}
 	}
@@ -88,12 +92,14 @@ func OpenMirror(ctx context.Context, path string) (m *Mirror, err error) {
 	}
 	switch {
 	case err != nil:
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a folder of plugins' archives, or an archive of one", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "a folder of plugins' archives, or an archive of one", Cause: err}
 	case info.IsDir():
 		m.Folder = m.path
 		return m, nil
 	case !archive.Is(path):
-		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found a single file", Needed: "a folder of plugins' archives, or an archive of one (.tar.gz, .tgz, .tar, .zip)"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found a single file",
+			Needed: "a folder of plugins' archives, or an archive of one (.tar.gz, .tgz, .tar, .zip)"}
 	}
 	if m.temporary, err = temporary(); err != nil {
 		return nil, err
@@ -129,7 +135,8 @@ func (m *Mirror) Lock() (*lockfile.File, error) {
 	}
 	path := filepath.Join(m.path, lockfile.FileName)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrLockFile, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrLockFile, Path: path, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	return lockfile.Parse(path, data)
 }
@@ -137,13 +144,14 @@ func (m *Mirror) Lock() (*lockfile.File, error) {
 func temporary() (*storage.Folder, error) {
 	folder, err := storage.Temporary("")
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: os.TempDir(), Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: os.TempDir(),
+			Found: "cannot write: " + diagnostic.Cause(err), Fix: "set TMPDIR to a writable folder", Cause: err}
 	}
 	return folder, nil
 }
 
-// locked is the folder of the store that is as a lock says, and whose libraries ran; "" where there is none. signed leaves out those that did
-// not come with the signature of the key that the lock names.
+// locked is the folder of the store that is as a lock says, and whose libraries ran; "" where there is none. signed
+// leaves out those that did not come with the signature of the key that the lock names.
 func (s *Store) locked(entry *lockfile.Plugin, signed bool) string {
 	folders, err := s.all(entry.Name)
 	if err != nil {
@@ -168,7 +176,8 @@ func (s *Store) locked(entry *lockfile.Plugin, signed bool) string {
 		if record, err := readRecord(folder); signed && entry.Key != "" && (err != nil || record.Key != entry.Key) {
 			continue
 		}
-		if slices.ContainsFunc(m.ForPlatform(manifest.ThisPlatform), func(v *manifest.Variant) bool { return known.Accepts(files, v.File) }) {
+		if slices.ContainsFunc(m.ForPlatform(manifest.ThisPlatform),
+			func(v *manifest.Variant) bool { return known.Accepts(files, v.File) }) {
 			return folder
 		}
 	}
@@ -176,7 +185,8 @@ func (s *Store) locked(entry *lockfile.Plugin, signed bool) string {
 }
 
 // prepareLocked brings one plugin of a lock into a staging folder.
-func (s *Store) prepareLocked(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, from Sources, folder string, opts verification.Options) (*prepared, error) {
+func (s *Store) prepareLocked(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, from Sources,
+	folder string, opts verification.Options) (*prepared, error) {
 	sources, err := sourcesOf(ctx, lock, entry, from, folder)
 	if err != nil {
 		return nil, err
@@ -211,7 +221,8 @@ func (s *Store) prepareLocked(ctx context.Context, lock *lockfile.File, entry *l
 	return nil, first
 }
 
-// signedAs refuses a folder, and an archive without a signature, where the word of a lock is not enough. named is what people call the source.
+// signedAs refuses a folder, and an archive without a signature, where the word of a lock is not enough. named is
+// what people call the source.
 func signedAs(lock *lockfile.File, entry *lockfile.Plugin, source, named string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -222,13 +233,15 @@ func signedAs(lock *lockfile.File, entry *lockfile.Plugin, source, named string)
 			return nil
 		}
 	}
-	e := &diagnostic.Error{Kind: signing.ErrUntrusted, Path: named, Found: "found no signature beside it", Needed: "that of a trusted key, as the lock came with it",
-		Fix: "ask its author for it, or install it unchecked: add --allow-unsigned"}
+	e := &diagnostic.Error{Kind: signing.ErrUntrusted, Path: named, Found: "found no signature beside it",
+		Needed: "that of a trusted key, as the lock came with it",
+		Fix:    "ask its author for it, or install it unchecked: add --allow-unsigned"}
 	if info.IsDir() {
 		e.Found = "found a folder, which nobody signed"
 	}
 	if entry.Key != "" {
-		e.Needed = fmt.Sprintf("the archive of %s %s with the signature of the key %s, as %s says", entry.Name, entry.Version, entry.Key, lock.Path())
+		e.Needed = fmt.Sprintf("the archive of %s %s with the signature of the key %s, as %s says", entry.Name, entry.Version,
+			entry.Key, lock.Path())
 	}
 	return e
 }
@@ -241,26 +254,31 @@ func asLocked(lock *lockfile.File, entry *lockfile.Plugin, p *prepared) error {
 	}
 	m := p.manifest
 	if m.Name != entry.Name || m.Version != entry.Version {
-		return refuse(p.source, fmt.Sprintf("found %s %s", m.Name, m.Version), fmt.Sprintf("%s %s as %s says", entry.Name, entry.Version, lock.Path()))
+		return refuse(p.source, fmt.Sprintf("found %s %s", m.Name, m.Version),
+			fmt.Sprintf("%s %s as %s says", entry.Name, entry.Version, lock.Path()))
 	}
 	if name, how := entry.Difference(p.files); name != "" {
-		return refuse(lockfile.Join(p.source, name), how, fmt.Sprintf("what %s says of %s %s", lock.Path(), entry.Name, entry.Version))
+		return refuse(lockfile.Join(p.source, name), how,
+			fmt.Sprintf("what %s says of %s %s", lock.Path(), entry.Name, entry.Version))
 	}
 	if p.signer != nil && entry.Key != "" && p.signer.Key != entry.Key {
-		return refuse(p.source, "found the signature of the key "+p.signer.Key, fmt.Sprintf("that of the key %s, as %s says of %s %s", entry.Key, lock.Path(), entry.Name, entry.Version))
+		return refuse(p.source, "found the signature of the key "+p.signer.Key,
+			fmt.Sprintf("that of the key %s, as %s says of %s %s", entry.Key, lock.Path(), entry.Name, entry.Version))
 	}
 	return nil
 }
 
 // sourcesOf are where a plugin of a lock may lie, best first.
-func sourcesOf(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, from Sources, folder string) ([]string, error) {
+func sourcesOf(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, from Sources, folder string) ([]string,
+	error) {
 	if from.Mirror != nil {
 		return inMirror(from.Mirror, entry)
 	}
 	source := lock.Resolve(entry.Source)
 	switch {
 	case source == "":
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: lock.Path(), Found: fmt.Sprintf("found no source of %s %s, which is not installed", entry.Name, entry.Version),
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: lock.Path(),
+			Found:  fmt.Sprintf("found no source of %s %s, which is not installed", entry.Name, entry.Version),
 			Needed: "a source, or a folder that holds it", Fix: "name the folder with --mirror"}
 	case lockfile.IsAddress(source):
 		if err := os.Mkdir(folder, 0o700); err != nil {
@@ -276,7 +294,8 @@ func sourcesOf(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin,
 func inMirror(mirror *Mirror, entry *lockfile.Plugin) ([]string, error) {
 	entries, err := os.ReadDir(mirror.Folder)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: mirror.path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a folder of plugins' archives", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: mirror.path,
+			Found: "cannot read: " + diagnostic.Cause(err), Needed: "a folder of plugins' archives", Cause: err}
 	}
 	exact := entry.Name + "-" + entry.Version
 	var named, others []string
@@ -296,14 +315,16 @@ func inMirror(mirror *Mirror, entry *lockfile.Plugin) ([]string, error) {
 		}
 	}
 	if named = append(named, others...); len(named) == 0 {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: mirror.path, Found: fmt.Sprintf("found no archive and no folder of %s %s", entry.Name, entry.Version), Needed: exact + ".tar.gz",
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: mirror.path,
+			Found: fmt.Sprintf("found no archive and no folder of %s %s", entry.Name, entry.Version), Needed: exact + ".tar.gz",
 			Fix: "run graft plugin bundle where it is installed"}
 	}
 	return named, nil
 }
 
 // placeLocked makes a plugin of a lock current: what was prepared, or what the store holds.
-func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, p *prepared, opts verification.Options) (*Installation, error) {
+func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *lockfile.Plugin, p *prepared,
+	opts verification.Options) (*Installation, error) {
 	if p != nil {
 		return s.place(ctx, p, opts, true, func(p *prepared) error { return asLocked(lock, entry, p) })
 	}
@@ -314,7 +335,8 @@ func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *loc
 	defer held.Close()
 	s.sweep()
 	s.sweepVersions()
-	in := &Installation{Name: entry.Name, Version: entry.Version, Folder: filepath.Join(s.root, entry.Name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{}}
+	in := &Installation{Name: entry.Name, Version: entry.Version, Folder: filepath.Join(s.root, entry.Name),
+		Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{}}
 	now, err := s.current(entry.Name)
 	if err != nil {
 		return nil, err
@@ -325,7 +347,8 @@ func (s *Store) placeLocked(ctx context.Context, lock *lockfile.File, entry *loc
 	}
 	switch {
 	case folder == "":
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: fmt.Sprintf("found that %s %s was removed meanwhile", entry.Name, entry.Version), Fix: "try again"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root,
+			Found: fmt.Sprintf("found that %s %s was removed meanwhile", entry.Name, entry.Version), Fix: "try again"}
 	case folder == now:
 		in.Already = true
 		return in, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// TestLockedSignatures: a lock that names no key is word enough for what nobody signed, where it did not come with it; one that names a key wants
-// the signature of that key, of what the store holds too.
+// TestLockedSignatures: a lock that names no key is word enough for what nobody signed, where it did not come with
+// it; one that names a key wants the signature of that key, of what the store holds too.
 func TestLockedSignatures(t *testing.T) {
 	plugintest.Places(t)
 	from := toys(t, "0.1.0")
@@ -60,24 +60,35 @@ func TestLockedSignatures(t *testing.T) {
 		refusal string
 	}{
 		{name: "an unsigned one by a lock of one's own", mirror: unsigned},
-		{name: "an unsigned one by a lock that came with it", mirror: unsigned, came: true, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + came},
+		{name: "an unsigned one by a lock that came with it", mirror: unsigned, came: true, kind: signing.ErrUntrusted,
+			refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + came},
 		{name: "an unsigned one by a lock that came with it, which is accepted", mirror: unsigned, came: true, allowed: true},
-		{name: "packed again, by a lock that names a key", mirror: unsigned, key: key, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + names},
+		{name: "packed again, by a lock that names a key", mirror: unsigned, key: key, kind: signing.ErrUntrusted,
+			refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + names},
 		{name: "packed again, by a lock that names a key, which is accepted", mirror: unsigned, key: key, allowed: true},
 		{name: "a signed one", mirror: signed, key: key, record: key},
 		{name: "a signed one by a lock that came with it", mirror: signed, key: key, came: true, record: key},
 		{name: "a signed one by a lock that names no key", mirror: signed, record: key},
-		{name: "another's", mirror: another, key: key, kind: refusal.ErrLock, refusal: "MIRROR/toy-0.1.0.tar.gz: found the signature of the key " + other.Key.String() +
-			", needed that of the key " + key + ", as LOCK says of toy 0.1.0; do not install it; ask who published it, or write the lock again where the change is meant"},
+		{name: "another's", mirror: another, key: key, kind: refusal.ErrLock,
+			refusal: "MIRROR/toy-0.1.0.tar.gz: found the signature of the key " + other.Key.String() +
+				", needed that of the key " + key +
+				", as LOCK says of toy 0.1.0; do not install it; ask who published it, or write the lock again where the change " +
+				"is meant"},
 		{name: "a folder by a lock of one's own", mirror: plain},
-		{name: "a folder by a lock that came with it", mirror: plain, came: true, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + came},
-		{name: "a folder in an archive by a lock that came with it", mirror: packed, came: true, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + came},
-		{name: "a folder by a lock that names a key", mirror: plain, key: key, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + names},
+		{name: "a folder by a lock that came with it", mirror: plain, came: true, kind: signing.ErrUntrusted,
+			refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + came},
+		{name: "a folder in an archive by a lock that came with it", mirror: packed, came: true, kind: signing.ErrUntrusted,
+			refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + came},
+		{name: "a folder by a lock that names a key", mirror: plain, key: key, kind: signing.ErrUntrusted,
+			refusal: "MIRROR/toy-0.1.0: found a folder, which nobody signed" + names},
 		{name: "what is there unsigned", before: "an unsigned archive", mirror: signed, key: key, record: key, already: true},
 		{name: "what was a folder", before: "a folder", mirror: signed, key: key, record: key, already: true},
-		{name: "what is there unsigned, and in the mirror too", before: "an unsigned archive", mirror: unsigned, key: key, kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + names},
-		{name: "what is there unsigned, which is accepted", before: "an unsigned archive", mirror: "none", key: key, allowed: true, already: true},
-		{name: "what is there unsigned, by a lock that names no key", before: "an unsigned archive", mirror: "none", already: true},
+		{name: "what is there unsigned, and in the mirror too", before: "an unsigned archive", mirror: unsigned, key: key,
+			kind: signing.ErrUntrusted, refusal: "MIRROR/toy-0.1.0.tar.gz: found no signature beside it" + names},
+		{name: "what is there unsigned, which is accepted", before: "an unsigned archive", mirror: "none", key: key,
+			allowed: true, already: true},
+		{name: "what is there unsigned, by a lock that names no key", before: "an unsigned archive", mirror: "none",
+			already: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			data := t.TempDir()
@@ -90,7 +101,8 @@ func TestLockedSignatures(t *testing.T) {
 					t.Fatal(err)
 				}
 			case "an unsigned archive":
-				if _, err := s.Install(t.Context(), filepath.Join(unsigned, "toy-0.1.0.tar.gz"), verification.Options{AllowUnsigned: true, Search: discovery.Options{Only: true}}); err != nil {
+				if _, err := s.Install(t.Context(), filepath.Join(unsigned, "toy-0.1.0.tar.gz"),
+					verification.Options{AllowUnsigned: true, Search: discovery.Options{Only: true}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -122,7 +134,8 @@ func TestLockedSignatures(t *testing.T) {
 			if err != nil || len(done) != 1 || done[0].Key != test.record || done[0].Already != test.already {
 				t.Fatalf("%+v, %v", done, err)
 			}
-			if list, err := s.List(); err != nil || len(list) != 1 || list[0].Key != test.record || list[0].Unsigned != done[0].Unsigned {
+			if list, err := s.List(); err != nil || len(list) != 1 || list[0].Key != test.record ||
+				list[0].Unsigned != done[0].Unsigned {
 				t.Errorf("the list has %+v, %v; want the key %q", list, err, test.record)
 			}
 		})
@@ -144,13 +157,16 @@ func TestInstalledAgain(t *testing.T) {
 		path, key string
 		unsigned  bool
 	}{
-		{unsigned, "", true}, {signed, author.Key.String(), false}, {signed, author.Key.String(), false}, {from["0.1.0"], "", false}, {signed, author.Key.String(), false}, {unsigned, "", true},
+		{unsigned, "", true}, {signed, author.Key.String(), false}, {signed, author.Key.String(), false},
+		{from["0.1.0"], "", false}, {signed, author.Key.String(), false}, {unsigned, "", true},
 	} {
-		in, err := s.Install(t.Context(), step.path, verification.Options{AllowUnsigned: step.unsigned, Replace: "toy", Search: discovery.Options{Only: true}})
+		in, err := s.Install(t.Context(), step.path,
+			verification.Options{AllowUnsigned: step.unsigned, Replace: "toy", Search: discovery.Options{Only: true}})
 		if err != nil || in.Already != (i > 0) {
 			t.Fatalf("step %d: %+v, %v", i, in, err)
 		}
-		if list, err := s.List(); err != nil || len(list) != 1 || list[0].Key != step.key || list[0].Unsigned != step.unsigned || list[0].Source != step.path {
+		if list, err := s.List(); err != nil || len(list) != 1 || list[0].Key != step.key ||
+			list[0].Unsigned != step.unsigned || list[0].Source != step.path {
 			t.Errorf("step %d: the list has %+v, %v", i, list, err)
 		}
 	}

@@ -34,7 +34,8 @@ func lockOf(t *testing.T, s *Store, path string) *lockfile.File {
 	return lock
 }
 
-// TestInstallLocked: a store on another machine gets what the lock names, from its source or from a mirror, and nothing else.
+// TestInstallLocked: a store on another machine gets what the lock names, from its source or from a mirror, and
+// nothing else.
 func TestInstallLocked(t *testing.T) {
 	plugintest.Places(t)
 	from := toys(t, "0.1.0", "0.2.0")
@@ -52,7 +53,8 @@ func TestInstallLocked(t *testing.T) {
 	folder, file := filepath.Join(top, "bundle"), filepath.Join(top, "bundle.tar.gz")
 	for _, to := range []string{folder, file} {
 		done, err := here.Bundle(t.Context(), lock, to, noFetch, discovery.Options{Only: true})
-		if err != nil || done.Path != to || !slices.Equal(done.Plugins, []string{"toy-0.2.0.tar.gz"}) || len(done.Repacked) > 0 {
+		if err != nil || done.Path != to || !slices.Equal(done.Plugins, []string{"toy-0.2.0.tar.gz"}) ||
+			len(done.Repacked) > 0 {
 			t.Fatalf("%+v, %v", done, err)
 		}
 	}
@@ -70,7 +72,8 @@ func TestInstallLocked(t *testing.T) {
 	plugintest.WriteTarGz(t, archived, plugintest.Entries(t, from["0.2.0"], "toy/"))
 	older := filepath.Join(top, "older")
 	other := filepath.Join(top, "other")
-	for path, source := range map[string]string{older: from["0.1.0"], other: plugintest.Versioned(t, filepath.Join(t.TempDir(), "x"), "0.2.0", "-O2")} {
+	for path, source := range map[string]string{older: from["0.1.0"],
+		other: plugintest.Versioned(t, filepath.Join(t.TempDir(), "x"), "0.2.0", "-O2")} {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -92,13 +95,23 @@ func TestInstallLocked(t *testing.T) {
 		{name: "a folder of plugins", mirror: plain, source: "/nowhere", want: "0.2.0"},
 		{name: "beside another version", before: "install 0.1.0", mirror: folder, want: "0.2.0 (0.1.0)"},
 		{name: "what is there", before: "install 0.2.0", mirror: plain, source: "/nowhere", want: "0.2.0", already: true},
-		{name: "what is retained", before: "install 0.1.0, upgrade 0.2.0, rollback", source: "/nowhere", want: "0.2.0 (0.1.0)"},
-		{name: "no source", before: "install 0.1.0", source: "none", want: "0.1.0", refusal: lock.Path() + ": found no source of toy 0.2.0, which is not installed, needed a source, or a folder that holds it; name the folder with --mirror"},
-		{name: "an empty mirror", mirror: t.TempDir(), refusal: "MIRROR: found no archive and no folder of toy 0.2.0, needed toy-0.2.0.tar.gz; run graft plugin bundle where it is installed"},
-		{name: "an older version under the name", before: "install 0.1.0", mirror: older, want: "0.1.0", refusal: "MIRROR/toy-0.2.0.tar.gz: found toy 0.1.0, needed toy 0.2.0 as " + lock.Path() + " says" + fix},
-		{name: "an older version at the source", source: from["0.1.0"], refusal: from["0.1.0"] + ": found toy 0.1.0, needed toy 0.2.0 as " + lock.Path() + " says" + fix},
-		{name: "other files", before: "install 0.1.0", mirror: other, want: "0.1.0", refusal: "MIRROR/toy-0.2.0.tar.gz/libtoy.so: found sha256 "},
-		{name: "no mirror", mirror: "/nowhere", refusal: "/nowhere: cannot read: no such file or directory, needed a folder of plugins' archives, or an archive of one"},
+		{name: "what is retained", before: "install 0.1.0, upgrade 0.2.0, rollback", source: "/nowhere",
+			want: "0.2.0 (0.1.0)"},
+		{name: "no source", before: "install 0.1.0", source: "none", want: "0.1.0",
+			refusal: lock.Path() + ": found no source of toy 0.2.0, which is not installed, needed a source, or a folder " +
+				"that holds it; name the folder with --mirror"},
+		{name: "an empty mirror", mirror: t.TempDir(),
+			refusal: "MIRROR: found no archive and no folder of toy 0.2.0, needed toy-0.2.0.tar.gz; run graft plugin bundle " +
+				"where it is installed"},
+		{name: "an older version under the name", before: "install 0.1.0", mirror: older, want: "0.1.0",
+			refusal: "MIRROR/toy-0.2.0.tar.gz: found toy 0.1.0, needed toy 0.2.0 as " + lock.Path() + " says" + fix},
+		{name: "an older version at the source", source: from["0.1.0"],
+			refusal: from["0.1.0"] + ": found toy 0.1.0, needed toy 0.2.0 as " + lock.Path() + " says" + fix},
+		{name: "other files", before: "install 0.1.0", mirror: other, want: "0.1.0",
+			refusal: "MIRROR/toy-0.2.0.tar.gz/libtoy.so: found sha256 "},
+		{name: "no mirror", mirror: "/nowhere",
+			refusal: "/nowhere: cannot read: no such file or directory, needed a folder of plugins' archives, or an archive " +
+				"of one"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := At(t.TempDir())
@@ -144,7 +157,8 @@ func TestInstallLocked(t *testing.T) {
 				t.Errorf("the store holds %q, want %q", got, test.want)
 			}
 			if test.refusal == "" && !test.already && !strings.Contains(test.before, "upgrade") {
-				if again, err := s.LockedCurrent("toy"); err != nil || again.Source != l.Resolve(entry.Source) || !again.Equal(&entry) {
+				if again, err := s.LockedCurrent("toy"); err != nil || again.Source != l.Resolve(entry.Source) ||
+					!again.Equal(&entry) {
 					t.Errorf("a lock of it says %+v, %v", again, err)
 				}
 			}
@@ -172,14 +186,16 @@ func TestInstallLockedAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := At(t.TempDir())
-	if _, err := empty.InstallLocked(t.Context(), lock, Sources{Unsigned: true}, verification.Options{}); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := empty.InstallLocked(t.Context(), lock, Sources{Unsigned: true}, verification.Options{}); !errors.Is(err,
+		refusal.ErrNotFound) {
 		t.Errorf("error %v, want one for zoo", err)
 	}
 	if got := shelf(t, empty); got != "" {
 		t.Errorf("the store holds %q", got)
 	}
 	to := filepath.Join(top, "bundle")
-	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); !errors.Is(err, refusal.ErrLock) || !strings.Contains(err.Error(), "found zoo 0.1.0 neither installed as it says nor at its source") {
+	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); !errors.Is(err, refusal.ErrLock) ||
+		!strings.Contains(err.Error(), "found zoo 0.1.0 neither installed as it says nor at its source") {
 		t.Errorf("a bundle: %v", err)
 	}
 	if left, err := os.ReadDir(top); err != nil || len(left) != 1 {
@@ -188,13 +204,14 @@ func TestInstallLockedAll(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(to, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); err == nil || err.Error() != to+": found something there, needed a new or an empty folder; name another, or remove it" {
+	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); err == nil ||
+		err.Error() != to+": found something there, needed a new or an empty folder; name another, or remove it" {
 		t.Errorf("a bundle over something: %v", err)
 	}
 }
 
-// TestBundleOfArchives: an archive that a plugin was installed from is taken over to the byte, with its signature; another in its
-// place is not.
+// TestBundleOfArchives: an archive that a plugin was installed from is taken over to the byte, with its signature;
+// another in its place is not.
 func TestBundleOfArchives(t *testing.T) {
 	plugintest.Places(t)
 	s, top := At(t.TempDir()), t.TempDir()

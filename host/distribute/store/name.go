@@ -12,21 +12,25 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// mayTake refuses to install a plugin under the name of one that came from elsewhere, unless opts name it: programs ask for plugins
-// by name, and would run other code from then on. The same files again, the same source, and the signature of the same key are the same
-// plugin.
+// mayTake refuses to install a plugin under the name of one that came from elsewhere, unless opts name it: programs
+// ask for plugins by name, and would run other code from then on. The same files again, the same source, and the
+// signature of the same key are the same plugin.
 func (s *Store) mayTake(p *prepared, opts verification.Options) error {
 	m, source := p.manifest, p.source
 	if opts.Replace != "" && opts.Replace != m.Name {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source, Found: fmt.Sprintf("found the plugin %s", m.Name),
-			Needed: fmt.Sprintf("%s, which is to be replaced", diagnostic.Quote(diagnostic.Clip(opts.Replace))), Fix: "name the plugin that it is"}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source,
+			Found:  fmt.Sprintf("found the plugin %s", m.Name),
+			Needed: fmt.Sprintf("%s, which is to be replaced", diagnostic.Quote(diagnostic.Clip(opts.Replace))),
+			Fix:    "name the plugin that it is"}
 	}
 	if opts.Replace != "" {
 		return nil
 	}
 	refuse := func(folder, from string) error {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source, Found: fmt.Sprintf("found that a plugin %s is there already, in %s, from %s", m.Name, folder, from),
-			Needed: "a name that is not taken, or the word that this one takes it", Fix: fmt.Sprintf("run: graft plugin install --replace %s %s", m.Name, diagnostic.Quote(source))}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: source,
+			Found:  fmt.Sprintf("found that a plugin %s is there already, in %s, from %s", m.Name, folder, from),
+			Needed: "a name that is not taken, or the word that this one takes it",
+			Fix:    fmt.Sprintf("run: graft plugin install --replace %s %s", m.Name, diagnostic.Quote(source))}
 	}
 	installed, err := s.current(m.Name)
 	if err != nil {
@@ -42,7 +46,8 @@ func (s *Store) mayTake(p *prepared, opts verification.Options) error {
 		}
 	}
 	for _, f := range discovery.Find(opts.Search).Found {
-		if f.Manifest != nil && f.Manifest.Name == m.Name && f.Folder != installed && !sameFolder(f.Folder, source) && !sameFiles(f.Folder, p.folder) {
+		if f.Manifest != nil && f.Manifest.Name == m.Name && f.Folder != installed && !sameFolder(f.Folder, source) &&
+			!sameFiles(f.Folder, p.folder) {
 			return refuse(f.Folder, f.Source)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// TestNamesAreNotTaken holds that a plugin takes the place of another source's, or stands beside it, only where the user says so, and
-// that nothing of it runs before.
+// TestNamesAreNotTaken holds that a plugin takes the place of another source's, or stands beside it, only where the
+// user says so, and that nothing of it runs before.
 func TestNamesAreNotTaken(t *testing.T) {
 	plugintest.Places(t)
 	s := At(t.TempDir())
@@ -35,7 +35,9 @@ func TestNamesAreNotTaken(t *testing.T) {
 	nothing := verification.Options{Search: discovery.Options{Only: true}}
 	refused := func(what string, err error, where string) {
 		t.Helper()
-		want := other + ": found that a plugin toy is there already, in " + where + ", needed a name that is not taken, or the word that this one takes it; run: graft plugin install --replace toy " + other
+		want := other + ": found that a plugin toy is there already, in " + where +
+			", needed a name that is not taken, or the word that this one takes it; run: graft plugin install --replace toy " +
+			other
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
 			t.Errorf("%s: error\n%v\nwant\n%s", what, err, want)
 		}
@@ -60,19 +62,23 @@ func TestNamesAreNotTaken(t *testing.T) {
 	refused("over an installed one", install(other, nothing), filepath.Join(s.root, "toy")+", from "+copied)
 	wrong := nothing
 	wrong.Replace = "tory"
-	if err := install(other, wrong); err == nil || !strings.Contains(err.Error(), "found the plugin toy, needed tory, which is to be replaced") || plugintest.Exists(mark) {
+	if err := install(other, wrong); err == nil ||
+		!strings.Contains(err.Error(), "found the plugin toy, needed tory, which is to be replaced") ||
+		plugintest.Exists(mark) {
 		t.Errorf("another name: %v", err)
 	}
 	beside.Replace = "toy"
 	if err := install(other, beside); err != nil {
 		t.Errorf("where the user says so: %v", err)
 	}
-	if known, err := s.Trust().Read(); err != nil || len(known.Plugins) != 1 || known.At(discovery.Current(filepath.Join(s.root, "toy"))) == nil {
+	if known, err := s.Trust().Read(); err != nil || len(known.Plugins) != 1 ||
+		known.At(discovery.Current(filepath.Join(s.root, "toy"))) == nil {
 		t.Errorf("the record holds %v, %v; want what is installed", known, err)
 	}
 }
 
-// TestNamesOfAKey: what the same key signed is the same plugin, wherever it comes from; what nobody or another key signed is not.
+// TestNamesOfAKey: what the same key signed is the same plugin, wherever it comes from; what nobody or another key
+// signed is not.
 func TestNamesOfAKey(t *testing.T) {
 	plugintest.Places(t)
 	data := t.TempDir()
@@ -102,9 +108,14 @@ func TestNamesOfAKey(t *testing.T) {
 		{"the first", author, "0.1.0", verification.Options{}, ""},
 		{"the next version", author, "0.2.0", verification.Options{}, ""},
 		{"one from a registry", author, "0.3.0", verification.Options{From: "oci://example.org/toy:0.3.0"}, ""},
-		{"an unsigned one", nil, "0.4.0", verification.Options{AllowUnsigned: true}, "found that a plugin toy is there already, in " + filepath.Join(s.root, "toy") + ", from oci://example.org/toy:0.3.0"},
-		{"one of another key", other, "0.4.0", verification.Options{From: "oci://example.net/toy:0.4.0"}, "run: graft plugin install --replace toy oci://example.net/toy:0.4.0"},
-		{"one that is not what was asked for", author, "0.4.0", verification.Options{Accept: func(m *manifest.Manifest) error { return errors.New("not " + m.Version) }}, "not 0.4.0"},
+		{"an unsigned one", nil, "0.4.0", verification.Options{AllowUnsigned: true},
+			"found that a plugin toy is there already, in " + filepath.Join(s.root, "toy") +
+				", from oci://example.org/toy:0.3.0"},
+		{"one of another key", other, "0.4.0", verification.Options{From: "oci://example.net/toy:0.4.0"},
+			"run: graft plugin install --replace toy oci://example.net/toy:0.4.0"},
+		{"one that is not what was asked for", author, "0.4.0",
+			verification.Options{Accept: func(m *manifest.Manifest) error { return errors.New("not " + m.Version) }},
+			"not 0.4.0"},
 		{"an unsigned one, named", nil, "0.4.0", verification.Options{AllowUnsigned: true, Replace: "toy"}, ""},
 		{"a signed one over it", author, "0.5.0", verification.Options{}, "found that a plugin toy is there already"},
 	} {
@@ -117,11 +128,13 @@ func TestNamesOfAKey(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", step.name, err)
-		case in.Version != step.version || in.Unsigned != (step.by == nil) || (step.by != nil && in.Key != step.by.Key.String()):
+		case in.Version != step.version || in.Unsigned != (step.by == nil) ||
+			(step.by != nil && in.Key != step.by.Key.String()):
 			t.Errorf("%s: %+v", step.name, in)
 		default:
 			list, err := s.List()
-			if err != nil || len(list) != 1 || list[0].Key != in.Key || list[0].Unsigned != in.Unsigned || list[0].Source != in.Source {
+			if err != nil || len(list) != 1 || list[0].Key != in.Key || list[0].Unsigned != in.Unsigned ||
+				list[0].Source != in.Source {
 				t.Errorf("%s: the list has %+v, %v", step.name, list, err)
 			}
 		}
@@ -135,7 +148,8 @@ func TestSwapDuringInstall(t *testing.T) {
 	s, author := At(data), authors.New(t)
 	author.Trust(t, data)
 	good := plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, source(t), "")))
-	evil := plugintest.Gzip(t, plugintest.Tar(t, append(plugintest.Entries(t, source(t), ""), plugintest.Entry{Name: "evil", Data: []byte("x")})))
+	evil := plugintest.Gzip(t,
+		plugintest.Tar(t, append(plugintest.Entries(t, source(t), ""), plugintest.Entry{Name: "evil", Data: []byte("x")})))
 	path, spare := filepath.Join(t.TempDir(), "toy.tar.gz"), filepath.Join(t.TempDir(), "spare.tar.gz")
 	plugintest.WriteFile(t, path, good)
 	author.Sign(t, path, "toy", "0.1.0")

@@ -14,9 +14,10 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// place makes what is prepared the current version, on the disk when it returns. The version that was current is retained beside it,
-// or removed.
-func (s *Store) place(ctx context.Context, p *prepared, opts verification.Options, retain bool, may func(*prepared) error) (*Installation, error) {
+// place makes what is prepared the current version, on the disk when it returns. The version that was current is
+// retained beside it, or removed.
+func (s *Store) place(ctx context.Context, p *prepared, opts verification.Options, retain bool,
+	may func(*prepared) error) (*Installation, error) {
 	lock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +36,8 @@ func (s *Store) place(ctx context.Context, p *prepared, opts verification.Option
 		return nil, relabel(err, p.folder, p.source)
 	}
 	name, id := p.manifest.Name, identity(p.manifest.Version, p.files)
-	in := &Installation{Name: name, Version: p.manifest.Version, Folder: filepath.Join(s.root, name), Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{},
+	in := &Installation{Name: name, Version: p.manifest.Version, Folder: filepath.Join(s.root, name),
+		Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{},
 		Source: p.record.Source, Key: p.record.Key, Unsigned: p.record.Unsigned}
 	if p.done != nil {
 		in.Checked, in.Skipped, in.Tests = p.done.Checked, p.done.Skipped, p.done.Tests
@@ -63,7 +65,8 @@ func (s *Store) place(ctx context.Context, p *prepared, opts verification.Option
 		}
 	}
 	if in.Already = oldID == id && s.ran(p); in.Already {
-		if record, err := readRecord(old); err == nil && record.Source == p.record.Source && record.Key == p.record.Key && record.Unsigned == p.record.Unsigned {
+		if record, err := readRecord(old); err == nil && record.Source == p.record.Source && record.Key == p.record.Key &&
+			record.Unsigned == p.record.Unsigned {
 			_ = s.settle(ctx, name) // after a process that ended before it did
 			return in, nil
 		}
@@ -77,8 +80,8 @@ func (s *Store) place(ctx context.Context, p *prepared, opts verification.Option
 	return in, s.install(ctx, p, id, old, oldID, retain)
 }
 
-// install moves a prepared folder among the versions and turns the name to it. What is recorded of it is recorded first: from the moment
-// that it is current, programs may load it.
+// install moves a prepared folder among the versions and turns the name to it. What is recorded of it is recorded
+// first: from the moment that it is current, programs may load it.
 func (s *Store) install(ctx context.Context, p *prepared, id, old, oldID string, retain bool) error {
 	name := p.manifest.Name
 	versions := s.versions(name)
@@ -104,7 +107,8 @@ func (s *Store) install(ctx context.Context, p *prepared, id, old, oldID string,
 	if err != nil {
 		// One that is current stays recorded, though it may not be on the disk yet.
 		if at, failed := s.pointed(name); !before && failed == nil && at != final {
-			err = errors.Join(err, s.trust.Update(context.WithoutCancel(ctx), func(known *trust.Content) { known.Withdraw(final, p.files) }))
+			err = errors.Join(err, s.trust.Update(context.WithoutCancel(ctx),
+				func(known *trust.Content) { known.Withdraw(final, p.files) }))
 		}
 		return err
 	}
@@ -117,8 +121,8 @@ func (s *Store) install(ctx context.Context, p *prepared, id, old, oldID string,
 // rest ends the names of folders that are no versions.
 const rest = ".rest"
 
-// record notes what is prepared, and that a version in the store's folder itself is moved to the versions. before says that it was noted
-// already.
+// record notes what is prepared, and that a version in the store's folder itself is moved to the versions. before
+// says that it was noted already.
 func (s *Store) record(ctx context.Context, p *prepared, final, old, oldID string) (before bool, err error) {
 	err = s.trust.Update(ctx, func(known *trust.Content) {
 		before = known.Holds(final, p.files)
@@ -142,7 +146,8 @@ func (s *Store) moved(known *trust.Content, old, oldID string) {
 	}
 }
 
-// store moves a folder among the versions. One of the same name there has the same files, or was damaged, and is replaced.
+// store moves a folder among the versions. One of the same name there has the same files, or was damaged, and is
+// replaced.
 func (s *Store) store(folder, final string) error {
 	err := os.Rename(folder, final)
 	if err != nil {

@@ -52,13 +52,15 @@ func readRecord(folder string) (*Record, error) {
 		err = fmt.Errorf("found schema_version %d, needed 1", r.SchemaVersion)
 	}
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "cannot read the record of the installed files: " + diagnostic.Cause(err),
-			Fix: "install the plugin again: graft plugin install DIR", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found: "cannot read the record of the installed files: " + diagnostic.Cause(err),
+			Fix:   "install the plugin again: graft plugin install DIR", Cause: err}
 	}
 	return r, nil
 }
 
-// unchanged compares an installed plugin's folder with what was recorded of it: every file there, unchanged, and no other.
+// unchanged compares an installed plugin's folder with what was recorded of it: every file there, unchanged, and no
+// other.
 func (s *Store) unchanged(folder string) error {
 	known, err := s.trust.Read()
 	if err != nil {
@@ -73,7 +75,8 @@ func (s *Store) unchanged(folder string) error {
 		return err
 	}
 	if name, how := files.Difference(before.Files); name != "" {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, filepath.FromSlash(name)), Found: how,
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, filepath.FromSlash(name)),
+			Found:  how,
 			Needed: "the folder as it was installed", Fix: "install the plugin again: graft plugin install DIR"}
 	}
 	return nil

@@ -15,9 +15,10 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// unpack checks the signature of an archive and unpacks it; the signer is nil for an archive that opts accept without one. What is unpacked are
-// the bytes that were checked: a copy in the staging folder, which nobody else can change.
-func (s *Store) unpack(ctx context.Context, source string, st *staging, opts verification.Options) (*signing.Signer, error) {
+// unpack checks the signature of an archive and unpacks it; the signer is nil for an archive that opts accept without
+// one. What is unpacked are the bytes that were checked: a copy in the staging folder, which nobody else can change.
+func (s *Store) unpack(ctx context.Context, source string, st *staging, opts verification.Options) (*signing.Signer,
+	error) {
 	named := cmp.Or(opts.From, source)
 	accept := signing.Accept(named)
 	signature, err := signing.Read(source)
@@ -33,12 +34,14 @@ func (s *Store) unpack(ctx context.Context, source string, st *staging, opts ver
 	}
 	from, err := storage.OpenRegular(source)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: named, Found: "cannot read: " + diagnostic.Cause(err), Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: named, Found: "cannot read: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer from.Close()
 	digest := signing.NewDigest(ctx, from)
 	held := filepath.Join(st.folder, filepath.Base(source))
-	if err := storage.WriteFrom(held, storage.Private, func(w io.Writer) error { _, err := io.Copy(w, digest); return err }); err != nil {
+	if err := storage.WriteFrom(held, storage.Private,
+		func(w io.Writer) error { _, err := io.Copy(w, digest); return err }); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -166,8 +166,8 @@ func (s *Store) folderOf(text string) (string, error) {
 	return s.version(name, version)
 }
 
-// version is the folder of a version that is retained or current, by the version or by the name of its folder: other files of the current
-// version may be retained.
+// version is the folder of a version that is retained or current, by the version or by the name of its folder: other
+// files of the current version may be retained.
 func (s *Store) version(name, version string) (string, error) {
 	folders, err := s.all(name)
 	if err != nil {
@@ -184,15 +184,17 @@ func (s *Store) version(name, version string) (string, error) {
 			have = append(have, m.Version)
 		}
 	}
-	return "", s.notFound(fmt.Sprintf("found no version %s of %s, but %s", diagnostic.Quote(diagnostic.Clip(version)), name, cmp.Or(strings.Join(have, ", "), "none that can be read")))
+	return "", s.notFound(fmt.Sprintf("found no version %s of %s, but %s", diagnostic.Quote(diagnostic.Clip(version)),
+		name, cmp.Or(strings.Join(have, ", "), "none that can be read")))
 }
 
 func (s *Store) notFound(found string) error {
-	return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: found, Needed: "the name of an installed one", Fix: "run: graft plugin list"}
+	return &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: found, Needed: "the name of an installed one",
+		Fix: "run: graft plugin list"}
 }
 
-// Remove takes a plugin, NAME, out of the store with all its versions, or one version that is not the current one of several,
-// NAME@VERSION. Programs that have loaded it keep running.
+// Remove takes a plugin, NAME, out of the store with all its versions, or one version that is not the current one of
+// several, NAME@VERSION. Programs that have loaded it keep running.
 func (s *Store) Remove(ctx context.Context, text string) error {
 	name, _, one := strings.Cut(text, "@")
 	if _, err := s.folderOf(text); err != nil {
@@ -235,8 +237,10 @@ func (s *Store) removeVersion(ctx context.Context, name, folder string, keep ret
 	if current, err := s.current(name); err != nil {
 		return err
 	} else if folder == current {
-		return &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: "found the version of " + name + " that is current", Needed: "one beside it",
-			Fix: "run: graft plugin rollback " + name + ", then remove it; graft plugin remove " + name + " removes all versions"}
+		return &diagnostic.Error{Kind: refusal.ErrStore, Path: folder,
+			Found: "found the version of " + name + " that is current", Needed: "one beside it",
+			Fix: "run: graft plugin rollback " + name + ", then remove it; graft plugin remove " + name +
+				" removes all versions"}
 	}
 	keep.without(filepath.Base(folder))
 	if err := s.retain(name, keep); err != nil {
@@ -248,8 +252,9 @@ func (s *Store) removeVersion(ctx context.Context, name, folder string, keep ret
 	return s.settle(ctx, name)
 }
 
-// Verify checks installed plugins, all of them without names, or plugins anywhere: see Locate. The files of installed ones must be the
-// recorded ones; then the libraries run in a child process again, and their hashes are recorded, so that Open takes them.
+// Verify checks installed plugins, all of them without names, or plugins anywhere: see Locate. The files of installed
+// ones must be the recorded ones; then the libraries run in a child process again, and their hashes are recorded, so
+// that Open takes them.
 func (s *Store) Verify(ctx context.Context, names []string, opts verification.Options) ([]Verification, error) {
 	if len(names) == 0 {
 		all, err := s.List()
@@ -260,7 +265,8 @@ func (s *Store) Verify(ctx context.Context, names []string, opts verification.Op
 			names = append(names, in.Name)
 		}
 		if len(names) == 0 {
-			return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: "found no installed plugin", Fix: "install one with: graft plugin install DIR"}
+			return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: "found no installed plugin",
+				Fix: "install one with: graft plugin install DIR"}
 		}
 	}
 	var (
@@ -281,8 +287,8 @@ func (s *Store) Verify(ctx context.Context, names []string, opts verification.Op
 	return out, errors.Join(problems...)
 }
 
-// Locate is the path that a command line means by a word: with a separator in it, a path; else the name of an installed plugin, or
-// of one that a search finds, or at last of what lies in the working directory.
+// Locate is the path that a command line means by a word: with a separator in it, a path; else the name of an
+// installed plugin, or of one that a search finds, or at last of what lies in the working directory.
 func (s *Store) Locate(word string, where discovery.Options) (string, error) {
 	if !strings.ContainsRune(word, filepath.Separator) && word != "." && word != ".." {
 		folder, err := s.folderOf(word)
@@ -315,7 +321,8 @@ func folderNamed(name string, where discovery.Options) string {
 
 // has reports a folder of the store.
 func (s *Store) has(folder string) bool {
-	return filepath.Dir(folder) == s.root || filepath.Dir(filepath.Dir(folder)) == filepath.Join(s.root, discovery.VersionsFolder)
+	return filepath.Dir(folder) == s.root ||
+		filepath.Dir(filepath.Dir(folder)) == filepath.Join(s.root, discovery.VersionsFolder)
 }
 
 // Verification is the result of Verify for one plugin.
@@ -329,7 +336,8 @@ type Verification struct {
 }
 
 func (s *Store) verify(ctx context.Context, name string, opts verification.Options) (Verification, error) {
-	v := Verification{Name: name, Checked: []verification.Checked{}, Skipped: []verification.Skipped{}, Tests: []matching.Tested{}}
+	v := Verification{Name: name, Checked: []verification.Checked{}, Skipped: []verification.Skipped{},
+		Tests: []matching.Tested{}}
 	var err error
 	if v.Folder, err = s.Locate(name, opts.Search); err != nil {
 		return v, err

@@ -24,7 +24,8 @@ import (
 // source makes the folder of a plugin in some variation of the fixture.
 func source(t testing.TB, flags ...string) string {
 	t.Helper()
-	return plugintest.Write(t, filepath.Join(t.TempDir(), "toy-source"), plugintest.Manifest+plugintest.Cases, plugintest.Build(t, flags...))
+	return plugintest.Write(t, filepath.Join(t.TempDir(), "toy-source"), plugintest.Manifest+plugintest.Cases,
+		plugintest.Build(t, flags...))
 }
 
 // entries lists a store's folder, hidden entries included, without its lock.
@@ -58,10 +59,15 @@ func TestVerifyChanges(t *testing.T) {
 		change func(folder string) error
 		want   string
 	}{
-		{"changed", func(f string) error { return appendTo(filepath.Join(f, manifest.FileName), "# x\n") }, "/plugin.yaml: found sha256 "},
-		{"gone", func(f string) error { return os.Remove(filepath.Join(f, "libtoy.so")) }, "/libtoy.so: found that the file is gone" + again},
-		{"added", func(f string) error { return appendTo(filepath.Join(f, "x"), "") }, "/x: found a file that was not there" + again},
-		{"no record", func(f string) error { return os.Remove(filepath.Join(f, content.RecordName)) }, "/.graft-record.json: cannot read the record of the installed files: no such file or directory; install the plugin again: graft plugin install DIR"},
+		{"changed", func(f string) error { return appendTo(filepath.Join(f, manifest.FileName), "# x\n") },
+			"/plugin.yaml: found sha256 "},
+		{"gone", func(f string) error { return os.Remove(filepath.Join(f, "libtoy.so")) },
+			"/libtoy.so: found that the file is gone" + again},
+		{"added", func(f string) error { return appendTo(filepath.Join(f, "x"), "") },
+			"/x: found a file that was not there" + again},
+		{"no record", func(f string) error { return os.Remove(filepath.Join(f, content.RecordName)) },
+			"/.graft-record.json: cannot read the record of the installed files: no such file or directory; install the " +
+				"plugin again: graft plugin install DIR"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, folder := install(t)
@@ -76,7 +82,8 @@ func TestVerifyChanges(t *testing.T) {
 				t.Errorf("results %+v", checks)
 			}
 			// Named as a folder, it is the installed plugin still.
-			if _, again := s.Verify(context.Background(), []string{folder}, verification.Options{}); again == nil || again.Error() != err.Error() {
+			if _, again := s.Verify(context.Background(), []string{folder}, verification.Options{}); again == nil ||
+				again.Error() != err.Error() {
 				t.Errorf("by its folder: %v, want %v", again, err)
 			}
 		})
@@ -86,8 +93,10 @@ func TestVerifyChanges(t *testing.T) {
 		if err := os.Remove(filepath.Join(folder, "libtoy.so")); err != nil {
 			t.Fatal(err)
 		}
-		plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t, "-DWRITE_WRONG")))
-		if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err == nil || !errors.Is(err, refusal.ErrVerification) || !strings.Contains(err.Error(), "run: graft plugin install "+folder) {
+		plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"),
+			plugintest.ReadFile(t, plugintest.Build(t, "-DWRITE_WRONG")))
+		if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err == nil ||
+			!errors.Is(err, refusal.ErrVerification) || !strings.Contains(err.Error(), "run: graft plugin install "+folder) {
 			t.Errorf("open: %v", err)
 		}
 	})
@@ -150,7 +159,8 @@ func TestReadOnlyStore(t *testing.T) {
 	}
 	unprivileged(t, func() {
 		_, err := At(data).Install(context.Background(), from, verification.Options{})
-		want := data + "/plugins: cannot make the folder: permission denied; make the folder writable, or set XDG_DATA_HOME to one that is"
+		want := data + "/plugins: cannot make the folder: permission denied; make the folder writable, or set " +
+			"XDG_DATA_HOME to one that is"
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrStore) {
 			t.Errorf("error %v, want %s", err, want)
 		}

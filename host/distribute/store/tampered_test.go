@@ -33,8 +33,9 @@ type tampering struct {
 	change func(*artifact)
 }
 
-// Whatever is changed of an archive, of its signature, or of the file of trusted keys, the installation is refused, and not a byte of what is
-// installed, recorded or trusted is another. An archive that a trusted key did sign is refused for what is in it.
+// Whatever is changed of an archive, of its signature, or of the file of trusted keys, the installation is refused,
+// and not a byte of what is installed, recorded or trusted is another. An archive that a trusted key did sign is
+// refused for what is in it.
 func TestTampered(t *testing.T) {
 	data, sources := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	s := At(data)
@@ -52,7 +53,8 @@ func TestTampered(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := write(packed.Bytes(), author, "toy", "0.1.0")
-	if in, err := s.Install(context.Background(), path, verification.Options{}); err != nil || in.Key != author.Key.String() || in.Unsigned {
+	if in, err := s.Install(context.Background(), path, verification.Options{}); err != nil ||
+		in.Key != author.Key.String() || in.Unsigned {
 		t.Fatalf("as its author made it: %+v, %v", in, err)
 	}
 	before := tree(t, data)
@@ -111,13 +113,16 @@ func TestTampered(t *testing.T) {
 	}
 	// What a trusted author signed may still not be a plugin.
 	for name, entries := range hostileEntries(t, from) {
-		refuse("signed, "+name, write(plugintest.Gzip(t, plugintest.Tar(t, entries)), author, "toy", "0.1.0"), verification.Options{},
-			refusal.ErrArchive, refusal.ErrManifest, refusal.ErrNotFound, refusal.ErrIncompatible, refusal.ErrStore, signing.ErrSignature)
+		refuse("signed, "+name, write(plugintest.Gzip(t, plugintest.Tar(t, entries)), author, "toy", "0.1.0"),
+			verification.Options{},
+			refusal.ErrArchive, refusal.ErrManifest, refusal.ErrNotFound, refusal.ErrIncompatible, refusal.ErrStore,
+			signing.ErrSignature)
 	}
 	for name, change := range ofKeys(t, author, stranger, filepath.Join(data, signing.FileName)) {
 		undo := change()
 		before = tree(t, data)
-		refuse(name, good, verification.Options{}, signing.ErrKey, signing.ErrSignature, signing.ErrUntrusted, refusal.ErrVerification)
+		refuse(name, good, verification.Options{}, signing.ErrKey, signing.ErrSignature, signing.ErrUntrusted,
+			refusal.ErrVerification)
 		undo()
 		before = tree(t, data)
 	}
@@ -190,7 +195,8 @@ func ofArchive(t *testing.T, from string, good artifact) (list []tampering) {
 	for _, n := range []int{0, 1, 9, 10, 11, 512, size / 2, size - 9, size - 8, size - 4, size - 1} {
 		add(fmt.Sprintf("cut to %d", n), func(a *artifact) { a.archive = a.archive[:n] })
 	}
-	for name, more := range map[string][]byte{"a zero": {0}, "a kilobyte of zeros": make([]byte, 1024), "garbage": []byte("garbage"), "another member": plugintest.Gzip(t, []byte("more")),
+	for name, more := range map[string][]byte{"a zero": {0}, "a kilobyte of zeros": make([]byte, 1024),
+		"garbage": []byte("garbage"), "another member": plugintest.Gzip(t, []byte("more")),
 		"itself": good.archive, "its signature": good.signature} {
 		add("followed by "+name, func(a *artifact) { a.archive = append(a.archive, more...) })
 	}
@@ -206,8 +212,10 @@ func ofArchive(t *testing.T, from string, good artifact) (list []tampering) {
 	fields := []struct {
 		name     string
 		at, size int
-	}{{"name", 0, 100}, {"mode", 100, 8}, {"uid", 108, 8}, {"gid", 116, 8}, {"size", 124, 12}, {"mtime", 136, 12}, {"typeflag", 156, 1}, {"linkname", 157, 100}, {"magic", 257, 6},
-		{"version", 263, 2}, {"uname", 265, 32}, {"gname", 297, 32}, {"devmajor", 329, 8}, {"devminor", 337, 8}, {"prefix", 345, 155}, {"padding", 500, 12}}
+	}{{"name", 0, 100}, {"mode", 100, 8}, {"uid", 108, 8}, {"gid", 116, 8}, {"size", 124, 12}, {"mtime", 136, 12},
+		{"typeflag", 156, 1}, {"linkname", 157, 100}, {"magic", 257, 6},
+		{"version", 263, 2}, {"uname", 265, 32}, {"gname", 297, 32}, {"devmajor", 329, 8}, {"devminor", 337, 8},
+		{"prefix", 345, 155}, {"padding", 500, 12}}
 	header := 0
 	for _, e := range entries {
 		for _, f := range fields {
@@ -235,7 +243,8 @@ func ofArchive(t *testing.T, from string, good artifact) (list []tampering) {
 		if len(lines[i]) == 0 {
 			continue
 		}
-		content("plugin.yaml", fmt.Sprintf("without line %d", i+1), func([]byte) []byte { return bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil) })
+		content("plugin.yaml", fmt.Sprintf("without line %d", i+1),
+			func([]byte) []byte { return bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil) })
 		content("plugin.yaml", fmt.Sprintf("line %d changed", i+1), func([]byte) []byte {
 			changed := slices.Clone(lines)
 			changed[i] = append(bytes.TrimRight(bytes.Clone(changed[i]), "\n"), "0\n"...)
@@ -281,46 +290,58 @@ func hostileEntries(t *testing.T, from string) map[string][]plugintest.Entry {
 	}
 	data := []byte("x")
 	list := map[string][]plugintest.Entry{
-		"nothing":                        {},
-		"no manifest":                    slices.DeleteFunc(slices.Clone(toy), func(e plugintest.Entry) bool { return e.Name == "plugin.yaml" }),
-		"no library":                     slices.DeleteFunc(slices.Clone(toy), func(e plugintest.Entry) bool { return e.Name == "libtoy.so" }),
-		"a path above":                   with(plugintest.Entry{Name: "../evil", Data: data}),
-		"a path above, from inside":      with(plugintest.Entry{Name: "a/../../evil", Data: data}),
-		"an absolute path":               with(plugintest.Entry{Name: "/tmp/evil", Data: data}),
-		"a path of dots":                 with(plugintest.Entry{Name: "./../evil", Data: data}),
-		"a path with a backslash":        with(plugintest.Entry{Name: `..\evil`, Data: data}),
-		"a path with an empty part":      with(plugintest.Entry{Name: "a//b", Data: data}),
-		"a name that is too long":        with(plugintest.Entry{Name: strings.Repeat("n", 2000), Data: data}),
-		"folders without end":            with(plugintest.Entry{Name: strings.Repeat("d/", 40) + "f", Data: data}),
-		"a link out":                     with(plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "/etc/passwd"}),
-		"a link to what is above":        with(plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "../../../verified.json"}),
-		"a link inside":                  with(plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "libtoy.so"}),
-		"a file through a link":          with(plugintest.Entry{Name: "d", Kind: tar.TypeSymlink, Link: "/tmp"}, plugintest.Entry{Name: "d/evil", Data: data}),
-		"a hard link out":                with(plugintest.Entry{Name: "link", Kind: tar.TypeLink, Link: "/etc/passwd"}),
-		"a hard link inside":             with(plugintest.Entry{Name: "link", Kind: tar.TypeLink, Link: "libtoy.so"}),
-		"a device of characters":         with(plugintest.Entry{Name: "null", Kind: tar.TypeChar}),
-		"a device of blocks":             with(plugintest.Entry{Name: "disk", Kind: tar.TypeBlock}),
-		"a named pipe":                   with(plugintest.Entry{Name: "pipe", Kind: tar.TypeFifo}),
-		"a contiguous file":              with(plugintest.Entry{Name: "cont", Kind: '7'}),
-		"a kind that nobody knows":       with(plugintest.Entry{Name: "what", Kind: 'Z'}),
-		"a file twice":                   with(plugintest.Entry{Name: "libtoy.so", Data: data}),
-		"a file twice, in another form":  with(plugintest.Entry{Name: "./libtoy.so", Data: data}),
-		"a manifest twice":               with(plugintest.Entry{Name: "plugin.yaml", Data: data}),
-		"a file that is a folder":        with(plugintest.Entry{Name: "libtoy.so/x", Data: data}),
-		"a bomb":                         with(plugintest.Entry{Name: "zeros", Data: make([]byte, 8<<20)}),
-		"a library that is a link":       instead("libtoy.so", plugintest.Entry{Kind: tar.TypeSymlink, Link: "/lib/x86_64-linux-gnu/libc.so.6"}),
-		"a library that is a pipe":       instead("libtoy.so", plugintest.Entry{Kind: tar.TypeFifo}),
-		"a library that is a device":     instead("libtoy.so", plugintest.Entry{Kind: tar.TypeChar}),
-		"a library that is text":         instead("libtoy.so", plugintest.Entry{Data: []byte("#!/bin/sh\n")}),
-		"a library that is empty":        instead("libtoy.so", plugintest.Entry{}),
-		"a manifest that is a link":      instead("plugin.yaml", plugintest.Entry{Kind: tar.TypeSymlink, Link: "../toy/plugin.yaml"}),
-		"a manifest that is empty":       instead("plugin.yaml", plugintest.Entry{}),
-		"a manifest of another name":     instead("plugin.yaml", plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "name: toy", "name: other", 1))}),
-		"a manifest of another version":  instead("plugin.yaml", plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: 0.2.0", 1))}),
-		"a manifest of an older version": instead("plugin.yaml", plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: 0.0.9", 1))}),
-		"a manifest with a path":         instead("plugin.yaml", plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "libtoy.so", "../libtoy.so", 1))}),
-		"a manifest of aliases":          instead("plugin.yaml", plugintest.Entry{Data: []byte("a: &a [x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c]\n")}),
-		"two plugins":                    append(plugintest.Entries(t, from, "a/"), plugintest.Entries(t, from, "b/")...),
+		"nothing": {},
+		"no manifest": slices.DeleteFunc(slices.Clone(toy),
+			func(e plugintest.Entry) bool { return e.Name == "plugin.yaml" }),
+		"no library": slices.DeleteFunc(slices.Clone(toy),
+			func(e plugintest.Entry) bool { return e.Name == "libtoy.so" }),
+		"a path above":              with(plugintest.Entry{Name: "../evil", Data: data}),
+		"a path above, from inside": with(plugintest.Entry{Name: "a/../../evil", Data: data}),
+		"an absolute path":          with(plugintest.Entry{Name: "/tmp/evil", Data: data}),
+		"a path of dots":            with(plugintest.Entry{Name: "./../evil", Data: data}),
+		"a path with a backslash":   with(plugintest.Entry{Name: `..\evil`, Data: data}),
+		"a path with an empty part": with(plugintest.Entry{Name: "a//b", Data: data}),
+		"a name that is too long":   with(plugintest.Entry{Name: strings.Repeat("n", 2000), Data: data}),
+		"folders without end":       with(plugintest.Entry{Name: strings.Repeat("d/", 40) + "f", Data: data}),
+		"a link out":                with(plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "/etc/passwd"}),
+		"a link to what is above": with(
+			plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "../../../verified.json"}),
+		"a link inside": with(plugintest.Entry{Name: "link", Kind: tar.TypeSymlink, Link: "libtoy.so"}),
+		"a file through a link": with(plugintest.Entry{Name: "d", Kind: tar.TypeSymlink, Link: "/tmp"},
+			plugintest.Entry{Name: "d/evil", Data: data}),
+		"a hard link out":               with(plugintest.Entry{Name: "link", Kind: tar.TypeLink, Link: "/etc/passwd"}),
+		"a hard link inside":            with(plugintest.Entry{Name: "link", Kind: tar.TypeLink, Link: "libtoy.so"}),
+		"a device of characters":        with(plugintest.Entry{Name: "null", Kind: tar.TypeChar}),
+		"a device of blocks":            with(plugintest.Entry{Name: "disk", Kind: tar.TypeBlock}),
+		"a named pipe":                  with(plugintest.Entry{Name: "pipe", Kind: tar.TypeFifo}),
+		"a contiguous file":             with(plugintest.Entry{Name: "cont", Kind: '7'}),
+		"a kind that nobody knows":      with(plugintest.Entry{Name: "what", Kind: 'Z'}),
+		"a file twice":                  with(plugintest.Entry{Name: "libtoy.so", Data: data}),
+		"a file twice, in another form": with(plugintest.Entry{Name: "./libtoy.so", Data: data}),
+		"a manifest twice":              with(plugintest.Entry{Name: "plugin.yaml", Data: data}),
+		"a file that is a folder":       with(plugintest.Entry{Name: "libtoy.so/x", Data: data}),
+		"a bomb":                        with(plugintest.Entry{Name: "zeros", Data: make([]byte, 8<<20)}),
+		"a library that is a link": instead("libtoy.so",
+			plugintest.Entry{Kind: tar.TypeSymlink, Link: "/lib/x86_64-linux-gnu/libc.so.6"}),
+		"a library that is a pipe":   instead("libtoy.so", plugintest.Entry{Kind: tar.TypeFifo}),
+		"a library that is a device": instead("libtoy.so", plugintest.Entry{Kind: tar.TypeChar}),
+		"a library that is text":     instead("libtoy.so", plugintest.Entry{Data: []byte("#!/bin/sh\n")}),
+		"a library that is empty":    instead("libtoy.so", plugintest.Entry{}),
+		"a manifest that is a link": instead("plugin.yaml",
+			plugintest.Entry{Kind: tar.TypeSymlink, Link: "../toy/plugin.yaml"}),
+		"a manifest that is empty": instead("plugin.yaml", plugintest.Entry{}),
+		"a manifest of another name": instead("plugin.yaml",
+			plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "name: toy", "name: other", 1))}),
+		"a manifest of another version": instead("plugin.yaml",
+			plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: 0.2.0", 1))}),
+		"a manifest of an older version": instead("plugin.yaml",
+			plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "version: 0.1.0", "version: 0.0.9", 1))}),
+		"a manifest with a path": instead("plugin.yaml",
+			plugintest.Entry{Data: []byte(strings.Replace(plugintest.Manifest, "libtoy.so", "../libtoy.so", 1))}),
+		"a manifest of aliases": instead("plugin.yaml",
+			plugintest.Entry{Data: []byte(
+				"a: &a [x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c]\n")}),
+		"two plugins": append(plugintest.Entries(t, from, "a/"), plugintest.Entries(t, from, "b/")...),
 	}
 	for i := range 1100 {
 		list["too many files"] = append(list["too many files"], plugintest.Entry{Name: fmt.Sprint("f", i)})
@@ -335,7 +356,8 @@ func ofSignature(t *testing.T, good artifact) (list []tampering) {
 		t.Fatalf("found a signature of %d lines", len(lines))
 	}
 	to := func(name string, changed ...string) {
-		list = append(list, tampering{"signature: " + name, func(a *artifact) { a.signature = []byte(strings.Join(changed, "\n") + "\n") }})
+		list = append(list, tampering{"signature: " + name,
+			func(a *artifact) { a.signature = []byte(strings.Join(changed, "\n") + "\n") }})
 	}
 	line := func(name string, i int, text string) {
 		changed := slices.Clone(lines)
@@ -346,7 +368,8 @@ func ofSignature(t *testing.T, good artifact) (list []tampering) {
 		name     string
 		line     int
 		from, to int
-	}{{"algorithm", 1, 0, 2}, {"key's ID", 1, 2, 10}, {"ed25519 over the archive", 1, 10, 74}, {"ed25519 over the comment", 3, 0, 64}} {
+	}{{"algorithm", 1, 0, 2}, {"key's ID", 1, 2, 10}, {"ed25519 over the archive", 1, 10, 74},
+		{"ed25519 over the comment", 3, 0, 64}} {
 		raw, err := base64.StdEncoding.DecodeString(lines[part.line])
 		if err != nil {
 			t.Fatal(err)
@@ -372,7 +395,8 @@ func ofSignature(t *testing.T, good artifact) (list []tampering) {
 		}
 	}
 	comment := lines[2]
-	for _, c := range []string{strings.Replace(comment, "0.1.0", "0.2.0", 1), strings.Replace(comment, "toy", "yot", 1), comment + "\tplugin:toy", comment + " ", strings.ReplaceAll(comment, "\t", " "), "trusted comment: ",
+	for _, c := range []string{strings.Replace(comment, "0.1.0", "0.2.0", 1), strings.Replace(comment, "toy", "yot", 1),
+		comment + "\tplugin:toy", comment + " ", strings.ReplaceAll(comment, "\t", " "), "trusted comment: ",
 		"trusted comment:", strings.ToUpper(comment)} {
 		line("the comment "+c, 2, c)
 	}
@@ -380,7 +404,8 @@ func ofSignature(t *testing.T, good artifact) (list []tampering) {
 	to("more at the end", append(slices.Clone(lines), "more")...)
 	list = append(list, tampering{"signature: empty", func(a *artifact) { a.signature = []byte{} }},
 		tampering{"signature: huge", func(a *artifact) { a.signature = append(a.signature, make([]byte, 1<<20)...) }},
-		tampering{"signature: without the last end of a line", func(a *artifact) { a.signature = bytes.TrimSuffix(a.signature, []byte("\n")) }},
+		tampering{"signature: without the last end of a line",
+			func(a *artifact) { a.signature = bytes.TrimSuffix(a.signature, []byte("\n")) }},
 		tampering{"signature: the archive", func(a *artifact) { a.signature = a.archive }},
 		tampering{"signature: zeros", func(a *artifact) { a.signature = make([]byte, len(a.signature)) }})
 	return list
@@ -419,9 +444,11 @@ func ofKeys(t *testing.T, author, stranger *authors.Author, path string) map[str
 		text(fmt.Sprintf("letter %d of the key", at), strings.Replace(string(was), key, key[:at]+string(other)+key[at+1:], 1))
 	}
 	text("another key", strings.Replace(string(was), key, stranger.Key.String(), 1))
-	text("another key with its ID", strings.NewReplacer(key, stranger.Key.String(), id, stranger.Key.ID()).Replace(string(was)))
+	text("another key with its ID",
+		strings.NewReplacer(key, stranger.Key.String(), id, stranger.Key.ID()).Replace(string(was)))
 	text("another ID", strings.Replace(string(was), id, "0000000000000000", 1))
-	text("the key twice", strings.Replace(string(was), `"keys": [`, `"keys": [{"key": "`+key+`", "id": "`+id+`", "added": "2026-01-01T00:00:00Z"},`, 1))
+	text("the key twice", strings.Replace(string(was), `"keys": [`,
+		`"keys": [{"key": "`+key+`", "id": "`+id+`", "added": "2026-01-01T00:00:00Z"},`, 1))
 	text("another schema", strings.Replace(string(was), `"schema_version": 1`, `"schema_version": 9`, 1))
 	text("a member more", strings.Replace(string(was), `"id"`, `"all": true, "id"`, 1))
 	text("an end before it", string(was[:len(was)/2]))

@@ -14,8 +14,9 @@ import (
 	"github.com/opgraft/graft/host/plugin/verification"
 )
 
-// Upgrade installs a newer version of a plugin that is installed, from wherever it comes, as Install does. The version that was
-// current is retained beside it: Rollback returns to it. An older version, and other files of the same version, are refused.
+// Upgrade installs a newer version of a plugin that is installed, from wherever it comes, as Install does. The
+// version that was current is retained beside it: Rollback returns to it. An older version, and other files of the
+// same version, are refused.
 func (s *Store) Upgrade(ctx context.Context, name, source string, opts verification.Options) (*Installation, error) {
 	if _, err := s.folderOf(name); err != nil {
 		return nil, err
@@ -27,8 +28,9 @@ func (s *Store) Upgrade(ctx context.Context, name, source string, opts verificat
 func (s *Store) isNewer(name string, p *prepared) error {
 	m := p.manifest
 	if m.Name != name {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.source, Found: "found the plugin " + m.Name, Needed: diagnostic.Quote(diagnostic.Clip(name)) + ", which is to be upgraded",
-			Fix: "run: graft plugin install " + diagnostic.Quote(p.source)}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.source, Found: "found the plugin " + m.Name,
+			Needed: diagnostic.Quote(diagnostic.Clip(name)) + ", which is to be upgraded",
+			Fix:    "run: graft plugin install " + diagnostic.Quote(p.source)}
 	}
 	folder, err := s.folderOf(name)
 	if err != nil {
@@ -40,7 +42,8 @@ func (s *Store) isNewer(name string, p *prepared) error {
 	}
 	order := manifest.CompareVersions(m.Version, now.Version)
 	refuse := func(found, fix string) error {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.source, Found: found, Needed: "a newer version than " + now.Version + ", which is installed", Fix: fix}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: p.source, Found: found,
+			Needed: "a newer version than " + now.Version + ", which is installed", Fix: fix}
 	}
 	replace := fmt.Sprintf("run: graft plugin install --replace %s %s", name, diagnostic.Quote(p.source))
 	switch {
@@ -64,8 +67,8 @@ type Change struct {
 	Already bool   `json:"already,omitempty"` // the version was current before: nothing was done
 }
 
-// Rollback makes a retained version of a plugin current: the one that was current before, or the version to, if that is not "". What is
-// current now is retained. A version that was changed since it was installed is refused.
+// Rollback makes a retained version of a plugin current: the one that was current before, or the version to, if that
+// is not "". What is current now is retained. A version that was changed since it was installed is refused.
 func (s *Store) Rollback(ctx context.Context, name, to string) (*Change, error) {
 	if _, err := s.folderOf(name); err != nil {
 		return nil, err
@@ -109,13 +112,15 @@ func (s *Store) before(name, to string) (string, error) {
 		return "", err
 	}
 	if len(keep.Before) == 0 {
-		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root, Found: "found no version of " + name + " that was current before this one", Needed: "one that an upgrade left",
+		return "", &diagnostic.Error{Kind: refusal.ErrNotFound, Path: s.root,
+			Found: "found no version of " + name + " that was current before this one", Needed: "one that an upgrade left",
 			Fix: "name a retained version with --to; graft plugin list shows them"}
 	}
 	return filepath.Join(s.versions(name), keep.Before[len(keep.Before)-1]), nil
 }
 
-// switchTo turns a name to a version that the store holds, and retains the one that was current. The caller has the store's lock.
+// switchTo turns a name to a version that the store holds, and retains the one that was current. The caller has the
+// store's lock.
 func (s *Store) switchTo(ctx context.Context, name, target, old string) error {
 	if _, err := readRecord(target); err != nil {
 		return err
@@ -132,8 +137,8 @@ func (s *Store) switchTo(ctx context.Context, name, target, old string) error {
 		return err
 	}
 	id := filepath.Base(target)
-	// Returning to one that was current before leaves those after it; any other one comes after what is current. The target itself stays
-	// among them until it is current.
+	// Returning to one that was current before leaves those after it; any other one comes after what is current. The
+	// target itself stays among them until it is current.
 	if i := slices.Index(keep.Before, id); i >= 0 {
 		keep.After = append(keep.After, keep.Before[i+1:]...)
 		keep.Before = keep.Before[:i+1]

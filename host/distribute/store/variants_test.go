@@ -25,16 +25,26 @@ func TestInstallVariants(t *testing.T) {
 		reason        string // of the one that is skipped, when it is not absent
 		refusal       string
 	}{
-		{name: "both on a machine with a device", machine: "13000 1", cpu: plugintest.Build(t), cuda: library, run: []string{"cpu", "cuda"}},
-		{name: "both on a machine without", machine: "none", cpu: plugintest.Build(t), cuda: library, run: []string{"cpu"}, reason: "found no such library (libcuda.so.1)"},
-		{name: "the device's is not liked there", machine: "13000 1", cpu: plugintest.Build(t), cuda: plugintest.Build(t, `-DFOR_CUDA="13"`, "-DSCORE=0"), run: []string{"cpu"},
+		{name: "both on a machine with a device", machine: "13000 1", cpu: plugintest.Build(t), cuda: library,
+			run: []string{"cpu", "cuda"}},
+		{name: "both on a machine without", machine: "none", cpu: plugintest.Build(t), cuda: library, run: []string{"cpu"},
+			reason: "found no such library (libcuda.so.1)"},
+		{name: "the device's is not liked there", machine: "13000 1", cpu: plugintest.Build(t),
+			cuda: plugintest.Build(t, `-DFOR_CUDA="13"`, "-DSCORE=0"), run: []string{"cpu"},
 			reason: "found that it cannot run on this machine: the fixture does not like this machine"},
-		{name: "the CPU's alone", machine: "13000 1", cpu: plugintest.Build(t), run: []string{"cpu"}, skipped: []verification.Skipped{absent}},
-		{name: "CUDA's alone", machine: "13000 1", cuda: library, run: []string{"cuda"}, skipped: []verification.Skipped{cpuAbsent}},
-		{name: "CUDA's alone on a machine without", machine: "none", cuda: library, refusal: "found no such library (libcuda.so.1)"},
+		{name: "the CPU's alone", machine: "13000 1", cpu: plugintest.Build(t), run: []string{"cpu"},
+			skipped: []verification.Skipped{absent}},
+		{name: "CUDA's alone", machine: "13000 1", cuda: library, run: []string{"cuda"},
+			skipped: []verification.Skipped{cpuAbsent}},
+		{name: "CUDA's alone on a machine without", machine: "none", cuda: library,
+			refusal: "found no such library (libcuda.so.1)"},
 		{name: "none", machine: "13000 1", refusal: "libtoy.so: no such file"},
-		{name: "CUDA's crashes", machine: "13000 1", cpu: plugintest.Build(t), cuda: plugintest.Build(t, `-DFOR_CUDA="13"`, "-DCRASH_IN_CONSTRUCTOR"), refusal: "SIGSEGV"},
-		{name: "CUDA's is of another version", machine: "none", cpu: plugintest.Build(t), cuda: plugintest.Build(t, `-DNOTE="abi=1.0\nname=toy\nversion=0.3.0\ndevice=cuda\nos=linux\narch=" ARCH "\ncuda=13\n"`), refusal: `found version "0.3.0"`},
+		{name: "CUDA's crashes", machine: "13000 1", cpu: plugintest.Build(t),
+			cuda: plugintest.Build(t, `-DFOR_CUDA="13"`, "-DCRASH_IN_CONSTRUCTOR"), refusal: "SIGSEGV"},
+		{name: "CUDA's is of another version", machine: "none", cpu: plugintest.Build(t),
+			cuda: plugintest.Build(t,
+				`-DNOTE="abi=1.0\nname=toy\nversion=0.3.0\ndevice=cuda\nos=linux\narch=" ARCH "\ncuda=13\n"`),
+			refusal: `found version "0.3.0"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			plugintest.Play(t, test.machine)
@@ -64,7 +74,8 @@ func TestInstallVariants(t *testing.T) {
 				t.Errorf("ran %v, want %v", run, test.run)
 			}
 			if test.reason != "" {
-				if len(in.Skipped) != 1 || in.Skipped[0].Device != "cuda" || !strings.Contains(in.Skipped[0].Reason, test.reason) || strings.Contains(in.Skipped[0].Reason, ".staging") {
+				if len(in.Skipped) != 1 || in.Skipped[0].Device != "cuda" || !strings.Contains(in.Skipped[0].Reason, test.reason) ||
+					strings.Contains(in.Skipped[0].Reason, ".staging") {
 					t.Errorf("skipped %+v, want for %q", in.Skipped, test.reason)
 				}
 				if sha, err := file.SHA256(filepath.Join(in.Folder, "libtoy_cuda.so")); err != nil {
@@ -119,7 +130,8 @@ func TestInspectVariants(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, l := range in.Libraries {
-			if l.Absent != test.absent[i] || !strings.Contains(l.Problem, test.problems[i]) || (l.Problem != "") != (test.problems[i] != "") {
+			if l.Absent != test.absent[i] || !strings.Contains(l.Problem, test.problems[i]) ||
+				(l.Problem != "") != (test.problems[i] != "") {
 				t.Errorf("%v %v: library %d absent %v, problem %q", test.cpu != "", test.cuda != "", i, l.Absent, l.Problem)
 			}
 		}
@@ -129,12 +141,13 @@ func TestInspectVariants(t *testing.T) {
 	}
 }
 
-// TestInstalledAgainForDevice: a library for a GPU that a machine lacks is no reason to install the same plugin again, and one is, where
-// the GPU came later.
+// TestInstalledAgainForDevice: a library for a GPU that a machine lacks is no reason to install the same plugin
+// again, and one is, where the GPU came later.
 func TestInstalledAgainForDevice(t *testing.T) {
 	plugintest.Play(t, "none")
 	s := At(t.TempDir())
-	from := plugintest.WriteBoth(t, plugintest.TwoVariants+plugintest.Cases, plugintest.Build(t), plugintest.Build(t, `-DFOR_CUDA="13"`))
+	from := plugintest.WriteBoth(t, plugintest.TwoVariants+plugintest.Cases, plugintest.Build(t),
+		plugintest.Build(t, `-DFOR_CUDA="13"`))
 	for _, test := range []struct {
 		machine       string
 		already, runs bool
@@ -147,7 +160,8 @@ func TestInstalledAgainForDevice(t *testing.T) {
 	} {
 		plugintest.Play(t, test.machine)
 		runs := false
-		in, err := s.Install(t.Context(), from, verification.Options{Progress: func(p verification.Progress) { runs = runs || p.Total > 0 }})
+		in, err := s.Install(t.Context(), from,
+			verification.Options{Progress: func(p verification.Progress) { runs = runs || p.Total > 0 }})
 		if err != nil || in.Already != test.already || runs != test.runs {
 			t.Errorf("on the machine %q: %+v, %v, and ran %v; want %+v", test.machine, in, err, runs, test)
 		}

@@ -25,9 +25,9 @@ import (
 //	plugins/.versions/NAME/retained.json   which of them are retained beside the current one
 //	plugins/NAME -> .versions/NAME/VERSION-HASH
 //
-// What is current changes in one step, as the link is replaced. What is neither current nor retained was left by a process that
-// ended, and goes with the next change. A store of an older graft has a folder in the link's place; it is current where it lies, and
-// is moved to the versions when another takes its place.
+// What is current changes in one step, as the link is replaced. What is neither current nor retained was left by a
+// process that ended, and goes with the next change. A store of an older graft has a folder in the link's place; it
+// is current where it lies, and is moved to the versions when another takes its place.
 
 // Files of the store's own.
 const (
@@ -109,8 +109,9 @@ func (s *Store) retained(name string) (retained, error) {
 		err = errors.New("found another schema_version, needed 1")
 	}
 	if err != nil {
-		return r, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot read which versions are retained: " + diagnostic.Cause(err),
-			Fix: "remove the file; what is installed is used on, and other versions are not", Cause: err}
+		return r, &diagnostic.Error{Kind: refusal.ErrStore, Path: path,
+			Found: "cannot read which versions are retained: " + diagnostic.Cause(err),
+			Fix:   "remove the file; what is installed is used on, and other versions are not", Cause: err}
 	}
 	current, err := s.pointed(name)
 	if err != nil {
@@ -138,8 +139,8 @@ func (r *retained) without(id string) {
 	r.Before, r.After = slices.DeleteFunc(r.Before, is), slices.DeleteFunc(r.After, is)
 }
 
-// retain writes what is retained of a name. It is written before the link turns: what is current then is among it, and is not read
-// from there while it is current.
+// retain writes what is retained of a name. It is written before the link turns: what is current then is among it,
+// and is not read from there while it is current.
 func (s *Store) retain(name string, r retained) error {
 	if r.Before == nil {
 		r.Before = []string{}
@@ -158,8 +159,8 @@ func (s *Store) retain(name string, r retained) error {
 	return nil
 }
 
-// asVersion is the name of the folder among the versions that a current version has, or will have where it lies in the store's folder
-// itself.
+// asVersion is the name of the folder among the versions that a current version has, or will have where it lies in
+// the store's folder itself.
 func (s *Store) asVersion(folder string) (id string, err error) {
 	if filepath.Dir(folder) != s.root {
 		return filepath.Base(folder), nil
@@ -175,8 +176,8 @@ func (s *Store) asVersion(folder string) (id string, err error) {
 	return identity(m.Version, files), nil
 }
 
-// turn makes a version current, in one step. A folder in the link's place becomes the version old in the same step. The caller has the
-// store's lock.
+// turn makes a version current, in one step. A folder in the link's place becomes the version old in the same step.
+// The caller has the store's lock.
 func (s *Store) turn(name, id, old string) error {
 	link, target := filepath.Join(s.root, name), filepath.Join(discovery.VersionsFolder, name, id)
 	info, err := os.Lstat(link)
@@ -224,7 +225,8 @@ func (s *Store) sync(folder string) error {
 	return nil
 }
 
-// discard removes a folder of the store, out of sight in one step, so that no search finds half of it. One that is not there is none.
+// discard removes a folder of the store, out of sight in one step, so that no search finds half of it. One that is
+// not there is none.
 func (s *Store) discard(folder string) error {
 	info, err := os.Lstat(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -244,7 +246,8 @@ func (s *Store) discard(folder string) error {
 		os.Remove(aside)
 		return refusal.Store(folder, "cannot remove", err)
 	}
-	if err := errors.Join(storage.SyncFolder(filepath.Dir(folder)), storage.SyncFolder(aside), os.RemoveAll(aside)); err != nil {
+	if err := errors.Join(storage.SyncFolder(filepath.Dir(folder)), storage.SyncFolder(aside),
+		os.RemoveAll(aside)); err != nil {
 		return refusal.Store(aside, "cannot remove", err)
 	}
 	return nil
@@ -311,8 +314,8 @@ func isUnfinished(path string, e fs.DirEntry) bool {
 	return err == nil && strings.HasPrefix(text, discovery.VersionsFolder)
 }
 
-// settle takes folders of a name that are no more out of the record of what was verified. What a process that ended left there is true
-// of the files still, and goes with the next change of the name.
+// settle takes folders of a name that are no more out of the record of what was verified. What a process that ended
+// left there is true of the files still, and goes with the next change of the name.
 func (s *Store) settle(ctx context.Context, name string) error {
 	known, err := s.trust.Read()
 	if err != nil || !s.withdraw(known, name) {

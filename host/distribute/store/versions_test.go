@@ -25,8 +25,8 @@ func toys(t testing.TB, versions ...string) map[string]string {
 	return folders
 }
 
-// shelf is what a store holds of the fixture, "0.2.0 (0.1.0)": the current version, and those beside it. All of them are ones that a program
-// loads.
+// shelf is what a store holds of the fixture, "0.2.0 (0.1.0)": the current version, and those beside it. All of them
+// are ones that a program loads.
 func shelf(t testing.TB, s *Store) string {
 	t.Helper()
 	list, err := s.List()
@@ -46,7 +46,8 @@ func shelf(t testing.TB, s *Store) string {
 		text += " (" + in.Version + ")"
 	}
 	found := discovery.Find(discovery.Options{Folders: []string{s.root}, Only: true}).Found
-	if len(found) != 1 || found[0].Manifest == nil || found[0].Manifest.Version != list[0].Version || found[0].Folder != list[0].Folder {
+	if len(found) != 1 || found[0].Manifest == nil || found[0].Manifest.Version != list[0].Version ||
+		found[0].Folder != list[0].Folder {
 		t.Errorf("a search finds %+v", found)
 	}
 	return text
@@ -62,9 +63,12 @@ func TestVersions(t *testing.T) {
 		{"an installation does not", "install 0.1.0, install 0.2.0", "0.2.0"},
 		{"an installation leaves what is retained", "install 0.1.0, upgrade 0.2.0, install 0.3.0", "0.3.0 (0.1.0)"},
 		{"a return retains the newer one", "install 0.1.0, upgrade 0.2.0, rollback", "0.1.0 (0.2.0)"},
-		{"a return goes to the one before, not to the next lower", "install 0.1.0, upgrade 0.2.0, rollback, upgrade 0.3.0, rollback", "0.1.0 (0.2.0) (0.3.0)"},
-		{"returns go back step by step", "install 0.1.0, upgrade 0.2.0, upgrade 0.3.0, rollback, rollback", "0.1.0 (0.3.0) (0.2.0)"},
-		{"a return may name a version, older or newer", "install 0.1.0, upgrade 0.2.0, upgrade 0.3.0, rollback 0.1.0, rollback 0.3.0", "0.3.0 (0.1.0) (0.2.0)"},
+		{"a return goes to the one before, not to the next lower",
+			"install 0.1.0, upgrade 0.2.0, rollback, upgrade 0.3.0, rollback", "0.1.0 (0.2.0) (0.3.0)"},
+		{"returns go back step by step", "install 0.1.0, upgrade 0.2.0, upgrade 0.3.0, rollback, rollback",
+			"0.1.0 (0.3.0) (0.2.0)"},
+		{"a return may name a version, older or newer",
+			"install 0.1.0, upgrade 0.2.0, upgrade 0.3.0, rollback 0.1.0, rollback 0.3.0", "0.3.0 (0.1.0) (0.2.0)"},
 		{"a return to the current version is none", "install 0.1.0, upgrade 0.2.0, rollback 0.2.0", "0.2.0 (0.1.0)"},
 		{"an upgrade to what is retained", "install 0.1.0, upgrade 0.2.0, rollback, upgrade 0.2.0", "0.2.0 (0.1.0)"},
 		{"an upgrade to what is there", "install 0.1.0, upgrade 0.1.0", "0.1.0"},
@@ -132,7 +136,8 @@ func asOlder(t *testing.T, s *Store) {
 	record := filepath.Join(filepath.Dir(s.root), "verified.json")
 	text := strings.ReplaceAll(string(plugintest.ReadFile(t, record)), folder, link)
 	plugintest.WriteFile(t, record, []byte(text))
-	if err := errors.Join(os.Remove(link), os.Rename(folder, link), os.RemoveAll(filepath.Join(s.root, discovery.VersionsFolder))); err != nil {
+	if err := errors.Join(os.Remove(link), os.Rename(folder, link),
+		os.RemoveAll(filepath.Join(s.root, discovery.VersionsFolder))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -156,12 +161,23 @@ func TestVersionsRefused(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ step, want string }{
-		{"upgrade 0.1.0", from["0.1.0"] + ": found version 0.1.0, needed a newer version than 0.2.0, which is installed; run: graft plugin rollback toy --to 0.1.0"},
-		{"upgrade 0.2.0 of other files", from["0.2.0 of other files"] + ": found version 0.2.0 with other files, needed a newer version than 0.2.0, which is installed; run: graft plugin install --replace toy " + from["0.2.0 of other files"] + ", if that is meant"},
-		{"upgrade crash", from["crash"] + "/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (case \"twice\"); report this to its author; do not install it"},
-		{"rollback 0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed one; run: graft plugin list"},
-		{"remove @0.2.0", discovery.Current(filepath.Join(s.root, "toy")) + ": found the version of toy that is current, needed one beside it; run: graft plugin rollback toy, then remove it; graft plugin remove toy removes all versions"},
-		{"remove @0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed one; run: graft plugin list"},
+		{"upgrade 0.1.0", from["0.1.0"] +
+			": found version 0.1.0, needed a newer version than 0.2.0, which is installed; run: graft plugin rollback toy " +
+			"--to 0.1.0"},
+		{"upgrade 0.2.0 of other files",
+			from["0.2.0 of other files"] +
+				": found version 0.2.0 with other files, needed a newer version than 0.2.0, which is installed; run: graft " +
+				"plugin install --replace toy " + from["0.2.0 of other files"] + ", if that is meant"},
+		{"upgrade crash", from["crash"] +
+			"/libtoy.so: it was ended by SIGSEGV (segmentation fault) in a child process (case \"twice\"); report this to " +
+			"its author; do not install it"},
+		{"rollback 0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed " +
+			"one; run: graft plugin list"},
+		{"remove @0.2.0", discovery.Current(filepath.Join(s.root, "toy")) +
+			": found the version of toy that is current, needed one beside it; run: graft plugin rollback toy, then remove " +
+			"it; graft plugin remove toy removes all versions"},
+		{"remove @0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed " +
+			"one; run: graft plugin list"},
 	} {
 		if err := do(t, s, from, test.step); err == nil || err.Error() != test.want {
 			t.Errorf("%s:\n%v\nwant\n%s", test.step, err, test.want)
@@ -170,7 +186,8 @@ func TestVersionsRefused(t *testing.T) {
 			t.Errorf("%s: the store holds %q", test.step, got)
 		}
 	}
-	if _, err := s.Upgrade(t.Context(), "tory", from["0.3.0"], verification.Options{}); err == nil || !strings.Contains(err.Error(), `found no plugin "tory"`) {
+	if _, err := s.Upgrade(t.Context(), "tory", from["0.3.0"], verification.Options{}); err == nil ||
+		!strings.Contains(err.Error(), `found no plugin "tory"`) {
 		t.Errorf("an upgrade of another name: %v", err)
 	}
 	// A version that was changed since is not returned to.
@@ -178,7 +195,8 @@ func TestVersionsRefused(t *testing.T) {
 	if err := appendTo(filepath.Join(old, "plugin.yaml"), "# x\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := do(t, s, from, "rollback"); err == nil || !strings.HasPrefix(err.Error(), old+"/plugin.yaml: found sha256 ") || !errors.Is(err, refusal.ErrVerification) {
+	if err := do(t, s, from, "rollback"); err == nil ||
+		!strings.HasPrefix(err.Error(), old+"/plugin.yaml: found sha256 ") || !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("a changed version: %v", err)
 	}
 	if err := do(t, s, from, "upgrade 0.3.0"); err != nil {
@@ -199,7 +217,8 @@ func TestInstalledAlready(t *testing.T) {
 	var runs []string
 	for i := range 3 {
 		steps := 0
-		in, err := s.Install(t.Context(), from, verification.Options{Progress: func(p verification.Progress) { steps = max(steps, p.Total) }})
+		in, err := s.Install(t.Context(), from,
+			verification.Options{Progress: func(p verification.Progress) { steps = max(steps, p.Total) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,8 @@ func New[T, R any](run Run[T, R], o Options[T]) *Batcher[T, R] {
 	if o.Length == nil {
 		o.Length = func(T) int { return 1 }
 	}
-	for value, standard := range map[*int]int{&o.MaxTokens: DefaultTokens, &o.MaxQueue: DefaultQueue, &o.Runs: DefaultRuns} {
+	for value, standard := range map[*int]int{&o.MaxTokens: DefaultTokens, &o.MaxQueue: DefaultQueue,
+		&o.Runs: DefaultRuns} {
 		if *value <= 0 {
 			*value = standard
 		}
@@ -136,8 +137,9 @@ func (b *Batcher[T, R]) Start(ctx context.Context, item T, room bool) (*Call[T, 
 			b.mu.Lock()
 			b.metrics.Refused++
 			b.mu.Unlock()
-			return nil, &diagnostic.Error{Kind: ErrFull, Found: fmt.Sprintf("the queue of the batcher is full: %d inputs wait", b.options.MaxQueue),
-				Fix: "try again later, have fewer callers, or let more wait (BatchQueue)"}
+			return nil, &diagnostic.Error{Kind: ErrFull,
+				Found: fmt.Sprintf("the queue of the batcher is full: %d inputs wait", b.options.MaxQueue),
+				Fix:   "try again later, have fewer callers, or let more wait (BatchQueue)"}
 		}
 		select {
 		case b.room <- struct{}{}:
@@ -232,7 +234,8 @@ func (b *Batcher[T, R]) dispatch() {
 func (b *Batcher[T, R]) ended(batch []*Call[T, R]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.finish(batch, nil, &diagnostic.Error{Found: "the run of a batch ended its goroutine", Needed: "that it returns"}) // who has nothing yet
+	// who has nothing yet
+	b.finish(batch, nil, &diagnostic.Error{Found: "the run of a batch ended its goroutine", Needed: "that it returns"})
 	b.running--
 	b.dispatch()
 }

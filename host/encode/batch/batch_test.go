@@ -59,11 +59,16 @@ func TestBatches(t *testing.T) {
 		{"what waits while a batch runs is the next", Options[int]{}, []int{1, 2, 3, 4}, "[[1] [2 3 4]]"},
 		{"a batch has at most so many tokens", Options[int]{MaxTokens: 2}, []int{1, 2, 3, 4}, "[[1] [2 3] [4]]"},
 		{"padding counts", Options[int]{Length: itself, MaxTokens: 100}, []int{1, 40, 50, 45}, "[[1] [40 45] [50]]"},
-		{"an item that is longer by itself is a batch by itself", Options[int]{Length: itself, MaxTokens: 100}, []int{1, 500, 20, 30}, "[[1] [500] [20 30]]"},
-		{"similar lengths go together", Options[int]{Length: itself}, []int{1, 10, 300, 12, 310, 11}, "[[1] [10 11 12] [300 310]]"},
-		{"the oldest goes first, whatever its length", Options[int]{Length: itself}, []int{1, 300, 10, 12, 310, 11}, "[[1] [300 310] [10 11 12]]"},
-		{"little padding is cheaper than a batch more", Options[int]{Length: itself}, []int{1, 10, 20, 12}, "[[1] [10 12 20]]"},
-		{"rows without padding go as they came", Options[int]{Length: itself, MaxTokens: 400, Unpadded: true}, []int{1, 10, 300, 12, 310, 11}, "[[1] [10 300 12] [310 11]]"},
+		{"an item that is longer by itself is a batch by itself", Options[int]{Length: itself, MaxTokens: 100},
+			[]int{1, 500, 20, 30}, "[[1] [500] [20 30]]"},
+		{"similar lengths go together", Options[int]{Length: itself}, []int{1, 10, 300, 12, 310, 11},
+			"[[1] [10 11 12] [300 310]]"},
+		{"the oldest goes first, whatever its length", Options[int]{Length: itself}, []int{1, 300, 10, 12, 310, 11},
+			"[[1] [300 310] [10 11 12]]"},
+		{"little padding is cheaper than a batch more", Options[int]{Length: itself}, []int{1, 10, 20, 12},
+			"[[1] [10 12 20]]"},
+		{"rows without padding go as they came", Options[int]{Length: itself, MaxTokens: 400, Unpadded: true},
+			[]int{1, 10, 300, 12, 310, 11}, "[[1] [10 300 12] [310 11]]"},
 		{"several run at once", Options[int]{Runs: 2}, []int{1, 2, 3, 4}, "[[1] [2] [3 4]]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -219,7 +224,8 @@ func TestBadItems(t *testing.T) {
 			results, errs := submit(b, 0, 1, 2, 3, 4, 5, 6, 7)
 			for i := range 8 {
 				want := fmt.Sprintf("indices element out of data bounds, idx=%d", i)
-				if slices.Contains(bad, i) != (errs[i] != nil) || errs[i] != nil && errs[i].Error() != want || errs[i] == nil && results[i] != i {
+				if slices.Contains(bad, i) != (errs[i] != nil) || errs[i] != nil && errs[i].Error() != want ||
+					errs[i] == nil && results[i] != i {
 					t.Errorf("bad are %v; item %d: %d, %v", bad, i, results[i], errs[i])
 				}
 			}
@@ -237,9 +243,12 @@ func TestFaultyRuns(t *testing.T) {
 		run  Run[int, int]
 		want string
 	}{
-		{"too few results", func(context.Context, []int) ([]int, error) { return []int{1}, nil }, "the run of a batch returned 1 results, needed 2, one for each input"},
-		{"a panic", func(_ context.Context, items []int) ([]int, error) { panic("no such layer") }, "the run of a batch panicked: no such layer\n"},
-		{"the end of the goroutine", func(context.Context, []int) ([]int, error) { runtime.Goexit(); return nil, nil }, "the run of a batch ended its goroutine, needed that it returns"},
+		{"too few results", func(context.Context, []int) ([]int, error) { return []int{1}, nil },
+			"the run of a batch returned 1 results, needed 2, one for each input"},
+		{"a panic", func(_ context.Context, items []int) ([]int, error) { panic("no such layer") },
+			"the run of a batch panicked: no such layer\n"},
+		{"the end of the goroutine", func(context.Context, []int) ([]int, error) { runtime.Goexit(); return nil, nil },
+			"the run of a batch ended its goroutine, needed that it returns"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -272,7 +281,8 @@ func TestFullQueue(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		const want = "the queue of the batcher is full: 2 inputs wait; try again later, have fewer callers, or let more wait (BatchQueue)"
+		const want = "the queue of the batcher is full: 2 inputs wait; try again later, have fewer callers, or let more " +
+			"wait (BatchQueue)"
 		if _, err := b.Submit(t.Context(), 3); !errors.Is(err, ErrFull) || err.Error() != want {
 			t.Errorf("found %v, want %s", err, want)
 		}
@@ -422,7 +432,8 @@ func TestCutIsTheCheapest(t *testing.T) {
 	}
 }
 
-// TestOverhead: what a batch costs beside its tokens is read off the runs; of few runs, or runs of one size, nothing is.
+// TestOverhead: what a batch costs beside its tokens is read off the runs; of few runs, or runs of one size, nothing
+// is.
 func TestOverhead(t *testing.T) {
 	for _, c := range []struct {
 		name         string

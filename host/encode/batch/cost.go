@@ -1,7 +1,7 @@
 package batch
 
-// What a batch costs beside its tokens, in tokens. Below it, padding is cheaper than a batch more. all-MiniLM-L6-v2 has 10 on one
-// core (2 ms and 0.23 ms a token), and more where many cores share an operator.
+// What a batch costs beside its tokens, in tokens. Below it, padding is cheaper than a batch more. all-MiniLM-L6-v2
+// has 10 on one core (2 ms and 0.23 ms a token), and more where many cores share an operator.
 const (
 	usualOverhead = 32 // before it is known
 	leastOverhead = 16 // whatever was measured: times are noisy, and a little padding costs less than a batch of one text

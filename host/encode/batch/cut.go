@@ -38,8 +38,8 @@ func inOrder[T, R any](waiting []*Call[T, R], most int) []*Call[T, R] {
 	return waiting[:n]
 }
 
-// similar is the batch of the oldest item, when all are cut into batches of similar length so that the padded tokens and
-// the overhead of each batch are least.
+// similar is the batch of the oldest item, when all are cut into batches of similar length so that the padded tokens
+// and the overhead of each batch are least.
 func similar[T, R any](waiting []*Call[T, R], most, overhead int) []*Call[T, R] {
 	sorted := slices.Clone(waiting)
 	slices.SortStableFunc(sorted, func(x, y *Call[T, R]) int { return cmp.Compare(x.length, y.length) })

@@ -31,7 +31,8 @@ func (b *Batcher[T, R]) compute(ctx context.Context, batch []*Call[T, R]) {
 		b.cost.add(padded, took.Seconds())
 	}
 	if err == nil && len(results) != len(items) {
-		err = &diagnostic.Error{Found: fmt.Sprintf("the run of a batch returned %d results", len(results)), Needed: fmt.Sprintf("%d, one for each input", len(items))}
+		err = &diagnostic.Error{Found: fmt.Sprintf("the run of a batch returned %d results", len(results)),
+			Needed: fmt.Sprintf("%d, one for each input", len(items))}
 		b.finish(batch, nil, err)
 		b.mu.Unlock()
 		return

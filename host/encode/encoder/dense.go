@@ -54,12 +54,15 @@ func readDense(folder string) (*dense, error) {
 		return nil, err
 	}
 	if !found || c.In < 1 || c.In > maxDense || c.Out < 1 || c.Out > maxDense {
-		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("a layer from %d to %d", c.In, c.Out), Needed: fmt.Sprintf("in_features and out_features from 1 to %d", maxDense)}
+		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("a layer from %d to %d", c.In, c.Out),
+			Needed: fmt.Sprintf("in_features and out_features from 1 to %d", maxDense)}
 	}
 	d := &dense{in: c.In, out: c.Out}
 	var ok bool
 	if d.activation, ok = activation(c.Function); !ok {
-		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("activation_function is %q", diagnostic.Clip(c.Function)), Needed: "Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn"}
+		return nil, &diagnostic.Error{Path: path,
+			Found:  fmt.Sprintf("activation_function is %q", diagnostic.Clip(c.Function)),
+			Needed: "Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn"}
 	}
 	path = filepath.Join(folder, "model.safetensors")
 	if _, err := os.Stat(path); err != nil {
@@ -77,7 +80,8 @@ func readDense(folder string) (*dense, error) {
 	take := func(name string, shape ...int) ([]float32, error) {
 		t, ok := tensors[name]
 		if !ok || !slices.Equal(t.shape, shape) {
-			return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("%s has the shape %v", name, t.shape), Needed: fmt.Sprint(shape)}
+			return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("%s has the shape %v", name, t.shape),
+				Needed: fmt.Sprint(shape)}
 		}
 		return t.values, nil
 	}

@@ -1,5 +1,5 @@
-// Package encoder turns texts into vectors, and queries with documents into scores, with a folder of an exported encoder
-// and its tokenizer, as sentence-transformers does. Texts of all callers share batches (host/encode/batch).
+// Package encoder turns texts into vectors, and queries with documents into scores, with a folder of an exported
+// encoder and its tokenizer, as sentence-transformers does. Texts of all callers share batches (host/encode/batch).
 package encoder
 
 import (
@@ -153,7 +153,8 @@ func (e *Embedder) choose(folder string, o Options) error {
 			e.pool.prompt = b.modules.pooling.prompt
 		}
 	case len(o.Pooling) > 0:
-		return &diagnostic.Error{Path: b.path, Found: "no output of hidden states to pool among " + b.listed(), Needed: "one of shape [batch, sequence, width]", Fix: "leave out the pooling"}
+		return &diagnostic.Error{Path: b.path, Found: "no output of hidden states to pool among " + b.listed(),
+			Needed: "one of shape [batch, sequence, width]", Fix: "leave out the pooling"}
 	case hasWhole && (whole.Name == "sentence_embedding" || !hasStates): // of which the graph is the whole way
 		e.output, e.width = whole, int(max(whole.Shape[1], 0))
 		if o.Normalize {
@@ -161,13 +162,16 @@ func (e *Embedder) choose(folder string, o Options) error {
 		}
 		return nil
 	case !hasStates:
-		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(), Needed: "hidden states [batch, sequence, width], or sentence_embedding [batch, width]",
-			Fix: "export the model for feature-extraction"}
+		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(),
+			Needed: "hidden states [batch, sequence, width], or sentence_embedding [batch, width]",
+			Fix:    "export the model for feature-extraction"}
 	case b.modules.pooling != nil:
 		e.pool = b.modules.pooling
 	default:
-		return &diagnostic.Error{Path: folder, Found: "nothing says how the model pools: no modules.json with a Pooling, no output sentence_embedding",
-			Needed: "the pooling that the model was trained with", Fix: `say it: --pooling mean --normalize, or graft.Pooling("mean") and graft.Normalize()`}
+		return &diagnostic.Error{Path: folder,
+			Found:  "nothing says how the model pools: no modules.json with a Pooling, no output sentence_embedding",
+			Needed: "the pooling that the model was trained with",
+			Fix:    `say it: --pooling mean --normalize, or graft.Pooling("mean") and graft.Normalize()`}
 	}
 	e.output, e.after = states, b.modules.after
 	if o.Normalize {
@@ -175,12 +179,14 @@ func (e *Embedder) choose(folder string, o Options) error {
 	}
 	width := int(states.Shape[2])
 	if n := e.pool.width; n > 0 && width > 0 && n != width {
-		return &diagnostic.Error{Path: b.path, Found: fmt.Sprintf("hidden states of width %d", width), Needed: fmt.Sprintf("%d, as the Pooling says", n)}
+		return &diagnostic.Error{Path: b.path, Found: fmt.Sprintf("hidden states of width %d", width),
+			Needed: fmt.Sprintf("%d, as the Pooling says", n)}
 	}
 	at := max(width, 0) * len(e.pool.modes)
 	for _, s := range e.after {
 		if d, ok := s.(*dense); ok && at > 0 && d.in != at {
-			return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("a Dense that reads %d numbers after %d", d.in, at), Needed: "as many"}
+			return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("a Dense that reads %d numbers after %d", d.in, at),
+				Needed: "as many"}
 		}
 		at = s.width(at)
 	}
@@ -208,7 +214,8 @@ func (e *Embedder) Row(s, prompt string) (Row, error) {
 	if prompt != "" {
 		var ok bool
 		if before, ok = b.modules.prompts[prompt]; !ok {
-			return Row{}, &diagnostic.Error{Found: fmt.Sprintf("no prompt %q", prompt), Needed: "one that the model has in config_sentence_transformers.json"}
+			return Row{}, &diagnostic.Error{Found: fmt.Sprintf("no prompt %q", prompt),
+				Needed: "one that the model has in config_sentence_transformers.json"}
 		}
 	}
 	r, err := b.row(b.clean(before + s))
@@ -250,7 +257,8 @@ func (e *Embedder) run(ctx context.Context, rows []Row) ([][]float32, error) {
 		}
 		for _, s := range e.after {
 			if d, ok := s.(*dense); ok && d.in != len(v) {
-				return &diagnostic.Error{Path: e.base.path, Found: fmt.Sprintf("a vector of %d numbers before a Dense", len(v)), Needed: fmt.Sprint(d.in)}
+				return &diagnostic.Error{Path: e.base.path, Found: fmt.Sprintf("a vector of %d numbers before a Dense", len(v)),
+					Needed: fmt.Sprint(d.in)}
 			}
 			v = s.apply(v)
 		}

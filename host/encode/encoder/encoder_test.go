@@ -109,9 +109,10 @@ func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32
 
 // near reports numbers that agree as graft's answers do: 1e-5 + 1e-4 relative.
 func near(a, b []float32) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x float32) bool { return x != x }) && slices.EqualFunc(a, b, func(x, y float32) bool {
-		return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y))
-	})
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x float32) bool { return x != x }) &&
+		slices.EqualFunc(a, b, func(x, y float32) bool {
+			return math.Abs(float64(x-y)) <= 1e-5+1e-4*math.Abs(float64(y))
+		})
 }
 
 func modulesOf(kinds ...string) string {
@@ -135,8 +136,9 @@ func read(t testing.TB, path string) string {
 // pooled is the config.json of a Pooling of these modes alone.
 func pooled(more string, modes ...string) string {
 	config := `{"word_embedding_dimension": 32`
-	for key, mode := range map[string]string{"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-		"weightedmean_tokens": "weightedmean", "lasttoken": "lasttoken"} {
+	for key, mode := range map[string]string{"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max",
+		"mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+		"weightedmean_tokens":  "weightedmean", "lasttoken": "lasttoken"} {
 		on, _ := json.Marshal(slices.Contains(modes, mode))
 		config += `, "pooling_mode_` + key + `": ` + string(on)
 	}
@@ -156,17 +158,26 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 	forms := []form{
 		{"normalize", nil, "", nil},
 		{"query", nil, "query", nil},
-		{"query", map[string]string{"config_sentence_transformers.json": `{"prompts": {"query": "query: "}, "default_prompt_name": "query"}`}, "", nil},
-		{"cls+max+mean+weightedmean", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "cls", "max", "mean", "weightedmean")}, "", nil},
-		{"query without prompt", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled(`, "include_prompt": false`, "mean")}, "query", nil},
-		{"dense", map[string]string{"modules.json": modulesOf("Pooling", "Dropout", "Dense", "Normalize"), "x_Pooling/config.json": pooled("", "mean"),
-			"x_Dense/config.json": read(t, encoders+"/dense/config.json"), "x_Dense/model.safetensors": read(t, encoders+"/dense/model.safetensors")}, "", nil},
+		{"query",
+			map[string]string{"config_sentence_transformers.json": `{"prompts": {"query": "query: "}, "default_prompt_name": "query"}`}, "", nil},
+		{"cls+max+mean+weightedmean",
+			map[string]string{"modules.json": modulesOf("Pooling"),
+				"x_Pooling/config.json": pooled("", "cls", "max", "mean", "weightedmean")}, "", nil},
+		{"query without prompt", map[string]string{"modules.json": modulesOf("Pooling"),
+			"x_Pooling/config.json": pooled(`, "include_prompt": false`, "mean")}, "query", nil},
+		{"dense", map[string]string{"modules.json": modulesOf("Pooling", "Dropout", "Dense", "Normalize"),
+			"x_Pooling/config.json":     pooled("", "mean"),
+			"x_Dense/config.json":       read(t, encoders+"/dense/config.json"),
+			"x_Dense/model.safetensors": read(t, encoders+"/dense/model.safetensors")}, "", nil},
 		{"mean", map[string]string{"modules.json": ""}, "", func(o *Options) { o.Pooling = []string{"mean"} }},
-		{"normalize", map[string]string{"modules.json": ""}, "", func(o *Options) { o.Pooling, o.Normalize = []string{"mean"}, true }},
-		{"cls", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "mean")}, "", func(o *Options) { o.Pooling = []string{"cls"} }},
+		{"normalize", map[string]string{"modules.json": ""}, "",
+			func(o *Options) { o.Pooling, o.Normalize = []string{"mean"}, true }},
+		{"cls", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "mean")}, "",
+			func(o *Options) { o.Pooling = []string{"cls"} }},
 	}
 	for _, mode := range Modes {
-		forms = append(forms, form{mode, map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", mode)}, "", nil})
+		forms = append(forms, form{mode,
+			map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", mode)}, "", nil})
 	}
 	for _, plugins := range []bool{false, true} {
 		o := options(t, plugins)
@@ -208,10 +219,12 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 	}{
 		{"as the configuration says", config, false, want.Scores.Sigmoid},
 		{"logits", config, true, want.Scores.Logits},
-		{"Identity is configured", strings.Replace(config, stated, `"torch.nn.modules.linear.Identity"`, 1), false, want.Scores.Logits},
+		{"Identity is configured", strings.Replace(config, stated, `"torch.nn.modules.linear.Identity"`, 1), false,
+			want.Scores.Logits},
 		{"nothing is configured", strings.Replace(config, `"activation_fn": `+stated+",", "", 1), false, want.Scores.Sigmoid},
-		{"as releases before 4 configured it", strings.Replace(strings.Replace(config, `"activation_fn": `+stated+",", "", 1), "{",
-			`{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",`, 1), false, want.Scores.Logits},
+		{"as releases before 4 configured it",
+			strings.Replace(strings.Replace(config, `"activation_fn": `+stated+",", "", 1), "{",
+				`{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",`, 1), false, want.Scores.Logits},
 		{"logits of an unknown activation", strings.Replace(config, stated, `"mine.Cube"`, 1), true, want.Scores.Logits},
 	} {
 		for _, plugins := range []bool{false, true} {
@@ -280,7 +293,8 @@ func TestOutOfRange(t *testing.T) {
 		for i, c := range calls {
 			got, err := c.Wait(context.Background())
 			switch {
-			case i == 1 && (err == nil || !strings.Contains(err.Error(), "indices element out of data bounds, idx=99999 must be within the inclusive range [-1100,1099]")):
+			case i == 1 && (err == nil || !strings.Contains(err.Error(), "indices element out of data bounds, idx=99999 must "+
+				"be within the inclusive range [-1100,1099]")):
 				t.Errorf("plugins %v: found %v, want ONNX Runtime's message", plugins, err)
 			case i != 1 && (err != nil || !near(got, want.Embeddings["normalize"][5])):
 				t.Errorf("plugins %v: the text beside it: %v, %v", plugins, got, err)

@@ -35,15 +35,18 @@ func inside(folder, file, name string) (string, error) {
 		return folder, nil
 	}
 	if !filepath.IsLocal(name) {
-		return "", &diagnostic.Error{Path: file, Found: fmt.Sprintf("the path %q", diagnostic.Clip(name)), Needed: "a folder below " + folder}
+		return "", &diagnostic.Error{Path: file, Found: fmt.Sprintf("the path %q", diagnostic.Clip(name)),
+			Needed: "a folder below " + folder}
 	}
 	return filepath.Join(folder, name), nil
 }
 
-// graphFile finds the graph of a folder: the one that is asked for, onnx/model.onnx, model.onnx, or the only one there is.
+// graphFile finds the graph of a folder: the one that is asked for, onnx/model.onnx, model.onnx, or the only one
+// there is.
 func graphFile(folder, asked string) (string, error) {
 	if info, err := os.Stat(folder); err != nil {
-		return "", &diagnostic.Error{Path: folder, Found: "cannot be read: " + diagnostic.Cause(err), Needed: "the folder of a model", Cause: err}
+		return "", &diagnostic.Error{Path: folder, Found: "cannot be read: " + diagnostic.Cause(err),
+			Needed: "the folder of a model", Cause: err}
 	} else if !info.IsDir() {
 		return "", &diagnostic.Error{Path: folder, Found: "a file", Needed: "the folder of a model, with its tokenizer"}
 	}
@@ -53,7 +56,8 @@ func graphFile(folder, asked string) (string, error) {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			return "", &diagnostic.Error{Path: filepath.Join(folder, asked), Found: diagnostic.Cause(err), Needed: "the model's graph", Cause: err}
+			return "", &diagnostic.Error{Path: filepath.Join(folder, asked), Found: diagnostic.Cause(err),
+				Needed: "the model's graph", Cause: err}
 		}
 		return path, nil
 	}
@@ -77,11 +81,13 @@ func graphFile(folder, asked string) (string, error) {
 	case 1:
 		return filepath.Join(folder, all[0]), nil
 	case 0:
-		return "", &diagnostic.Error{Kind: fs.ErrNotExist, Path: folder, Found: "no .onnx file", Needed: "model.onnx or onnx/model.onnx",
-			Fix: "export the model: optimum-cli export onnx --model NAME FOLDER"}
+		return "", &diagnostic.Error{Kind: fs.ErrNotExist, Path: folder, Found: "no .onnx file",
+			Needed: "model.onnx or onnx/model.onnx",
+			Fix:    "export the model: optimum-cli export onnx --model NAME FOLDER"}
 	}
-	return "", &diagnostic.Error{Path: folder, Found: "several graphs: " + diagnostic.Clip(strings.Join(all, ", ")), Needed: "one, or model.onnx",
-		Fix: "name it (ModelFile, --model-file)"}
+	return "", &diagnostic.Error{Path: folder, Found: "several graphs: " + diagnostic.Clip(strings.Join(all, ", ")),
+		Needed: "one, or model.onnx",
+		Fix:    "name it (ModelFile, --model-file)"}
 }
 
 // config is what encoders need of config.json and tokenizer_config.json.

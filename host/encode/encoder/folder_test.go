@@ -29,9 +29,12 @@ func changed(t *testing.T, from string, change func(*onnx.Graph)) string {
 
 // reduced adds a node that makes an output of another, over an axis.
 func reduced(g *onnx.Graph, of, name string, shape ...int64) {
-	g.Node = append(g.Node, &onnx.Node{OpType: proto.String("ReduceMax"), Input: []string{of, name + "_axes"}, Output: []string{name},
+	g.Node = append(g.Node, &onnx.Node{OpType: proto.String("ReduceMax"), Input: []string{of, name + "_axes"},
+		Output:    []string{name},
 		Attribute: []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}})
-	g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name + "_axes"), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1}, Int64Data: []int64{1}})
+	g.Initializer = append(g.Initializer,
+		&onnx.Tensor{Name: proto.String(name + "_axes"), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1},
+			Int64Data: []int64{1}})
 	var dims []*onnx.Shape_Dim
 	for _, n := range shape {
 		d := &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimParam{DimParam: "batch_size"}}
@@ -40,14 +43,18 @@ func reduced(g *onnx.Graph, of, name string, shape ...int64) {
 		}
 		dims = append(dims, d)
 	}
-	g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-		ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: dims}}}}})
+	g.Output = append(g.Output,
+		&onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: dims}}}}})
 }
 
-// TestVectorOfTheGraph: a graph that pools itself, in an output sentence_embedding, is the whole way; a pooling that is asked for comes first.
+// TestVectorOfTheGraph: a graph that pools itself, in an output sentence_embedding, is the whole way; a pooling that
+// is asked for comes first.
 func TestVectorOfTheGraph(t *testing.T) {
 	want := readExpected(t)
-	graph := changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) { reduced(g, "last_hidden_state", "sentence_embedding", 0, 32) })
+	graph := changed(t, "embedder/onnx/model.onnx",
+		func(g *onnx.Graph) { reduced(g, "last_hidden_state", "sentence_embedding", 0, 32) })
 	for _, c := range []struct {
 		pooling []string
 		modules bool
@@ -85,7 +92,8 @@ func TestWithoutMask(t *testing.T) {
 			{OpType: proto.String("Add"), Input: []string{"zeros", "one"}, Output: []string{"attention_mask"}},
 		}, g.Node...)
 		for name, n := range map[string]int64{"zero": 0, "one": 1} {
-			g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Int64Data: []int64{n}})
+			g.Initializer = append(g.Initializer,
+				&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Int64Data: []int64{n}})
 		}
 		var left []*onnx.ValueInfo
 		for _, in := range g.Input {
@@ -113,7 +121,8 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	dense := `{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}`
 	weights := read(t, encoders+"/dense/model.safetensors")
 	denseOf := func(config string, more ...string) map[string]string {
-		files := map[string]string{"modules.json": "[" + transformer + "," + pooling + "," + dense + "]", "2_Dense/config.json": config}
+		files := map[string]string{"modules.json": "[" + transformer + "," + pooling + "," + dense + "]",
+			"2_Dense/config.json": config}
 		for i := 0; i < len(more); i += 2 {
 			files[more[i]] = more[i+1]
 		}
@@ -124,35 +133,73 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"a module of another package", map[string]string{"modules.json": "[" + transformer + `, {"path": "x", "type": "mine.Pooling"}]`},
+		{"a module of another package",
+			map[string]string{"modules.json": "[" + transformer + `, {"path": "x", "type": "mine.Pooling"}]`},
 			`modules.json: a module of type "mine.Pooling", needed Transformer, Pooling, Dense, Normalize or Dropout of sentence_transformers; export the model with its pooling in the graph, as an output sentence_embedding`},
-		{"an unknown module", map[string]string{"modules.json": "[" + transformer + `, {"path": "x", "type": "sentence_transformers.models.CNN"}]`}, `modules.json: a module of type "sentence_transformers.models.CNN"`},
-		{"no Transformer", map[string]string{"modules.json": "[" + pooling + "]"}, "modules.json: module 0 is a Pooling, needed a Transformer, and then what is done to its output"},
-		{"two of them", map[string]string{"modules.json": "[" + transformer + "," + transformer + "]"}, "modules.json: module 1 is a Transformer"},
-		{"two Poolings", map[string]string{"modules.json": "[" + transformer + "," + pooling + "," + pooling + "]"}, "modules.json: a Pooling after another module than the Transformer, needed one, right after it"},
-		{"no Pooling", map[string]string{"modules.json": "[" + transformer + `, {"path": "x", "type": "sentence_transformers.models.Normalize"}]`}, "modules.json: no Pooling, needed one after the Transformer"},
-		{"a path out of the folder", map[string]string{"modules.json": "[" + transformer + `, {"path": "../other", "type": "sentence_transformers.models.Pooling"}]`}, `modules.json: the path "../other", needed a folder below `},
-		{"a Pooling that is not there", map[string]string{"1_Pooling/config.json": ""}, "1_Pooling/config.json: there is no such file, needed how the model pools; copy the whole folder from where the model comes from"},
-		{"a Pooling of nothing", map[string]string{"1_Pooling/config.json": pooled("")}, "config.json: no pooling mode is on, needed at least one of cls, max, mean,"},
-		{"a Pooling of another width", map[string]string{"1_Pooling/config.json": `{"word_embedding_dimension": 384}`}, "model.onnx: hidden states of width 32, needed 384, as the Pooling says"},
-		{"weights in pickle", denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`, "2_Dense/pytorch_model.bin", "x"),
-			"model.safetensors: only pytorch_model.bin, which is a program in Python's pickle, needed model.safetensors; load the model with sentence-transformers and save it again: SentenceTransformer(FOLDER).save(FOLDER)"},
-		{"no weights", denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`), "model.safetensors: there is no such file, needed the weights of the Dense"},
-		{"weights of another shape", denseOf(`{"in_features": 32, "out_features": 13, "activation_function": "torch.nn.modules.activation.Tanh"}`, "2_Dense/model.safetensors", weights), "model.safetensors: linear.weight has the shape [12 32], needed [13 32]"},
-		{"a Dense of another width", denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`, "2_Dense/model.safetensors", weights,
-			"1_Pooling/config.json", pooled("", "cls", "mean")), "a Dense that reads 32 numbers after 64, needed as many"},
-		{"an unknown activation", denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "mine.Cube"}`), `config.json: activation_function is "mine.Cube", needed Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn`},
-		{"a Dense of no size", denseOf(`{}`), "config.json: a layer from 0 to 0, needed in_features and out_features from 1 to 65536"},
-		{"a default prompt that is not there", map[string]string{"config_sentence_transformers.json": `{"default_prompt_name": "query"}`}, `config_sentence_transformers.json: default_prompt_name is "query", needed one of prompts`},
-		{"no length", map[string]string{"sentence_bert_config.json": `{"max_seq_length": 0}`}, "sentence_bert_config.json: max_seq_length is 0, needed at least 1"},
-		{"a configuration that is no JSON", map[string]string{"sentence_bert_config.json": `{`}, "sentence_bert_config.json: unexpected end of JSON input"},
-		{"no graph", map[string]string{"onnx/model.onnx": ""}, "no .onnx file, needed model.onnx or onnx/model.onnx; export the model: optimum-cli export onnx --model NAME FOLDER"},
-		{"two graphs", map[string]string{"onnx/model.onnx": "", "onnx/a.onnx": "x", "b.onnx": "x"}, "several graphs: onnx/a.onnx, b.onnx, needed one, or model.onnx; name it (ModelFile, --model-file)"},
-		{"no tokenizer", map[string]string{"tokenizer.json": ""}, "no tokenizer: found none of a tokenizer's files, needed tokenizer.json"},
-		{"an input that no text has", map[string]string{"onnx/model.onnx": changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) {
-			g.Input = append(g.Input, &onnx.ValueInfo{Name: proto.String("pixels"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 3}}}}}}}})
-		})}, "the input pixels: float32[3], of unknown meaning, needed inputs of token ids, their mask, types and positions alone, [batch, sequence]"},
+		{"an unknown module", map[string]string{"modules.json": "[" + transformer +
+			`, {"path": "x", "type": "sentence_transformers.models.CNN"}]`},
+			`modules.json: a module of type "sentence_transformers.models.CNN"`},
+		{"no Transformer", map[string]string{"modules.json": "[" + pooling + "]"},
+			"modules.json: module 0 is a Pooling, needed a Transformer, and then what is done to its output"},
+		{"two of them", map[string]string{"modules.json": "[" + transformer + "," + transformer + "]"},
+			"modules.json: module 1 is a Transformer"},
+		{"two Poolings", map[string]string{"modules.json": "[" + transformer + "," + pooling + "," + pooling + "]"},
+			"modules.json: a Pooling after another module than the Transformer, needed one, right after it"},
+		{"no Pooling", map[string]string{"modules.json": "[" + transformer +
+			`, {"path": "x", "type": "sentence_transformers.models.Normalize"}]`},
+			"modules.json: no Pooling, needed one after the Transformer"},
+		{"a path out of the folder",
+			map[string]string{"modules.json": "[" + transformer +
+				`, {"path": "../other", "type": "sentence_transformers.models.Pooling"}]`},
+			`modules.json: the path "../other", needed a folder below `},
+		{"a Pooling that is not there", map[string]string{"1_Pooling/config.json": ""},
+			"1_Pooling/config.json: there is no such file, needed how the model pools; copy the whole folder from where the " +
+				"model comes from"},
+		{"a Pooling of nothing", map[string]string{"1_Pooling/config.json": pooled("")},
+			"config.json: no pooling mode is on, needed at least one of cls, max, mean,"},
+		{"a Pooling of another width", map[string]string{"1_Pooling/config.json": `{"word_embedding_dimension": 384}`},
+			"model.onnx: hidden states of width 32, needed 384, as the Pooling says"},
+		{"weights in pickle", denseOf(
+			`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`,
+			"2_Dense/pytorch_model.bin", "x"),
+			"model.safetensors: only pytorch_model.bin, which is a program in Python's pickle, needed model.safetensors; " +
+				"load the model with sentence-transformers and save it again: SentenceTransformer(FOLDER).save(FOLDER)"},
+		{"no weights",
+			denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`),
+			"model.safetensors: there is no such file, needed the weights of the Dense"},
+		{"weights of another shape",
+			denseOf(`{"in_features": 32, "out_features": 13, "activation_function": "torch.nn.modules.activation.Tanh"}`,
+				"2_Dense/model.safetensors", weights), "model.safetensors: linear.weight has the shape [12 32], needed [13 32]"},
+		{"a Dense of another width",
+			denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "torch.nn.modules.activation.Tanh"}`,
+				"2_Dense/model.safetensors", weights,
+				"1_Pooling/config.json", pooled("", "cls", "mean")), "a Dense that reads 32 numbers after 64, needed as many"},
+		{"an unknown activation", denseOf(`{"in_features": 32, "out_features": 12, "activation_function": "mine.Cube"}`),
+			`config.json: activation_function is "mine.Cube", needed Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn`},
+		{"a Dense of no size", denseOf(`{}`),
+			"config.json: a layer from 0 to 0, needed in_features and out_features from 1 to 65536"},
+		{"a default prompt that is not there",
+			map[string]string{"config_sentence_transformers.json": `{"default_prompt_name": "query"}`},
+			`config_sentence_transformers.json: default_prompt_name is "query", needed one of prompts`},
+		{"no length", map[string]string{"sentence_bert_config.json": `{"max_seq_length": 0}`},
+			"sentence_bert_config.json: max_seq_length is 0, needed at least 1"},
+		{"a configuration that is no JSON", map[string]string{"sentence_bert_config.json": `{`},
+			"sentence_bert_config.json: unexpected end of JSON input"},
+		{"no graph", map[string]string{"onnx/model.onnx": ""},
+			"no .onnx file, needed model.onnx or onnx/model.onnx; export the model: optimum-cli export onnx --model NAME FOLDER"},
+		{"two graphs", map[string]string{"onnx/model.onnx": "", "onnx/a.onnx": "x", "b.onnx": "x"},
+			"several graphs: onnx/a.onnx, b.onnx, needed one, or model.onnx; name it (ModelFile, --model-file)"},
+		{"no tokenizer", map[string]string{"tokenizer.json": ""},
+			"no tokenizer: found none of a tokenizer's files, needed tokenizer.json"},
+		{"an input that no text has",
+			map[string]string{"onnx/model.onnx": changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) {
+				g.Input = append(g.Input,
+					&onnx.ValueInfo{Name: proto.String("pixels"),
+						Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+							ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+							Shape:    &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 3}}}}}}}})
+			})}, "the input pixels: float32[3], of unknown meaning, needed inputs of token ids, their mask, types and " +
+				"positions alone, [batch, sequence]"},
 	} {
 		e, err := OpenEmbedder(folder(t, "embedder", c.files), options(t, false))
 		if err == nil {
@@ -163,7 +210,8 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		}
 	}
 	three := changed(t, "reranker/model.onnx", func(g *onnx.Graph) {
-		g.Node = append(g.Node, &onnx.Node{OpType: proto.String("Concat"), Input: []string{"logits", "logits", "logits"}, Output: []string{"three"},
+		g.Node = append(g.Node, &onnx.Node{OpType: proto.String("Concat"), Input: []string{"logits", "logits", "logits"},
+			Output:    []string{"three"},
 			Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(1)}}})
 		g.Output[0].Name = proto.String("three")
 		g.Output[0].GetType().GetTensorType().Shape.Dim[1] = &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: 3}}
@@ -174,18 +222,23 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"three labels", map[string]string{"model.onnx": three}, "logits of 3 labels, needed one: a score, by which documents can be sorted"},
-		{"an unknown activation", map[string]string{"config.json": strings.Replace(config, "torch.nn.modules.activation.Sigmoid", "mine.Cube", 1)},
+		{"three labels", map[string]string{"model.onnx": three},
+			"logits of 3 labels, needed one: a score, by which documents can be sorted"},
+		{"an unknown activation",
+			map[string]string{"config.json": strings.Replace(config, "torch.nn.modules.activation.Sigmoid", "mine.Cube", 1)},
 			`config.json: the activation "mine.Cube", needed Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn; ask for logits (RawScores, --raw)`},
 	} {
-		if _, err := OpenReranker(folder(t, "reranker", c.files), options(t, false)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := OpenReranker(folder(t, "reranker", c.files), options(t, false)); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
 	}
-	if _, err := OpenEmbedder(filepath.Join(encoders, "export.py"), options(t, false)); err == nil || !strings.Contains(err.Error(), "export.py: a file, needed the folder of a model, with its tokenizer") {
+	if _, err := OpenEmbedder(filepath.Join(encoders, "export.py"), options(t, false)); err == nil ||
+		!strings.Contains(err.Error(), "export.py: a file, needed the folder of a model, with its tokenizer") {
 		t.Errorf("a file: %v", err)
 	}
-	if _, err := OpenEmbedder(filepath.Join(encoders, "none"), options(t, false)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := OpenEmbedder(filepath.Join(encoders, "none"), options(t, false)); err == nil ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: %v", err)
 	}
 }

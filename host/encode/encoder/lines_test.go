@@ -31,31 +31,37 @@ func TestParseLines(t *testing.T) {
 		{`{"query": "q", "documents": "a"}`, "", nil, "documents is of another kind (string)" + needed},
 		{`["q", "a"]`, "", nil, "a line of another kind" + needed},
 		{"", "", nil, "a line that is no JSON (unexpected end of JSON input)" + needed},
-		{`{"query": "q", "documents": ["a"]} x`, "", nil, "a line that is no JSON (invalid character 'x' after top-level value)" + needed},
+		{`{"query": "q", "documents": ["a"]} x`, "", nil,
+			"a line that is no JSON (invalid character 'x' after top-level value)" + needed},
 		{"{\"query\": \"\xff\", \"documents\": [\"a\"]}", "", nil, "a line that is not UTF-8" + needed},
 	} {
 		query, documents, err := ParseQuery(c.line)
-		if query != c.query || !slices.Equal(documents, c.documents) || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+		if query != c.query || !slices.Equal(documents, c.documents) || (err == nil) != (c.err == "") ||
+			err != nil && err.Error() != c.err {
 			t.Errorf("%s: %q, %q, %v; want %q, %q, %s", c.line, query, documents, err, c.query, c.documents, c.err)
 		}
 	}
-	if query, documents, err := ParseTSV("q\ta\t\tb"); query != "q" || !slices.Equal(documents, []string{"a", "", "b"}) || err != nil {
+	if query, documents, err := ParseTSV("q\ta\t\tb"); query != "q" || !slices.Equal(documents, []string{"a", "", "b"}) ||
+		err != nil {
 		t.Errorf("TSV: %q, %q, %v", query, documents, err)
 	}
-	if _, _, err := ParseTSV("q"); err == nil || err.Error() != "a line without a tab, needed a query and documents with tabs between" {
+	if _, _, err := ParseTSV("q"); err == nil ||
+		err.Error() != "a line without a tab, needed a query and documents with tabs between" {
 		t.Errorf("no tab: %v", err)
 	}
 }
 
 // FuzzParseQuery: no line makes the parser panic, and what it gives is text.
 func FuzzParseQuery(f *testing.F) {
-	for _, line := range []string{`{"query": "q", "documents": ["a", "b"]}`, `{"query": 1}`, `[]`, `{"query": "\ud800", "documents": ["\u0000"]}`, strings.Repeat("[", 20000)} {
+	for _, line := range []string{`{"query": "q", "documents": ["a", "b"]}`, `{"query": 1}`, `[]`,
+		`{"query": "\ud800", "documents": ["\u0000"]}`, strings.Repeat("[", 20000)} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		limittest.Check(t, len(line), func() {
 			query, documents, err := ParseQuery(line)
-			if err == nil && (len(documents) == 0 || !utf8.ValidString(query) || slices.ContainsFunc(documents, func(d string) bool { return !utf8.ValidString(d) })) {
+			if err == nil && (len(documents) == 0 || !utf8.ValidString(query) ||
+				slices.ContainsFunc(documents, func(d string) bool { return !utf8.ValidString(d) })) {
 				t.Errorf("%q: %q, %q", line, query, documents)
 			}
 			if err != nil && err.Error() == "" {
@@ -94,19 +100,24 @@ func TestSafetensors(t *testing.T) {
 	file := func(header, data string) []byte {
 		return append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header+data...)
 	}
-	got, err := parseSafetensors(file(`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[1,1],"data_offsets":[4,6]},"n":{"dtype":"I64","shape":[9],"data_offsets":[0,1]},"__metadata__":{}}`,
-		"\x00\x3c\x00\xc0\x40\x3f"))
-	if err != nil || len(got) != 2 || !slices.Equal(got["a"].values, []float32{1, -2}) || !slices.Equal(got["b"].values, []float32{0.75}) {
+	got, err := parseSafetensors(
+		file(
+			`{"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[1,1],"data_offsets":[4,6]},"n":{"dtype":"I64","shape":[9],"data_offsets":[0,1]},"__metadata__":{}}`,
+			"\x00\x3c\x00\xc0\x40\x3f"))
+	if err != nil || len(got) != 2 || !slices.Equal(got["a"].values, []float32{1, -2}) ||
+		!slices.Equal(got["b"].values, []float32{0.75}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, c := range []struct{ file, want string }{
 		{"abc", "3 bytes, needed the header of safetensors"},
 		{string(file("{}", ""))[:9], "a header of 2 bytes in a file of 9, needed one that lies in the file"},
 		{string(file("[]", "")), "header: json"},
-		{string(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, "1234")), `tensor "a" of shape [2] at [0 8] of 4 bytes, needed its bytes in the file`},
+		{string(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, "1234")),
+			`tensor "a" of shape [2] at [0 8] of 4 bytes, needed its bytes in the file`},
 		{string(file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, "1234")), `tensor "a" of shape [-1]`},
 		{string(file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, "1234")), `tensor "a" of shape [1] at [4 0]`},
-		{string(file(`{"a":{"dtype":"F32","shape":[1000000000,1000000000,1000000000],"data_offsets":[0,4]}}`, "1234")), `tensor "a" of shape`},
+		{string(file(`{"a":{"dtype":"F32","shape":[1000000000,1000000000,1000000000],"data_offsets":[0,4]}}`, "1234")),
+			`tensor "a" of shape`},
 	} {
 		if _, err := parseSafetensors([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("found %v, want %s", err, c.want)
@@ -156,7 +167,8 @@ func TestNPY(t *testing.T) {
 		}
 		got, err := floatsAt(data[npyHeader:])
 		for i := range got {
-			if row := c.rows[i/max(len(got)/len(c.rows), 1)]; row == nil != math.IsNaN(float64(got[i])) || row != nil && got[i] != c.want[i] || err != nil {
+			if row := c.rows[i/max(len(got)/len(c.rows), 1)]; row == nil != math.IsNaN(float64(got[i])) ||
+				row != nil && got[i] != c.want[i] || err != nil {
 				t.Errorf("%v: found %v, want %v (%v)", c.rows, got, c.want, err)
 			}
 		}

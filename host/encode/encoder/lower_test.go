@@ -9,7 +9,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// TestLower compares with a library that knows every language: all characters alone and beside a sigma, and words of many sigmas.
+// TestLower compares with a library that knows every language: all characters alone and beside a sigma, and words of
+// many sigmas.
 func TestLower(t *testing.T) {
 	want := cases.Lower(language.Und)
 	check := func(s string) {
@@ -19,7 +20,8 @@ func TestLower(t *testing.T) {
 		}
 	}
 	for r := rune(0); r <= unicode.MaxRune && !t.Failed(); r++ {
-		if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cf) || unicode.In(r, unicode.Han, unicode.Hangul) {
+		if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cf) ||
+			unicode.In(r, unicode.Han, unicode.Hangul) {
 			continue // none, or one of many that have no case
 		}
 		check(string(r))

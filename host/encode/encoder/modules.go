@@ -48,7 +48,8 @@ func readModules(folder string) (*modules, error) {
 			return nil, m.unknown(path, one.Type)
 		}
 		if first := kind == "Transformer"; first != (i == 0) {
-			return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("module %d is a %s", i, diagnostic.Clip(kind)), Needed: "a Transformer, and then what is done to its output"}
+			return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("module %d is a %s", i, diagnostic.Clip(kind)),
+				Needed: "a Transformer, and then what is done to its output"}
 		}
 		switch kind {
 		case "Transformer":
@@ -56,7 +57,8 @@ func readModules(folder string) (*modules, error) {
 			err = m.readTransformer()
 		case "Pooling":
 			if m.pooling != nil || len(m.after) > 0 {
-				return nil, &diagnostic.Error{Path: path, Found: "a Pooling after another module than the Transformer", Needed: "one, right after it"}
+				return nil, &diagnostic.Error{Path: path, Found: "a Pooling after another module than the Transformer",
+					Needed: "one, right after it"}
 			}
 			m.pooling, err = readPooling(part)
 		case "Dense":
@@ -96,7 +98,8 @@ func cutLast(class string) (module, kind string, own bool) {
 
 func (m *modules) unknown(path, class string) error {
 	return &diagnostic.Error{Path: path, Found: fmt.Sprintf("a module of type %q", diagnostic.Clip(class)),
-		Needed: "Transformer, Pooling, Dense, Normalize or Dropout of sentence_transformers", Fix: "export the model with its pooling in the graph, as an output sentence_embedding"}
+		Needed: "Transformer, Pooling, Dense, Normalize or Dropout of sentence_transformers",
+		Fix:    "export the model with its pooling in the graph, as an output sentence_embedding"}
 }
 
 // readTransformer reads how texts are tokenized.
@@ -140,7 +143,8 @@ func (m *modules) readPrompts(folder string) error {
 	if c.Default != nil && *c.Default != "" {
 		m.prompt = *c.Default
 		if _, ok := m.prompts[m.prompt]; !ok {
-			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("default_prompt_name is %q", diagnostic.Clip(m.prompt)), Needed: "one of prompts"}
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("default_prompt_name is %q", diagnostic.Clip(m.prompt)),
+				Needed: "one of prompts"}
 		}
 	}
 	return nil

@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// npyHeader is the length of the header of a file of NumPy, whatever is in it: rows are written before their number is known.
+// npyHeader is the length of the header of a file of NumPy, whatever is in it: rows are written before their number
+// is known.
 const npyHeader = 128
 
-// NPY writes vectors as one array of float32, [rows, width], in NumPy's format. A line without a vector is a row of NaN.
+// NPY writes vectors as one array of float32, [rows, width], in NumPy's format. A line without a vector is a row of
+// NaN.
 type NPY struct {
 	to    io.WriteSeeker
 	width int

@@ -25,7 +25,8 @@ func ParsePooling(text string) ([]string, error) {
 	var modes []string
 	for name := range strings.SplitSeq(text, "+") {
 		if !slices.Contains(Modes, name) || slices.Contains(modes, name) {
-			return nil, &diagnostic.Error{Found: fmt.Sprintf("pooling %q", diagnostic.Clip(text)), Needed: "one of " + strings.Join(Modes, ", ") + ", or several with + between"}
+			return nil, &diagnostic.Error{Found: fmt.Sprintf("pooling %q", diagnostic.Clip(text)),
+				Needed: "one of " + strings.Join(Modes, ", ") + ", or several with + between"}
 		}
 		modes = append(modes, name)
 	}
@@ -51,7 +52,8 @@ func readPooling(folder string) (*pooling, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, &diagnostic.Error{Path: path, Found: "there is no such file", Needed: "how the model pools", Fix: "copy the whole folder from where the model comes from"}
+		return nil, &diagnostic.Error{Path: path, Found: "there is no such file", Needed: "how the model pools",
+			Fix: "copy the whole folder from where the model comes from"}
 	}
 	p := &pooling{width: c.Width, prompt: c.Prompt == nil || *c.Prompt}
 	for i, on := range []bool{c.CLS, c.Max, c.Mean == nil || *c.Mean, c.Sqrt, c.Weight, c.Last} {
@@ -60,7 +62,8 @@ func readPooling(folder string) (*pooling, error) {
 		}
 	}
 	if len(p.modes) == 0 {
-		return nil, &diagnostic.Error{Path: path, Found: "no pooling mode is on", Needed: "at least one of " + strings.Join(Modes, ", ")}
+		return nil, &diagnostic.Error{Path: path, Found: "no pooling mode is on",
+			Needed: "at least one of " + strings.Join(Modes, ", ")}
 	}
 	return p, nil
 }

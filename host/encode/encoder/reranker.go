@@ -38,7 +38,8 @@ func (r *Reranker) choose(folder string, o Options) error {
 	b := r.base
 	var ok bool
 	if r.output, ok = b.output(2, "logits"); !ok {
-		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(), Needed: "logits [batch, 1]", Fix: "export the model for text-classification"}
+		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(), Needed: "logits [batch, 1]",
+			Fix: "export the model for text-classification"}
 	}
 	if n := r.output.Shape[1]; n > 1 {
 		return notOne(b.path, n)
@@ -57,15 +58,17 @@ func (r *Reranker) choose(folder string, o Options) error {
 	r.activation = activations["Sigmoid"] // what CrossEncoder takes for one label
 	if name != "" {
 		if r.activation, ok = activation(name); !ok {
-			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("the activation %q", diagnostic.Clip(name)), Needed: "Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn",
-				Fix: "ask for logits (RawScores, --raw)"}
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("the activation %q", diagnostic.Clip(name)),
+				Needed: "Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn",
+				Fix:    "ask for logits (RawScores, --raw)"}
 		}
 	}
 	return nil
 }
 
 func notOne(path string, n int64) error {
-	return &diagnostic.Error{Path: path, Found: fmt.Sprintf("logits of %d labels", n), Needed: "one: a score, by which documents can be sorted"}
+	return &diagnostic.Error{Path: path, Found: fmt.Sprintf("logits of %d labels", n),
+		Needed: "one: a score, by which documents can be sorted"}
 }
 
 // Row makes tokens of a query and a document.

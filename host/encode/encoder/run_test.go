@@ -68,7 +68,8 @@ func TestRunInOrder(t *testing.T) {
 		}
 		return line, slices.Repeat([]string{"a", line, "b c"}, 9), nil
 	}, 4, func(x Ranking) error {
-		if x.Index != next || len(x.Results) != 4 && x.Error == "" || !slices.IsSortedFunc(x.Results, func(a, b Document) int { return int(1e6 * (b.Score - a.Score)) }) {
+		if x.Index != next || len(x.Results) != 4 && x.Error == "" ||
+			!slices.IsSortedFunc(x.Results, func(a, b Document) int { return int(1e6 * (b.Score - a.Score)) }) {
 			return fmt.Errorf("line %d: %+v", next, x)
 		}
 		next++
@@ -88,7 +89,8 @@ func TestRunEnds(t *testing.T) {
 	}
 	defer e.Close()
 	written := func(Vector) error { return nil }
-	if _, err := e.Run(t.Context(), func() (string, error) { return "", because }, "", written, pipeline.Options{}); !errors.Is(err, because) {
+	if _, err := e.Run(t.Context(), func() (string, error) { return "", because }, "", written,
+		pipeline.Options{}); !errors.Is(err, because) {
 		t.Errorf("reading: %v", err)
 	}
 	if _, err := e.Run(t.Context(), lines(500), "", func(v Vector) error {
@@ -108,7 +110,8 @@ func TestRunEnds(t *testing.T) {
 	}, pipeline.Options{}); !errors.Is(err, because) {
 		t.Errorf("a context that ends: %v", err)
 	}
-	if _, err := e.Run(t.Context(), lines(3), "summary", written, pipeline.Options{}); err == nil || !strings.Contains(err.Error(), `no prompt "summary"`) {
+	if _, err := e.Run(t.Context(), lines(3), "summary", written, pipeline.Options{}); err == nil ||
+		!strings.Contains(err.Error(), `no prompt "summary"`) {
 		t.Errorf("an unknown prompt: %v", err)
 	}
 	if m := e.Metrics(); m.Waiting != 0 || m.Items != m.Computed+m.Cancelled {
@@ -167,7 +170,8 @@ func TestFailingOperator(t *testing.T) {
 func FuzzModules(f *testing.F) {
 	transformer := `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "p", "type": "sentence_transformers.models.`
 	f.Add(transformer+`Pooling"}]`, `{"word_embedding_dimension": 32, "pooling_mode_lasttoken": true}`)
-	f.Add(transformer+`Dense"}]`, `{"in_features": 3, "out_features": 99999999999, "activation_function": "torch.nn.Tanh"}`)
+	f.Add(transformer+`Dense"}]`,
+		`{"in_features": 3, "out_features": 99999999999, "activation_function": "torch.nn.Tanh"}`)
 	f.Add(`[{"path": "/etc", "type": "sentence_transformers.models.Transformer"}]`, `{"max_seq_length": -1}`)
 	f.Add(`[null]`, `{"prompts": {"a": null}, "default_prompt_name": "a"}`)
 	dir := f.TempDir()
@@ -175,7 +179,8 @@ func FuzzModules(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, modules, other string) {
-		for i, name := range []string{"modules.json", "p/config.json", "sentence_bert_config.json", "config_sentence_transformers.json", "config.json", "tokenizer_config.json"} {
+		for i, name := range []string{"modules.json", "p/config.json", "sentence_bert_config.json",
+			"config_sentence_transformers.json", "config.json", "tokenizer_config.json"} {
 			text := other
 			if i == 0 {
 				text = modules
@@ -186,7 +191,8 @@ func FuzzModules(f *testing.F) {
 		}
 		limittest.Check(t, len(modules)+6*len(other), func() {
 			m, err := readModules(dir)
-			if err == nil && (!strings.HasPrefix(m.folder, dir) || m.longest < 0 || m.pooling != nil && len(m.pooling.modes) == 0) {
+			if err == nil && (!strings.HasPrefix(m.folder, dir) || m.longest < 0 ||
+				m.pooling != nil && len(m.pooling.modes) == 0) {
 				t.Errorf("%+v", m)
 			}
 			if c, err := readConfig(dir); err == nil && (c.limit() < 0 || c.pad() < 0) {

@@ -41,7 +41,8 @@ func parseSafetensors(data []byte) (map[string]weights, error) {
 	}
 	size := binary.LittleEndian.Uint64(data)
 	if size > uint64(len(data)-8) || size > limit.Config {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("a header of %d bytes in a file of %d", size, len(data)), Needed: "one that lies in the file"}
+		return nil, &diagnostic.Error{Found: fmt.Sprintf("a header of %d bytes in a file of %d", size, len(data)),
+			Needed: "one that lies in the file"}
 	}
 	var header map[string]json.RawMessage
 	if err := json.Unmarshal(data[8:8+size], &header); err != nil {
@@ -75,7 +76,8 @@ func parseSafetensors(data []byte) (map[string]weights, error) {
 		}
 		from, to := h.Offsets[0], h.Offsets[1]
 		if n < 0 || from < 0 || to < from || to > int64(len(data)) || to-from != n*bytes {
-			return nil, &diagnostic.Error{Found: fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name), h.Shape, h.Offsets, len(data)), Needed: "its bytes in the file"}
+			return nil, &diagnostic.Error{Found: fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name),
+				h.Shape, h.Offsets, len(data)), Needed: "its bytes in the file"}
 		}
 		tensors[name] = weights{h.Shape, floats(data[from:to], h.Type, int(n))}
 	}

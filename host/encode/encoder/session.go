@@ -64,7 +64,8 @@ func openSession(path string, o Options) (s *session, err error) {
 		return nil, err
 	}
 	defer m.Close()
-	s = &session{path: path, library: o.Library, logger: o.Logger, made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
+	s = &session{path: path, library: o.Library, logger: o.Logger,
+		made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
 	if s.files, err = m.Files(); err != nil {
 		return nil, err
 	}
@@ -91,7 +92,8 @@ func openSession(path string, o Options) (s *session, err error) {
 		if ignores && o.Plan.Padding == plan.ExactPadding {
 			o.Plan.Padding = plan.IgnorePadding
 		}
-		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger, MapWeights: o.MapWeights, Share: o.Share}
+		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger,
+			MapWeights: o.MapWeights, Share: o.Share}
 		p.Done = func(a *patch.Analysis) {
 			s.patched, s.unpadded = a.Plan.Replaced() > 0, a.Plan.Rows() == plan.VisibleRows
 		}
@@ -162,7 +164,8 @@ func described(r roles.Input) string {
 func (s *session) output(rank int, names ...string) (ort.ValueInfo, bool) {
 	var fit []ort.ValueInfo
 	for _, v := range s.outputs {
-		if v.Kind == ort.KindTensor && len(v.Shape) == rank && slices.Contains([]ort.ElementType{ort.Float32, ort.Float16, ort.BFloat16}, v.Element) {
+		if v.Kind == ort.KindTensor && len(v.Shape) == rank &&
+			slices.Contains([]ort.ElementType{ort.Float32, ort.Float16, ort.BFloat16}, v.Element) {
 			fit = append(fit, v)
 		}
 	}
@@ -190,7 +193,8 @@ func (s *session) listed() string {
 
 // run computes an output of rows, which are padded to the longest, and hands each row its part of it: states of the
 // padded length times a width, or one vector. Where nothing hides padding, rows of one length run together.
-func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo, each func(row int, values []float32, width int) error) error {
+func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo,
+	each func(row int, values []float32, width int) error) error {
 	if s.masked {
 		all := make([]int, len(rows))
 		for i := range all {
@@ -210,7 +214,8 @@ func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo, eac
 	return nil
 }
 
-func (s *session) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo, each func(int, []float32, int) error) error {
+func (s *session) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo,
+	each func(int, []float32, int) error) error {
 	rows, length := make([]Row, len(numbers)), 0
 	for k, i := range numbers {
 		rows[k] = all[i]

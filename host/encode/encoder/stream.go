@@ -50,10 +50,11 @@ type Summary struct {
 // ahead is the number of lines whose results may be waited for at once.
 const ahead = 1024
 
-// streamed leads lines through rows and their results to what is written, in the order of the lines. A line that fails has
-// an error in place of results.
+// streamed leads lines through rows and their results to what is written, in the order of the lines. A line that
+// fails has an error in place of results.
 func streamed[R, W any](ctx context.Context, read func() (string, error), encode func(string) ([]Row, error),
-	start func(context.Context, Row, bool) (*batch.Call[Row, R], error), decode func(index int, results []R) (W, error), failed func(index int, err error) W,
+	start func(context.Context, Row, bool) (*batch.Call[Row, R], error), decode func(index int, results []R) (W, error),
+	failed func(index int, err error) W,
 	write func(W) error, p pipeline.Options) (lines, bad int, err error) {
 	type outcome struct {
 		results []R
@@ -135,8 +136,10 @@ func streamed[R, W any](ctx context.Context, read func() (string, error), encode
 	return lines, int(wrong.Load()), err
 }
 
-// Run embeds every line that read gives, with a prompt by name or "", and hands the vectors to write in the order of the lines.
-func (e *Embedder) Run(ctx context.Context, read func() (string, error), prompt string, write func(Vector) error, p pipeline.Options) (*Summary, error) {
+// Run embeds every line that read gives, with a prompt by name or "", and hands the vectors to write in the order of
+// the lines.
+func (e *Embedder) Run(ctx context.Context, read func() (string, error), prompt string, write func(Vector) error,
+	p pipeline.Options) (*Summary, error) {
 	if _, err := e.Row("", prompt); err != nil && prompt != "" {
 		if _, ok := e.Prompts()[prompt]; !ok {
 			return nil, err
@@ -159,9 +162,10 @@ func (e *Embedder) Run(ctx context.Context, read func() (string, error), prompt 
 	return s, err
 }
 
-// Run scores the documents of every line that read gives, which parse takes apart, and hands them to write in the order of the
-// lines, the best of each first, at most top of them; 0 for all.
-func (r *Reranker) Run(ctx context.Context, read func() (string, error), parse func(string) (query string, documents []string, err error), top int,
+// Run scores the documents of every line that read gives, which parse takes apart, and hands them to write in the
+// order of the lines, the best of each first, at most top of them; 0 for all.
+func (r *Reranker) Run(ctx context.Context, read func() (string, error),
+	parse func(string) (query string, documents []string, err error), top int,
 	write func(Ranking) error, p pipeline.Options) (*Summary, error) {
 	began := time.Now()
 	lines, failed, err := streamed(ctx, read, func(line string) ([]Row, error) {
@@ -194,7 +198,8 @@ func (r *Reranker) Run(ctx context.Context, read func() (string, error), parse f
 }
 
 func summary(m batch.Metrics, lines, failed int, began time.Time) *Summary {
-	s := &Summary{SchemaVersion: 2, Lines: lines, Failed: failed, Rows: m.Computed, Tokens: m.Tokens, Batches: m.Batches, Padding: m.Padding(), Seconds: time.Since(began).Seconds()}
+	s := &Summary{SchemaVersion: 2, Lines: lines, Failed: failed, Rows: m.Computed, Tokens: m.Tokens, Batches: m.Batches,
+		Padding: m.Padding(), Seconds: time.Since(began).Seconds()}
 	s.RowsPerSecond = float64(s.Rows) / s.Seconds
 	return s
 }

@@ -199,8 +199,8 @@ func TestFullPool(t *testing.T) {
 	}
 }
 
-// TestTruncate: positions that are taken away again leave a sequence as if they had never come, block for block, with one row and with
-// several.
+// TestTruncate: positions that are taken away again leave a sequence as if they had never come, block for block, with
+// one row and with several.
 func TestTruncate(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 6))
 	for round := range 200 {
@@ -261,7 +261,8 @@ func TestTruncate(t *testing.T) {
 				t.Fatalf("round %d: %v", round, err)
 			}
 			if p.Bytes() > before || s.filled != filled {
-				t.Fatalf("round %d: %d positions of %d rows came and went: %d bytes in use, %d before", round, more, len(rows), p.Bytes(), before)
+				t.Fatalf("round %d: %d positions of %d rows came and went: %d bytes in use, %d before", round, more, len(rows),
+					p.Bytes(), before)
 			}
 		}
 		s.Release()
@@ -307,7 +308,8 @@ func TestTruncateRefuses(t *testing.T) {
 		{"more than there are", grown(), 21, "21 positions are taken from 1 rows of 20 shared and 0 private ones"},
 		{"fewer than none", grown(), -1, "-1 positions are taken from 1 rows of 20 shared and 0 private ones"},
 		{"what rows share", grown(0, 0), 2, "2 positions are taken from 2 rows of 20 shared and 1 private ones"},
-		{"a row that is left of several", survivor, 1, fmt.Sprintf("slot %d is taken from a sequence that was not given it last", survivor.Shared()[20])},
+		{"a row that is left of several", survivor, 1,
+			fmt.Sprintf("slot %d is taken from a sequence that was not given it last", survivor.Shared()[20])},
 	} {
 		before, bytes := slices.Clone(c.s.Shared()), c.s.Bytes()
 		if err := c.s.Truncate(c.n); err == nil || err.Error() != c.want {

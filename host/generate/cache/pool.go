@@ -52,7 +52,8 @@ func NewPool(floats int64, budget *Budget) (*Pool, error) {
 	}
 	blocks := min(budget.limit/(4*floats), math.MaxInt32/abi.CacheBlockSize)
 	if blocks <= 0 {
-		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.limit, abi.CacheBlockSize, 4*floats)
+		return nil, fmt.Errorf("a cache of %d bytes holds no block of %d positions, which takes %d", budget.limit,
+			abi.CacheBlockSize, 4*floats)
 	}
 	region, err := memory.Reserve(4 * blocks * floats)
 	if err != nil {
@@ -97,7 +98,8 @@ func (p *Pool) take() (int32, error) {
 		b = p.fresh
 		p.fresh++
 	default:
-		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*abi.CacheBlockSize, int64(p.capacity)*p.BlockBytes())
+		return 0, fmt.Errorf("%w: all %d positions of %d bytes are in use", ErrFull, int64(p.capacity)*abi.CacheBlockSize,
+			int64(p.capacity)*p.BlockBytes())
 	}
 	p.used++
 	p.peak = max(p.peak, p.used)

@@ -38,7 +38,8 @@ func (s *Sequence) Private(row int) []int32 { return s.private[row] }
 // Bytes is what the sequence's blocks take.
 func (s *Sequence) Bytes() int64 { return int64(len(s.blocks)) * s.pool.BlockBytes() }
 
-// slot takes the next slot of the sequence's blocks. pending are slots that were taken for positions which no row has yet.
+// slot takes the next slot of the sequence's blocks. pending are slots that were taken for positions which no row has
+// yet.
 func (s *Sequence) slot(pending []int32) (int32, error) {
 	if s.filled == abi.CacheBlockSize {
 		s.drop(pending)
@@ -92,8 +93,8 @@ func (s *Sequence) Append(slots []int32) error {
 	return nil
 }
 
-// Truncate takes the last n positions of every row away, which must be those that the sequence was given last, with no Reorder since.
-// Blocks that are empty then go back to the pool. On an error nothing has changed.
+// Truncate takes the last n positions of every row away, which must be those that the sequence was given last, with
+// no Reorder since. Blocks that are empty then go back to the pool. On an error nothing has changed.
 func (s *Sequence) Truncate(n int) error {
 	shared, private := len(s.shared), len(s.private[0])
 	if len(s.private) == 1 {
@@ -102,7 +103,8 @@ func (s *Sequence) Truncate(n int) error {
 		private -= n
 	}
 	if n < 0 || shared < 0 || private < 0 {
-		return fmt.Errorf("%d positions are taken from %d rows of %d shared and %d private ones", n, len(s.private), len(s.shared), len(s.private[0]))
+		return fmt.Errorf("%d positions are taken from %d rows of %d shared and %d private ones", n, len(s.private),
+			len(s.shared), len(s.private[0]))
 	}
 	blocks, filled := s.blocks, s.filled
 	for at := n - 1; at >= 0; at-- {

@@ -39,21 +39,27 @@ func TestPlanIsMadeAgain(t *testing.T) {
 				o.Attention = c.attention
 				t.Setenv("XDG_CACHE_HOME", t.TempDir())
 				table := &tune.Table{SchemaVersion: 3, Machine: tune.Identify(o.Plugins.Plugins, plan.Implementations{}, 0),
-					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
-					Axes:   tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
-				for strategy, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5, plan.PromptHiddenStates: 2} {
-					table.Rows = append(table.Rows, tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy), Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
+					Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48,
+						Positions: "learned"},
+					Axes: tune.Axes{Keys: []int64{1, 4}, Own: []int64{0, 64}, Beams: []int64{1, 8}, Batch: []int64{1, 8}}}
+				for strategy, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5,
+					plan.PromptHiddenStates: 2} {
+					table.Rows = append(table.Rows,
+						tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy),
+							Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
 				if _, err := table.Save(""); err != nil {
 					t.Fatal(err)
 				}
 			})
-			choice := g.Choices()[slices.IndexFunc(g.Choices(), func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]
+			choice := g.Choices()[slices.IndexFunc(g.Choices(),
+				func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]
 			if choice.Candidate.Strategy != c.want {
 				t.Errorf("chose %s because %q, want %s", choice.Candidate, choice.Reason, c.want)
 			}
 			for _, o := range choice.Options {
-				if o.Candidate.Strategy == plan.Keys && (o.Refused == "") != (c.refused == "") || !strings.Contains(o.Refused, c.refused) && o.Candidate.Strategy == plan.Keys {
+				if o.Candidate.Strategy == plan.Keys && (o.Refused == "") != (c.refused == "") ||
+					!strings.Contains(o.Refused, c.refused) && o.Candidate.Strategy == plan.Keys {
 					t.Errorf("%s is refused because %q, want %q", o.Name, o.Refused, c.refused)
 				}
 			}

@@ -49,7 +49,8 @@ func TestPlanOfAutoBatch(t *testing.T) {
 		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Batch: c.batch, Attention: prepare.Attention{Beams: c.beams}})
 		for _, x := range g.Choices() {
 			if got := x.Kind.Range.Batch; got != [2]int64{1, int64(c.want)} {
-				t.Errorf("batch %d, %d beams: %s attention is planned for %v requests, want up to %d", c.batch, c.beams, x.Kind.Layers.Type, got, c.want)
+				t.Errorf("batch %d, %d beams: %s attention is planned for %v requests, want up to %d", c.batch, c.beams,
+					x.Kind.Layers.Type, got, c.want)
 			}
 		}
 	}
@@ -58,8 +59,10 @@ func TestPlanOfAutoBatch(t *testing.T) {
 // What the pools hold is not promised twice: no request is started that could not end.
 func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 	const length, more = 124, 110
-	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
-	set, err := json.Marshal(map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil})
+	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20,
+		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
+	set, err := json.Marshal(
+		map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,8 @@ func TestPluginsThatAreRuledOut(t *testing.T) {
 		{plan.Options{Plugins: []string{"packed-linear"}}, []plan.Strategy{plan.KeysValues}},
 		{plan.Options{Except: []string{"el-attention"}}, []plan.Strategy{plan.Keys, plan.HiddenStates, plan.FirstLayerKeys}},
 	} {
-		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Plan: c.plan, Attention: prepare.Attention{Prefer: plan.PreferMemory}})
+		g := opened(t, "bart", Options{CacheBytes: 64 << 20, Plan: c.plan,
+			Attention: prepare.Attention{Prefer: plan.PreferMemory}})
 		for _, layer := range g.engine.Strategies() {
 			if !slices.Contains(c.used, layer.Strategy) {
 				t.Errorf("%+v: %s uses %s", c.plan, layer.Node, layer.Strategy)
@@ -120,9 +124,11 @@ func TestPluginsThatAreRuledOut(t *testing.T) {
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}}, Attention: prepare.Attention{Cross: plan.PromptHiddenStates}}
+	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}},
+		Attention: prepare.Attention{Cross: plan.PromptHiddenStates}}
 	load(t, &o)
-	if _, err := Open(dir, o); err == nil || !strings.HasSuffix(err.Error(), ": cross attention is to use prompt_hidden_states, and el-attention is excepted") {
+	if _, err := Open(dir, o); err == nil ||
+		!strings.HasSuffix(err.Error(), ": cross attention is to use prompt_hidden_states, and el-attention is excepted") {
 		t.Errorf("found %v", err)
 	}
 }

@@ -61,7 +61,8 @@ func (l *loop) encodedBytes(p *pending) int64 {
 func (l *loop) left(need int64) error {
 	_, _, cross, _ := l.engine.Memory()
 	if free := l.engine.Room() - l.pledged - cross; need > free {
-		return fmt.Errorf("%w: %d bytes may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs", cache.ErrFull, need, max(free, 0))
+		return fmt.Errorf("%w: %d bytes may be needed, %d are left; allow a larger cache, or fewer beams or shorter outputs",
+			cache.ErrFull, need, max(free, 0))
 	}
 	return nil
 }
@@ -80,7 +81,8 @@ func exhausted(err error) bool {
 
 // alone reports an input for which memory is not enough even with no other beside it.
 func alone(in *Input, cause error) error {
-	return fmt.Errorf("input %d: memory ran out with this input alone: %w; shorten it, take fewer beams, or lower max_length or max_new_tokens", in.Index, cause)
+	return fmt.Errorf("input %d: memory ran out with this input alone: %w; shorten it, take fewer beams, or lower "+
+		"max_length or max_new_tokens", in.Index, cause)
 }
 
 // retreat starts the requests in flight again, half as many at once, when memory ran

@@ -137,7 +137,8 @@ func TestMemoryThatIsNeverEnough(t *testing.T) {
 	o := g.Search()
 	o.MaxNewTokens = 4
 	_, err := tokens(t, g, o, prompts(6))
-	if !errors.Is(err, errAllocation) || !strings.HasPrefix(err.Error(), "input 0: memory ran out with this input alone: ") ||
+	if !errors.Is(err, errAllocation) ||
+		!strings.HasPrefix(err.Error(), "input 0: memory ran out with this input alone: ") ||
 		!strings.HasSuffix(err.Error(), "; shorten it, take fewer beams, or lower max_length or max_new_tokens") {
 		t.Errorf("%v", err)
 	}

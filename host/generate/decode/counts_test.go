@@ -37,7 +37,8 @@ func TestOpeningReadsOnce(t *testing.T) {
 		{"gpt2", prepare.Attention{Self: plan.Keys}, 1, 2},
 		{"bart", keys, 3, 4},        // decoder twice, filler, encoder
 		{"bart-merged", keys, 2, 4}, // a merged decoder is both
-		{"bart", prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates}, 3, 4},      // the decoder without a past, no filler
+		// the decoder without a past, no filler
+		{"bart", prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates}, 3, 4},
 		{"bart-merged", prepare.Attention{Self: plan.HiddenStates, Cross: plan.FirstLayerKeys}, 2, 5}, // and a filler
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
@@ -51,7 +52,8 @@ func TestOpeningReadsOnce(t *testing.T) {
 		}
 		g.Close()
 		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != c.files || graphs != c.graphs {
-			t.Errorf("%s, %s and %s: %d files were read and the shapes of %d graphs inferred, want %d and %d", c.model, c.attention.Self, c.attention.Cross, files, graphs, c.files, c.graphs)
+			t.Errorf("%s, %s and %s: %d files were read and the shapes of %d graphs inferred, want %d and %d", c.model,
+				c.attention.Self, c.attention.Cross, files, graphs, c.files, c.graphs)
 		}
 	}
 }
@@ -71,7 +73,9 @@ func TestPreparingPacksNothing(t *testing.T) {
 	if err := models.Small("bart", dir); err != nil {
 		t.Fatal(err)
 	}
-	g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
+	g, err := decode.Prepare(dir,
+		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func (l *loop) drafter(c *call, in *search.Input) drafter {
 	switch {
 	case l.drafts != nil && !l.engine.HasPlaceholder():
 		return l.drafts(in)
-	case o.Draft != search.DraftLookup || l.engine.HasPlaceholder() || o.NumBeamGroups > 1 || o.NumBeams == 1 && o.NumReturnSequences > 1:
+	case o.Draft != search.DraftLookup || l.engine.HasPlaceholder() || o.NumBeamGroups > 1 ||
+		o.NumBeams == 1 && o.NumReturnSequences > 1:
 		return nil
 	case len(in.Encoder) > 0:
 		return draft.New(&c.odds, c.rows > 1, o.DraftTokens, in.Encoder, in.Prompt)
@@ -77,8 +78,8 @@ func (l *loop) draft(i int, r *request, tokens [][]int32) (rows int, err error) 
 	return f.Drafted, nil
 }
 
-// settle takes the positions that were drafted and not chosen out of a request's cache after its search, and tells what was
-// chosen.
+// settle takes the positions that were drafted and not chosen out of a request's cache after its search, and tells
+// what was chosen.
 func (r *request) settle() error {
 	if r.drafter == nil && r.aide == nil {
 		return nil

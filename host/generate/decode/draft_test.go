@@ -25,7 +25,8 @@ func (x *witness) Next(int, float64) [][]int32 { return nil }
 
 func (x *witness) Chosen(_ int, moves []search.Move) { x.moves = append(x.moves, slices.Clone(moves)) }
 
-// liar drafts what a request chose without drafts, as far as its rows stay where they are and up to a random place, and other tokens from there on.
+// liar drafts what a request chose without drafts, as far as its rows stay where they are and up to a random place,
+// and other tokens from there on.
 type liar struct {
 	random *rand.Rand
 	chosen [][]search.Move
@@ -100,8 +101,8 @@ func varied(r *rand.Rand, o search.Options, longest int) search.Options {
 // counts are what drafts came to.
 type counts struct{ outputs, ties, drafted, accepted, ended int }
 
-// compare generates for inputs without drafts and with them, looked up or of liars, and reports what differs unless rounding alone makes it
-// differ: rows of a step are computed together.
+// compare generates for inputs without drafts and with them, looked up or of liars, and reports what differs unless
+// rounding alone makes it differ: rows of a step are computed together.
 func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []*Input, lies *rand.Rand) {
 	t.Helper()
 	g.price = draft.Fixed(1, 0.06)
@@ -116,14 +117,16 @@ func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []
 	}
 	if g.drafts = nil; lies != nil {
 		g.drafts = func(in *search.Input) drafter {
-			return &liar{random: rand.New(rand.NewPCG(lies.Uint64(), 1)), chosen: witnesses[in.Index].moves, vocab: g.config.Vocab}
+			return &liar{random: rand.New(rand.NewPCG(lies.Uint64(), 1)), chosen: witnesses[in.Index].moves,
+				vocab: g.config.Vocab}
 		}
 	}
 	drafted := o
 	drafted.Draft = search.DraftLookup
 	var got results
 	outputs := map[uint64]Output{}
-	if err := g.Run(t.Context(), drafted, from(inputs), func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
+	if err := g.Run(t.Context(), drafted, from(inputs),
+		func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
 		t.Fatal(err)
 	}
 	g.drafts = nil
@@ -135,7 +138,8 @@ func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []
 			c.ended++
 		}
 		if o.NumBeams == 1 && out.Steps+out.Accepted != len(best.Tokens) || out.Accepted > out.Drafted {
-			t.Errorf("%d tokens in %d steps with %d of %d drafted positions", len(best.Tokens), out.Steps, out.Accepted, out.Drafted)
+			t.Errorf("%d tokens in %d steps with %d of %d drafted positions", len(best.Tokens), out.Steps, out.Accepted,
+				out.Drafted)
 		}
 		if equal(&results{got.byIndex[i : i+1]}, &results{want.byIndex[i : i+1]}) {
 			continue
@@ -152,7 +156,8 @@ func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []
 
 func (c *counts) check(t *testing.T) {
 	t.Helper()
-	t.Logf("%d outputs, %d ties; %d of %d drafted tokens accepted, %d outputs with some ended by a token", c.outputs, c.ties, c.accepted, c.drafted, c.ended)
+	t.Logf("%d outputs, %d ties; %d of %d drafted tokens accepted, %d outputs with some ended by a token", c.outputs,
+		c.ties, c.accepted, c.drafted, c.ended)
 	if c.accepted < c.outputs || c.drafted-c.accepted < c.outputs || c.ties > 1+c.outputs/50 {
 		t.Error("too few drafts to show anything, or too many ties")
 	}
@@ -174,13 +179,14 @@ func inputsFor(g *Generator, r *rand.Rand, n, longest int) []*Input {
 	}
 	list := make([]*Input, n)
 	for i := range list {
-		list[i] = &Input{Index: uint64(i), Features: &engine.Features{Values: models.Normal(r.Uint64(), "features", int(size)), Shape: shape}}
+		list[i] = &Input{Index: uint64(i),
+			Features: &engine.Features{Values: models.Normal(r.Uint64(), "features", int(size)), Shape: shape}}
 	}
 	return list
 }
 
-// TestDraftsChangeNothing: for every architecture, with random options, whatever is drafted, the tokens are those without
-// drafts. Drafts are right up to a random place, or looked up.
+// TestDraftsChangeNothing: for every architecture, with random options, whatever is drafted, the tokens are those
+// without drafts. Drafts are right up to a random place, or looked up.
 func TestDraftsChangeNothing(t *testing.T) {
 	few := []string{"gpt2", "bart", "t5", "mistral", "falcon-alibi", "whisper"}
 	var all counts
@@ -232,8 +238,10 @@ func TestDraftsWithEveryStrategy(t *testing.T) {
 			continue
 		}
 		t.Run(c.model+" "+string(c.self)+" "+string(c.storage), func(t *testing.T) {
-			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: c.storage}})
-			if !slices.ContainsFunc(g.engine.Strategies(), func(l rewrite.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
+			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20,
+				Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: c.storage}})
+			if !slices.ContainsFunc(g.engine.Strategies(),
+				func(l rewrite.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
 				t.Fatalf("no layer uses %s: %+v", c.self, g.engine.Strategies())
 			}
 			r := rand.New(rand.NewPCG(17, 5))
@@ -261,14 +269,16 @@ func TestDraftsStayWithinWhatWasPledged(t *testing.T) {
 	n.check(t)
 }
 
-// TestMemoryThatRunsOutInADraft: requests that are started again after a step without memory draft again, and give the same.
+// TestMemoryThatRunsOutInADraft: requests that are started again after a step without memory draft again, and give
+// the same.
 func TestMemoryThatRunsOutInADraft(t *testing.T) {
 	g := opened(t, "bart", Options{Batch: 6, CacheBytes: 64 << 20})
 	r := rand.New(rand.NewPCG(17, 8))
 	refused := 0
 	g.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
 		scores, err := g.engine.Step(ctx, feeds)
-		if drafted := slices.ContainsFunc(feeds, func(f engine.Feed) bool { return f.Drafted > 3 }); drafted && len(feeds) > 2 {
+		if drafted := slices.ContainsFunc(feeds, func(f engine.Feed) bool { return f.Drafted > 3 }); drafted &&
+			len(feeds) > 2 {
 			refused++
 			return nil, errAllocation
 		}
@@ -282,8 +292,8 @@ func TestMemoryThatRunsOutInADraft(t *testing.T) {
 	}
 }
 
-// TestDraftsOfCallsAtOnce: requests with drafts share steps with beams, samples and prompts, and calls that are cancelled leave nothing
-// behind.
+// TestDraftsOfCallsAtOnce: requests with drafts share steps with beams, samples and prompts, and calls that are
+// cancelled leave nothing behind.
 func TestDraftsOfCallsAtOnce(t *testing.T) {
 	g := opened(t, "gpt2", Options{Batch: 6, CacheBytes: 64 << 20})
 	r := rand.New(rand.NewPCG(17, 9))

@@ -19,7 +19,8 @@ import (
 	"github.com/opgraft/graft/host/generate/text"
 )
 
-// DraftModel names a smaller model of the same vocabulary that guesses what a generator's model chooses, for searches with search.DraftModel.
+// DraftModel names a smaller model of the same vocabulary that guesses what a generator's model chooses, for searches
+// with search.DraftModel.
 type DraftModel struct {
 	Folder  string // "" is none
 	Weights prepare.Weights
@@ -48,21 +49,24 @@ func ParseDraftModel(s string) (d DraftModel, err error) {
 		}
 	}
 	if info, err := os.Stat(d.Folder); err != nil || !info.IsDir() {
-		return d, &diagnostic.Error{Path: d.Folder, Found: "found no folder of this name", Needed: "lookup, none, or the folder of a draft model, which ,weights=TYPE may follow"}
+		return d, &diagnostic.Error{Path: d.Folder, Found: "found no folder of this name",
+			Needed: "lookup, none, or the folder of a draft model, which ,weights=TYPE may follow"}
 	}
 	return d, nil
 }
 
 // ErrNoDraftModel is the error of a search with search.DraftModel by a generator that was opened without one.
-var ErrNoDraftModel = errors.New("drafts of a model are asked for, and none was opened with the generator; name its folder when the model is opened")
+var ErrNoDraftModel = errors.New(
+	"drafts of a model are asked for, and none was opened with the generator; name its folder when the model is opened")
 
 // helper is an open draft model.
 type helper struct {
 	DraftModel
-	engine  *engine.Engine
-	config  *modeldir.Config
-	price   *draft.Price                                                 // of its steps
-	share   float64                                                      // of a step of the model, that one of its own takes, before any was timed
+	engine *engine.Engine
+	config *modeldir.Config
+	price  *draft.Price // of its steps
+	// of a step of the model, that one of its own takes, before any was timed
+	share   float64
 	advance func(context.Context, []engine.Feed) (*engine.Scores, error) // the engine's step
 	stepper search.Stepper
 	feeds   []engine.Feed
@@ -71,10 +75,12 @@ type helper struct {
 	steps   int
 }
 
-// checkDraftModel reports a draft model whose tokens are not those of the model in a folder, or that reads something else.
+// checkDraftModel reports a draft model whose tokens are not those of the model in a folder, or that reads something
+// else.
 func checkDraftModel(folder string, config *modeldir.Config, d DraftModel) (*modeldir.Config, error) {
 	refuse := func(found, needed string) error {
-		return &diagnostic.Error{Path: d.Folder, Found: found, Needed: needed, Fix: "draft with a smaller model of the same family, or with --draft lookup"}
+		return &diagnostic.Error{Path: d.Folder, Found: found, Needed: needed,
+			Fix: "draft with a smaller model of the same family, or with --draft lookup"}
 	}
 	small, err := modeldir.ReadConfig(d.Folder)
 	if err != nil {
@@ -85,7 +91,8 @@ func checkDraftModel(folder string, config *modeldir.Config, d DraftModel) (*mod
 		config *modeldir.Config
 	}{{folder, config}, {d.Folder, small}} {
 		if t := c.config.ModelType; t == modeldir.ProphetNet || t == modeldir.UniLM {
-			return nil, refuse(fmt.Sprintf("%s is a %s, which predicts in the place of a placeholder", c.path, t), "two models that predict after each token")
+			return nil, refuse(fmt.Sprintf("%s is a %s, which predicts in the place of a placeholder", c.path, t),
+				"two models that predict after each token")
 		}
 	}
 	large, err := SearchOf(folder, config, nil)
@@ -106,13 +113,15 @@ func checkDraftModel(folder string, config *modeldir.Config, d DraftModel) (*mod
 		return nil, refuse("the draft model is "+kind(o), kind(large)+", as the model that it drafts for")
 	}
 	if a, b := small.FeatureShape(), config.FeatureShape(); !slices.Equal(a, b) {
-		return nil, refuse(fmt.Sprintf("the draft model's encoder reads features of the shape %v", a), fmt.Sprintf("%v, which the model reads that it drafts for (none are tokens)", b))
+		return nil, refuse(fmt.Sprintf("the draft model's encoder reads features of the shape %v", a),
+			fmt.Sprintf("%v, which the model reads that it drafts for (none are tokens)", b))
 	}
 	return small, sameTokens(folder, config, d.Folder, small, refuse)
 }
 
 // sameTokens compares the vocabularies of two folders; of folders without tokenizers, their sizes.
-func sameTokens(folder string, config *modeldir.Config, draft string, small *modeldir.Config, refuse func(found, needed string) error) error {
+func sameTokens(folder string, config *modeldir.Config, draft string, small *modeldir.Config,
+	refuse func(found, needed string) error) error {
 	a, err := text.Open(folder)
 	if err != nil && !errors.Is(err, text.ErrNoTokenizer) {
 		return err
@@ -131,26 +140,32 @@ func sameTokens(folder string, config *modeldir.Config, draft string, small *mod
 	case otherErr == nil:
 		return err
 	case config.Vocab != small.Vocab:
-		return refuse(fmt.Sprintf("the draft model has %d tokens", small.Vocab), fmt.Sprintf("the vocabulary of the model that it drafts for, which has %d", config.Vocab))
+		return refuse(fmt.Sprintf("the draft model has %d tokens", small.Vocab),
+			fmt.Sprintf("the vocabulary of the model that it drafts for, which has %d", config.Vocab))
 	}
 	return nil
 }
 
 // openHelper opens a draft model that checkDraftModel has passed. Its cache takes its bytes from the budget.
-func openHelper(d DraftModel, config *modeldir.Config, o Options, bounded bool, budget *cache.Budget, target *engine.Engine) (_ *helper, err error) {
+func openHelper(d DraftModel, config *modeldir.Config, o Options, bounded bool, budget *cache.Budget,
+	target *engine.Engine) (_ *helper, err error) {
 	watch := modeldir.NewWatch(d.Folder)
 	m, err := prepare.Open(context.Background(), d.Folder)
 	if err != nil {
 		return nil, err
 	}
-	p, err := m.Make(context.Background(), prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
-		Attention: prepare.Attention{Beams: o.Attention.Beams}, CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
+	p, err := m.Make(context.Background(),
+		prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
+			Attention: prepare.Attention{Beams: o.Attention.Beams}, CacheBytes: o.CacheBytes, Bounded: bounded,
+			MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 	if err != nil {
 		return nil, err
 	}
 	h := &helper{DraftModel: d, config: config, share: 0.25}
-	h.engine, err = engine.Open(p, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, CacheBytes: o.CacheBytes, Budget: budget,
-		PanelBytes: memory.Available() / 2, Weights: d.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
+	h.engine, err = engine.Open(p,
+		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, CacheBytes: o.CacheBytes, Budget: budget,
+			PanelBytes: memory.Available() / 2, Weights: d.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights,
+			Share: o.Share})
 	if err != nil {
 		return nil, err
 	}

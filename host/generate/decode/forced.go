@@ -24,8 +24,9 @@ type Forced interface {
 // ErrForcedEnd reports that a text has fewer tokens left than were asked for.
 var ErrForcedEnd = errors.New("the text has fewer tokens left")
 
-// Force begins a text: the tokens of a decoder alone, or, of an encoder-decoder, what the encoder reads with Prompt as all the
-// decoder is fed, its start tokens first. Everything is fed as prompts are. No call of Run may be in flight until the text is closed.
+// Force begins a text: the tokens of a decoder alone, or, of an encoder-decoder, what the encoder reads with Prompt
+// as all the decoder is fed, its start tokens first. Everything is fed as prompts are. No call of Run may be in
+// flight until the text is closed.
 func (g *Generator) Force(ctx context.Context, in *Input) (Forced, error) {
 	f := &forced{engine: g.engine, vocab: g.config.Vocab}
 	tokens := in.Tokens
@@ -109,12 +110,14 @@ func (f *forced) feed(ctx context.Context, n int, all bool) ([]float32, error) {
 
 // step feeds the next n tokens in one step.
 func (f *forced) step(ctx context.Context, n int, all bool) ([]float32, error) {
-	scores, err := f.engine.Step(ctx, []engine.Feed{{Sequence: f.own, Cross: f.cross, Tokens: f.tokens[:n], Prompt: true, All: all}})
+	scores, err := f.engine.Step(ctx,
+		[]engine.Feed{{Sequence: f.own, Cross: f.cross, Tokens: f.tokens[:n], Prompt: true, All: all}})
 	if err != nil {
 		return nil, err
 	}
 	if scores.Vocab != f.vocab {
-		return nil, fmt.Errorf("the model gives %d logits a token, its config.json says %d (vocab_size): they are not of one model; export it again", scores.Vocab, f.vocab)
+		return nil, fmt.Errorf("the model gives %d logits a token, its config.json says %d (vocab_size): they are not of "+
+			"one model; export it again", scores.Vocab, f.vocab)
 	}
 	f.tokens = f.tokens[n:]
 	return scores.Data, nil

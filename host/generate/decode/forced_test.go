@@ -52,7 +52,8 @@ func TestForced(t *testing.T) {
 	for _, c := range []struct {
 		folder   string
 		strategy plan.Strategy
-	}{{"gpt2", ""}, {"llama", ""}, {"llama", plan.HiddenStates}, {"gpt2", plan.PromptHiddenStates}, {"bart", ""}, {"bart-merged", ""}, {"t5", ""}} {
+	}{{"gpt2", ""}, {"llama", ""}, {"llama", plan.HiddenStates}, {"gpt2", plan.PromptHiddenStates}, {"bart", ""},
+		{"bart-merged", ""}, {"t5", ""}} {
 		t.Run(c.folder+string(c.strategy), func(t *testing.T) {
 			dir := t.TempDir()
 			if err := models.Small(c.folder, dir); err != nil {
@@ -105,8 +106,8 @@ func TestForced(t *testing.T) {
 	}
 }
 
-// TestForcedByPlaceholder: a model that predicts in the place of a placeholder has logits after the last token of a step alone: the engine reads
-// single tokens where each is asked for, and the model as exported says so.
+// TestForcedByPlaceholder: a model that predicts in the place of a placeholder has logits after the last token of a
+// step alone: the engine reads single tokens where each is asked for, and the model as exported says so.
 func TestForcedByPlaceholder(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -161,7 +162,8 @@ func TestForcedByPlaceholder(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if _, err := m.Force(t.Context(), in); err == nil || !strings.Contains(err.Error(), "after the last of its tokens alone") {
+		if _, err := m.Force(t.Context(), in); err == nil ||
+			!strings.Contains(err.Error(), "after the last of its tokens alone") {
 			t.Errorf("%s as exported: %v", folder, err)
 		}
 	}
@@ -194,7 +196,8 @@ func TestForcedRefused(t *testing.T) {
 		for _, side := range []interface {
 			Force(ctx context.Context, in *decode.Input) (decode.Forced, error)
 		}{g, m} {
-			if f, err := side.Force(t.Context(), &decode.Input{Tokens: c.tokens}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if f, err := side.Force(t.Context(), &decode.Input{Tokens: c.tokens}); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%d tokens: %v, %v, want %s", len(c.tokens), f, err, c.want)
 			}
 		}

@@ -50,8 +50,8 @@ type Options struct {
 	Explain bool
 	// Folds stores folded weights; nil: the user's own cache.
 	Folds *fold.Cache
-	// Weights says what the weights of linear layers are stored as, Quantized where those are that are quantised; nil: in the
-	// user's own cache.
+	// Weights says what the weights of linear layers are stored as, Quantized where those are that are quantised; nil:
+	// in the user's own cache.
 	Weights   prepare.Weights
 	Quantized *fold.Cache
 	// MapWeights is that of engine.Options.
@@ -117,8 +117,10 @@ func Prepare(path string, o Options) (*prepare.Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.Make(context.Background(), prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention, Explain: o.Explain,
-		CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
+	return m.Make(context.Background(),
+		prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention,
+			Explain:    o.Explain,
+			CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 }
 
 // Open opens a model folder. What changes meanwhile is opened once more.
@@ -146,7 +148,8 @@ func open(path string, o Options) (_ *Generator, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0, choices: prepared.Choices, notes: prepared.Notes,
+	g := &Generator{options: o.withDefaults(), config: prepared.Model.Config, bounded: o.CacheBytes > 0,
+		choices: prepared.Choices, notes: prepared.Notes,
 		selector: &search.Reference{}, closeSelector: func() {}, price: draft.NewPrice(1), now: time.Now}
 	defer func() {
 		if err != nil {
@@ -165,8 +168,10 @@ func open(path string, o Options) (_ *Generator, err error) {
 		}
 	}
 	budget := cache.NewBudget(g.options.CacheBytes)
-	g.engine, err = engine.Open(prepared, engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
-		CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
+	g.engine, err = engine.Open(prepared,
+		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
+			CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights,
+			Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,8 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 				for i, out := range run(t, g, o, inputs) {
 					for j, h := range out.Hypotheses {
 						if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {
-							t.Errorf("%d beams in %d groups, input %d:\n%v, as exported\n%v", kind.beams, kind.groups, i, h.Tokens, want[i].Hypotheses[j].Tokens)
+							t.Errorf("%d beams in %d groups, input %d:\n%v, as exported\n%v", kind.beams, kind.groups, i, h.Tokens,
+								want[i].Hypotheses[j].Tokens)
 						}
 					}
 				}
@@ -118,7 +119,8 @@ func TestBatchOfManyIsBatchOfOne(t *testing.T) {
 	if err := models.Small("gpt2", dir); err != nil {
 		t.Fatal(err)
 	}
-	alone, together := open(t, dir, func(o *decode.Options) { o.Batch = 1 }), open(t, dir, func(o *decode.Options) { o.Batch = 5 })
+	alone, together := open(t, dir, func(o *decode.Options) { o.Batch = 1 }),
+		open(t, dir, func(o *decode.Options) { o.Batch = 5 })
 	r := rand.New(rand.NewPCG(1, 4))
 	var inputs []*decode.Input
 	for range 13 {

@@ -259,7 +259,8 @@ func (l *loop) step() {
 	case err != nil:
 		l.retreat(err)
 	case scores.Vocab != l.config.Vocab:
-		l.failAll(fmt.Errorf("the model gives %d logits a token, its config.json says %d (vocab_size): they are not of one model; export it again", scores.Vocab, l.config.Vocab))
+		l.failAll(fmt.Errorf("the model gives %d logits a token, its config.json says %d (vocab_size): they are not of "+
+			"one model; export it again", scores.Vocab, l.config.Vocab))
 	default:
 		if err := l.stepper.Step(l.selector, scores.Data, scores.Vocab, l.searches); err != nil {
 			l.refused(err)
@@ -269,8 +270,8 @@ func (l *loop) step() {
 	}
 }
 
-// refused ends the call whose logits cannot be searched, and starts the requests of others again: their searches are in the
-// middle of a step.
+// refused ends the call whose logits cannot be searched, and starts the requests of others again: their searches are
+// in the middle of a step.
 func (l *loop) refused(err error) {
 	var at *search.StepError
 	if !errors.As(err, &at) {

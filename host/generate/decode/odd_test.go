@@ -71,7 +71,9 @@ func bent(t *testing.T, g *onnx.Graph, names ...string) {
 	const to = "bent"
 	first := projection(t, g, names[0])
 	i := slices.Index(g.Node, first)
-	g.Node = slices.Insert(g.Node, i, &onnx.Node{OpType: proto.String("Tanh"), Name: proto.String(to), Input: []string{first.Input[0]}, Output: []string{to}})
+	g.Node = slices.Insert(g.Node, i,
+		&onnx.Node{OpType: proto.String("Tanh"), Name: proto.String(to), Input: []string{first.Input[0]},
+			Output: []string{to}})
 	for _, name := range names {
 		projection(t, g, name).Input[0] = to
 	}
@@ -81,7 +83,8 @@ func bent(t *testing.T, g *onnx.Graph, names ...string) {
 // the tokens are those of the model as exported.
 func TestOddLayers(t *testing.T) {
 	const past, first = "decoder_with_past_model", "decoder_model"
-	either := prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates, Choose: func(positions, _ int) bool { return positions%2 == 0 }}
+	either := prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates,
+		Choose: func(positions, _ int) bool { return positions%2 == 0 }}
 	bentEncoder := func(t *testing.T, file string, g *onnx.Graph) {
 		if file == first {
 			bent(t, g, "layers.1/encoder_attn/k_proj", "layers.1/encoder_attn/v_proj")
@@ -180,7 +183,10 @@ func TestOddLayers(t *testing.T) {
 			for _, file := range []string{past, first} {
 				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
 			}
-			g := open(t, dir, func(o *decode.Options) { o.Attention, o.Plan, o.Folds = c.way, c.plan, fold.At(t.TempDir(), nil) })
+			g := open(t, dir, func(o *decode.Options) {
+				o.Attention, o.Plan, o.Folds = c.way, c.plan,
+					fold.At(t.TempDir(), nil)
+			})
 			var strategies []plan.Strategy
 			for _, layer := range g.Engine().Strategies() {
 				strategies = append(strategies, layer.Strategy)

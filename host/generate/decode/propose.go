@@ -12,14 +12,16 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 )
 
-// aide is a request's place in the draft model: a cache of its own, which follows the request's rows when the draft model runs for it again.
+// aide is a request's place in the draft model: a cache of its own, which follows the request's rows when the draft
+// model runs for it again.
 type aide struct {
 	length *draft.Model
 	own    *engine.Sequence
 	cross  *engine.Encoded // nil before the first draft, and without an encoder
 	read   bool            // the cache has the prompt
 	fed    int             // drafted positions that the cache has
-	// parents are, for each row of the request, the row of the cache that it goes on from, with the tokens of pending, equally many for each.
+	// parents are, for each row of the request, the row of the cache that it goes on from, with the tokens of pending,
+	// equally many for each.
 	parents []int
 	pending [][]int32
 	fork    *search.State
@@ -31,11 +33,12 @@ func (l *loop) aide(c *call) *aide {
 	if o.Draft != search.DraftModel || o.NumBeamGroups > 1 || o.NumBeams == 1 && o.NumReturnSequences > 1 {
 		return nil
 	}
-	return &aide{length: draft.NewModel(&c.trust, o.DraftTokens), own: l.helper.engine.NewSequence(), parents: []int{0}, pending: make([][]int32, 1)}
+	return &aide{length: draft.NewModel(&c.trust, o.DraftTokens), own: l.helper.engine.NewSequence(), parents: []int{0},
+		pending: make([][]int32, 1)}
 }
 
-// assist gives a new request, which may grow to a limit of tokens, a place in the draft model. It is an error that the cache has no room for that
-// while others are in flight; alone, a request goes on without.
+// assist gives a new request, which may grow to a limit of tokens, a place in the draft model. It is an error that
+// the cache has no room for that while others are in flight; alone, a request goes on without.
 func (l *loop) assist(r *request, limit int) error {
 	a := l.aide(r.call)
 	if a == nil {
@@ -81,7 +84,8 @@ func (h *helper) need(prompt, rows, rest, encoded int) int64 {
 // readable says whether the draft model knows tokens: a model may have more than its tokenizer names.
 func (h *helper) readable(lists ...[]int32) bool { return h.config.CheckTokens(lists...) == nil }
 
-// settle moves the place after a search: of the draft that was verified, the positions accepted stay, and moves come after them.
+// settle moves the place after a search: of the draft that was verified, the positions accepted stay, and moves come
+// after them.
 func (a *aide) settle(accepted int, moves []search.Move) error {
 	defer a.length.Chosen(accepted, moves)
 	kept := min(accepted, a.fed)
@@ -133,8 +137,9 @@ func (a *aide) catchUp() (engine.Feed, error) {
 	return f, nil
 }
 
-// propose lets the draft model draft for the requests in flight that have a place in it and whose drafts are expected to pay, in a step of the model
-// that has that many rows. They go through the draft model's steps together, each as far as its drafts pay.
+// propose lets the draft model draft for the requests in flight that have a place in it and whose drafts are expected
+// to pay, in a step of the model that has that many rows. They go through the draft model's steps together, each as
+// far as its drafts pay.
 func (l *loop) propose(ctx context.Context, rows int) error {
 	h := l.helper
 	if h == nil || !l.price.Known() {
@@ -196,7 +201,8 @@ func (l *loop) begin(ctx context.Context, list []*request) error {
 			}
 		}
 		r.aide.read = true
-		h.feeds = append(h.feeds, engine.Feed{Sequence: r.aide.own, Cross: r.aide.cross, Prompt: true, Tokens: int64s(r.prompt)})
+		h.feeds = append(h.feeds,
+			engine.Feed{Sequence: r.aide.own, Cross: r.aide.cross, Prompt: true, Tokens: int64s(r.prompt)})
 	}
 	if len(h.feeds) == 0 {
 		return nil
@@ -237,7 +243,8 @@ func (l *loop) guess(ctx context.Context, list []*request, first bool, row float
 	h.price.Note(rows, l.now().Sub(begun).Seconds())
 	h.steps++
 	if scores.Vocab != h.config.Vocab {
-		return nil, fmt.Errorf("the draft model %s gives %d logits a token, its config.json says %d (vocab_size): they are not of one model; export it again", h.Folder, scores.Vocab, h.config.Vocab)
+		return nil, fmt.Errorf("the draft model %s gives %d logits a token, its config.json says %d (vocab_size): they "+
+			"are not of one model; export it again", h.Folder, scores.Vocab, h.config.Vocab)
 	}
 	h.forks = h.forks[:0]
 	for _, r := range list {
@@ -261,11 +268,13 @@ func (l *loop) guess(ctx context.Context, list []*request, first bool, row float
 		for _, m := range f.Moves() {
 			tokens = append(tokens, m.Token)
 		}
-		return l.config.CheckTokens(tokens) != nil || !r.aide.length.Guess(tokens, f.Confidence(), took, row) || !h.readable(tokens)
+		return l.config.CheckTokens(tokens) != nil || !r.aide.length.Guess(tokens, f.Confidence(), took, row) ||
+			!h.readable(tokens)
 	}), nil
 }
 
-// widened are logits of the draft model as wide as those of the model: tokens that one of them has beyond its vocabulary are never drafted.
+// widened are logits of the draft model as wide as those of the model: tokens that one of them has beyond its
+// vocabulary are never drafted.
 func (h *helper) widened(s *engine.Scores, vocab int) []float32 {
 	if s.Vocab == vocab {
 		return s.Data

@@ -20,7 +20,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// paired opens a small model with another of the same tokens as its draft model, at fixed prices, with which long drafts pay.
+// paired opens a small model with another of the same tokens as its draft model, at fixed prices, with which long
+// drafts pay.
 func paired(t *testing.T, model, small string, o Options) *Generator {
 	t.Helper()
 	folder := t.TempDir()
@@ -37,7 +38,8 @@ func cheap(g *Generator) {
 	g.price, g.helper.price = draft.Fixed(1, 0.01), draft.Fixed(0.02, 0)
 }
 
-// confuse lets some logits of the draft model be others, so that it is right up to some place, and gives the function that ends that.
+// confuse lets some logits of the draft model be others, so that it is right up to some place, and gives the function
+// that ends that.
 func confuse(g *Generator, r *rand.Rand, share float64) {
 	g.helper.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
 		scores, err := g.helper.engine.Step(ctx, feeds)
@@ -57,7 +59,8 @@ func confuse(g *Generator, r *rand.Rand, share float64) {
 	}
 }
 
-// compareModel generates for inputs without drafts and with those of the draft model, and reports what differs unless rounding alone makes it differ.
+// compareModel generates for inputs without drafts and with those of the draft model, and reports what differs unless
+// rounding alone makes it differ.
 func (c *counts) compareModel(t *testing.T, g *Generator, o search.Options, inputs []*Input) {
 	t.Helper()
 	var want, got results
@@ -67,7 +70,8 @@ func (c *counts) compareModel(t *testing.T, g *Generator, o search.Options, inpu
 	drafted := o
 	drafted.Draft = search.DraftModel
 	outputs := map[uint64]Output{}
-	if err := g.Run(t.Context(), drafted, from(inputs), func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
+	if err := g.Run(t.Context(), drafted, from(inputs),
+		func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, in := range inputs {
@@ -78,7 +82,8 @@ func (c *counts) compareModel(t *testing.T, g *Generator, o search.Options, inpu
 			c.ended++
 		}
 		if o.NumBeams == 1 && out.Steps+out.Accepted != len(best.Tokens) || out.Accepted > out.Drafted {
-			t.Errorf("%d tokens in %d steps with %d of %d drafted positions", len(best.Tokens), out.Steps, out.Accepted, out.Drafted)
+			t.Errorf("%d tokens in %d steps with %d of %d drafted positions", len(best.Tokens), out.Steps, out.Accepted,
+				out.Drafted)
 		}
 		if equal(&results{got.byIndex[i : i+1]}, &results{want.byIndex[i : i+1]}) {
 			continue
@@ -101,8 +106,8 @@ func (g *Generator) unused(t *testing.T) {
 	}
 }
 
-// TestDraftModelChangesNothing: for every architecture, with random options, the tokens with a draft model that is often wrong are those
-// without, sampled ones too.
+// TestDraftModelChangesNothing: for every architecture, with random options, the tokens with a draft model that is
+// often wrong are those without, sampled ones too.
 func TestDraftModelChangesNothing(t *testing.T) {
 	few := []string{"gpt2", "bart", "mistral", "whisper"}
 	var all counts
@@ -159,7 +164,8 @@ func TestDraftModelWithEveryStrategy(t *testing.T) {
 	}
 }
 
-// TestModelAsItsOwnDraftModel: what a model drafts for itself is all chosen, by greedy search, by samples of a seed, and by beams as far as they stay where they are.
+// TestModelAsItsOwnDraftModel: what a model drafts for itself is all chosen, by greedy search, by samples of a seed,
+// and by beams as far as they stay where they are.
 func TestModelAsItsOwnDraftModel(t *testing.T) {
 	for _, model := range []string{"llama", "bart"} {
 		g := paired(t, model, model, Options{Batch: 4, CacheBytes: 64 << 20})
@@ -176,7 +182,8 @@ func TestModelAsItsOwnDraftModel(t *testing.T) {
 	}
 }
 
-// TestDraftModelOfAnotherShape: another model of the same vocabulary drafts, which is hardly ever right, so that it is soon asked less.
+// TestDraftModelOfAnotherShape: another model of the same vocabulary drafts, which is hardly ever right, so that it
+// is soon asked less.
 func TestDraftModelOfAnotherShape(t *testing.T) {
 	g := paired(t, "llama", "llama-mha", Options{Batch: 4, CacheBytes: 64 << 20})
 	g.helper.price = draft.Fixed(0.4, 0.01)
@@ -191,10 +198,12 @@ func TestDraftModelOfAnotherShape(t *testing.T) {
 	}
 }
 
-// TestDraftModelWithinTheCache: the draft model's cache counts within the maximum; where there is no room for it, a request goes on without drafts.
+// TestDraftModelWithinTheCache: the draft model's cache counts within the maximum; where there is no room for it, a
+// request goes on without drafts.
 func TestDraftModelWithinTheCache(t *testing.T) {
 	const length, more = 30, 40
-	g := paired(t, "gpt2", "gpt2", Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues}})
+	g := paired(t, "gpt2", "gpt2",
+		Options{Batch: 2, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues}})
 	one := g.engine.Need(length, 1, more)
 	both := one + g.helper.need(length, 1, more, 0)
 	r := rand.New(rand.NewPCG(17, 14))
@@ -202,7 +211,8 @@ func TestDraftModelWithinTheCache(t *testing.T) {
 		bytes  int64
 		drafts bool
 	}{{2 * both, true}, {both, true}, {one, false}} {
-		g := paired(t, "gpt2", "gpt2", Options{Batch: 2, CacheBytes: c.bytes, Attention: prepare.Attention{Self: plan.KeysValues}})
+		g := paired(t, "gpt2", "gpt2",
+			Options{Batch: 2, CacheBytes: c.bytes, Attention: prepare.Attention{Self: plan.KeysValues}})
 		confuse(g, r, 0.1)
 		var n counts
 		n.compareModel(t, g, alike(g.Search(), more), copies(r, 5, length, 60))
@@ -212,7 +222,8 @@ func TestDraftModelWithinTheCache(t *testing.T) {
 	}
 }
 
-// TestDraftModelThatFails: memory that runs out and logits that cannot be searched end drafts alone; another error of the draft model ends the calls.
+// TestDraftModelThatFails: memory that runs out and logits that cannot be searched end drafts alone; another error of
+// the draft model ends the calls.
 func TestDraftModelThatFails(t *testing.T) {
 	g := paired(t, "gpt2", "gpt2", Options{Batch: 4, CacheBytes: 64 << 20})
 	inputs := copies(rand.New(rand.NewPCG(17, 15)), 6, 20, 60)
@@ -287,12 +298,18 @@ func TestDraftModelsThatAreRefused(t *testing.T) {
 	}
 	whisper := small("whisper")
 	for _, c := range []struct{ name, model, draft, says string }{
-		{"other sizes", small("llama"), small("gpt2"), "the draft model has 293 tokens, needed the vocabulary of the model that it drafts for, which has 320; "},
-		{"an encoder-decoder for a decoder", small("gpt2"), small("bart"), "the draft model is an encoder-decoder, needed a decoder alone, as the model that it drafts for; "},
-		{"a decoder for an encoder-decoder", small("bart"), small("gpt2"), "the draft model is a decoder alone, needed an encoder-decoder, as the model that it drafts for; "},
-		{"placeholders", small("bart"), small("prophetnet"), "is a prophetnet, which predicts in the place of a placeholder, needed two models"},
-		{"other features", whisper, edited(whisper, "config.json", `"num_mel_bins": 16`, `"num_mel_bins": 32`), "the draft model's encoder reads features of the shape [1 32 "},
-		{"another token", "../../../models/g2p", edited("../../../models/g2p", "tokenizer.json", `"AE1"`, `"AE9"`), "the draft model has other tokens: token "},
+		{"other sizes", small("llama"), small("gpt2"),
+			"the draft model has 293 tokens, needed the vocabulary of the model that it drafts for, which has 320; "},
+		{"an encoder-decoder for a decoder", small("gpt2"), small("bart"),
+			"the draft model is an encoder-decoder, needed a decoder alone, as the model that it drafts for; "},
+		{"a decoder for an encoder-decoder", small("bart"), small("gpt2"),
+			"the draft model is a decoder alone, needed an encoder-decoder, as the model that it drafts for; "},
+		{"placeholders", small("bart"), small("prophetnet"),
+			"is a prophetnet, which predicts in the place of a placeholder, needed two models"},
+		{"other features", whisper, edited(whisper, "config.json", `"num_mel_bins": 16`, `"num_mel_bins": 32`),
+			"the draft model's encoder reads features of the shape [1 32 "},
+		{"another token", "../../../models/g2p", edited("../../../models/g2p", "tokenizer.json", `"AE1"`, `"AE9"`),
+			"the draft model has other tokens: token "},
 		{"no tokenizer", "../../../models/g2p", bare, "no tokenizer: found "},
 	} {
 		o := Options{Draft: DraftModel{Folder: c.draft}}
@@ -341,7 +358,8 @@ func TestParseDraftModel(t *testing.T) {
 	}
 }
 
-// TestStepsAreTimed: steps without prompts are timed by the generator's clock, those of the draft model too, and what they come to decides what is drafted.
+// TestStepsAreTimed: steps without prompts are timed by the generator's clock, those of the draft model too, and what
+// they come to decides what is drafted.
 func TestStepsAreTimed(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -74,7 +74,8 @@ const ahead = 8
 // its call. An error of the engine ends all calls. next is called by a goroutine of its own, ahead of need, and
 // may be in flight when Run returns an error; done is called by another one and must not wait
 // for the generator.
-func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error), done func(Output) error) error {
+func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Input, error),
+	done func(Output) error) error {
 	if o.Draft == search.DraftModel && g.helper == nil {
 		return ErrNoDraftModel
 	}

@@ -65,8 +65,9 @@ func searches(o search.Options) []search.Options {
 	return list
 }
 
-// steady reports an input whose answer does not depend on what rounding makes of scores: products over more rows round otherwise, by up to
-// 9e-5 of scores of 7 in these models, and a search over a near tie, or a draw next to a bound, goes on in another way.
+// steady reports an input whose answer does not depend on what rounding makes of scores: products over more rows
+// round otherwise, by up to 9e-5 of scores of 7 in these models, and a search over a near tie, or a draw next to a
+// bound, goes on in another way.
 func (g *Generator) steady(t *testing.T, o search.Options, in *Input) bool {
 	t.Helper()
 	run := g.advance
@@ -190,7 +191,8 @@ func TestCallsShareSteps(t *testing.T) {
 	var all sync.WaitGroup
 	for _, in := range prompts(calls) {
 		all.Go(func() {
-			if err := g.Run(t.Context(), alike(g.Search(), tokens), from([]*Input{in}), func(Output) error { return nil }); err != nil {
+			if err := g.Run(t.Context(), alike(g.Search(), tokens), from([]*Input{in}),
+				func(Output) error { return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -343,7 +345,8 @@ func TestCloseEndsCalls(t *testing.T) {
 		started.Add(1)
 		ended.Go(func() {
 			first := sync.OnceFunc(started.Done)
-			err := g.Run(t.Context(), alike(g.Search(), 4), func() (*Input, error) { return prompts(1)[0], nil }, func(Output) error { first(); return nil })
+			err := g.Run(t.Context(), alike(g.Search(), 4), func() (*Input, error) { return prompts(1)[0], nil },
+				func(Output) error { first(); return nil })
 			if !errors.Is(err, ErrClosed) {
 				t.Error(err)
 			}
@@ -353,7 +356,8 @@ func TestCloseEndsCalls(t *testing.T) {
 	g.Close()
 	ended.Wait()
 	g.Close()
-	if err := g.Run(t.Context(), g.Search(), from(prompts(1)), func(Output) error { return nil }); !errors.Is(err, ErrClosed) {
+	if err := g.Run(t.Context(), g.Search(), from(prompts(1)), func(Output) error { return nil }); !errors.Is(err,
+		ErrClosed) {
 		t.Error(err)
 	}
 }

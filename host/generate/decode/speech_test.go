@@ -31,12 +31,14 @@ func TestLanguageIsDetectedWithEveryStrategy(t *testing.T) {
 	var want []decode.Output
 	for _, strategy := range plan.StandardStrategies() {
 		g := open(t, dir, func(o *decode.Options) {
-			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross")}, folds, 3
+			o.Attention, o.Folds, o.Batch = prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross")},
+				folds, 3
 		})
 		shape := g.Config().FeatureShape()
 		var inputs []*decode.Input
 		for i := range 5 {
-			inputs = append(inputs, &decode.Input{Features: &engine.Features{Values: models.Normal(uint64(i), "features", int(shape[1]*shape[2])), Shape: shape}})
+			inputs = append(inputs, &decode.Input{Features: &engine.Features{Values: models.Normal(uint64(i), "features",
+				int(shape[1]*shape[2])), Shape: shape}})
 		}
 		got := run(t, g, g.Search(), inputs)
 		if want == nil {
@@ -44,7 +46,8 @@ func TestLanguageIsDetectedWithEveryStrategy(t *testing.T) {
 		}
 		for i, out := range got {
 			if out.Prompt != 4 || len(out.Hypotheses[0].Tokens) == 0 {
-				t.Errorf("%s, input %d: a prompt of %d tokens, and %d new ones", strategy, i, out.Prompt, len(out.Hypotheses[0].Tokens))
+				t.Errorf("%s, input %d: a prompt of %d tokens, and %d new ones", strategy, i, out.Prompt,
+					len(out.Hypotheses[0].Tokens))
 			}
 			for j, h := range out.Hypotheses {
 				if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {

@@ -52,7 +52,8 @@ func TestStrangersOperatorAlone(t *testing.T) {
 	}{
 		{"gpt2", nil, ""},
 		{"gpt2", []string{"packed-linear", "logits-top-k"}, ""},
-		{"bart", []string{"el-attention", "packed-linear"}, plan.PromptHiddenStates}, // which plain-decode has no operator to store for
+		// which plain-decode has no operator to store for
+		{"bart", []string{"el-attention", "packed-linear"}, plan.PromptHiddenStates},
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
 		if err := models.Small(c.model, dir); err != nil {
@@ -64,7 +65,8 @@ func TestStrangersOperatorAlone(t *testing.T) {
 			o.Attention.Self = plan.KeysValues
 		})
 		for _, s := range g.Engine().Strategies() {
-			if s.Type == "self" && (s.Plugin != "plain-decode" || s.Strategy != plan.KeysValues) || s.Type == "cross" && s.Strategy != c.cross {
+			if s.Type == "self" && (s.Plugin != "plain-decode" || s.Strategy != plan.KeysValues) ||
+				s.Type == "cross" && s.Strategy != c.cross {
 				t.Errorf("%s: %+v", c.model, s)
 			}
 		}
@@ -76,12 +78,15 @@ func TestStrangersOperatorAlone(t *testing.T) {
 		o := g.Search()
 		o.NumBeams, o.MaxNewTokens = 3, 12
 		inputs := func() []*decode.Input {
-			return []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}}, {Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
+			return []*decode.Input{{Tokens: []int32{5, 6, 7, 8, 9}}, {Tokens: []int32{11, 12}},
+				{Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
 		}
 		a, b := run(t, own, o, inputs()), run(t, g, o, inputs())
 		for i := range a {
-			if !slices.EqualFunc(a[i].Hypotheses, b[i].Hypotheses, func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
-				t.Errorf("%s with %v, input %d: %v with flash-decode, %v with plain-decode", c.model, c.others, i, a[i].Hypotheses, b[i].Hypotheses)
+			if !slices.EqualFunc(a[i].Hypotheses, b[i].Hypotheses,
+				func(x, y search.Hypothesis) bool { return slices.Equal(x.Tokens, y.Tokens) }) {
+				t.Errorf("%s with %v, input %d: %v with flash-decode, %v with plain-decode", c.model, c.others, i, a[i].Hypotheses,
+					b[i].Hypotheses)
 			}
 		}
 	}
@@ -103,7 +108,8 @@ func TestStrangersCost(t *testing.T) {
 	prepared := func(folder string) plan.CacheChoice {
 		set := loadedFrom(t, append(built("slim-attention", "packed-linear"), folder)...)
 		t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without what was measured before
-		g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}})
+		g, err := decode.Prepare(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +125,8 @@ func TestStrangersCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(text), "    kv_cache: {strategy: keys_values}\n", "    kv_cache: {strategy: keys_values}\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
+	changed := strings.Replace(string(text), "    kv_cache: {strategy: keys_values}\n",
+		"    kv_cache: {strategy: keys_values}\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
 	if changed == string(text) {
 		t.Fatal("the manifest declares no strategy")
 	}
@@ -132,11 +139,13 @@ func TestStrangersCost(t *testing.T) {
 	}
 	// What the usual cost leads to depends on what this machine was measured at.
 	if costly.Candidate.Strategy == plan.KeysValues {
-		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate, costly.Reason)
+		t.Errorf("chose %s because %s, and with another cost %s because %s", usual.Candidate, usual.Reason, costly.Candidate,
+			costly.Reason)
 	}
 }
 
-// An operator of a stranger's that reads float32 alone cannot have a cache of another type, and says so before anything is opened.
+// An operator of a stranger's that reads float32 alone cannot have a cache of another type, and says so before
+// anything is opened.
 func TestStrangersTypeOfCache(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -147,12 +156,17 @@ func TestStrangersTypeOfCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)
-	_, err = decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Int8}})
-	want := "self attention is to store keys_values in int8, and PlainDecode of the plugin plain-decode reads float32 alone: it has no attribute storage, needed operators that store it; leave the type of the cache out, or the plugin"
+	_, err = decode.Prepare(dir,
+		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Int8}})
+	want := "self attention is to store keys_values in int8, and PlainDecode of the plugin plain-decode reads float32 " +
+		"alone: it has no attribute storage, needed operators that store it; leave the type of the cache out, or the plugin"
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}})
+	g, err := decode.Prepare(dir,
+		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}})
 	if err != nil {
 		t.Fatal(err)
 	}

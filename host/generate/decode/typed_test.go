@@ -26,9 +26,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestTypedCachesAgainstRounding: an engine over a cache of keys and values in fewer bits has the logits of the exported model whose
-// graph rounds each key and value with operators of ONNX, run by ONNX Runtime over the whole text: what is left between the two
-// is a small part of what rounding costs.
+// TestTypedCachesAgainstRounding: an engine over a cache of keys and values in fewer bits has the logits of the
+// exported model whose graph rounds each key and value with operators of ONNX, run by ONNX Runtime over the whole
+// text: what is left between the two is a small part of what rounding costs.
 func TestTypedCachesAgainstRounding(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -62,15 +62,17 @@ func TestTypedCachesAgainstRounding(t *testing.T) {
 			got := allLogits(t, f, err, r, n, 0)
 			g.Close()
 			off, lost := apart(got, want), apart(want, usual)
-			t.Logf("%s, %s: rounding moves logits by %.2g of their size, the engine is %.2g off that", folder, storage, lost, off)
-			// Of numbers near the middle between two of the type some are rounded to the other one, because two matmuls differ in the last
-			// digits of float32: the finer the type, the more of them.
+			t.Logf("%s, %s: rounding moves logits by %.2g of their size, the engine is %.2g off that", folder, storage, lost,
+				off)
+			// Of numbers near the middle between two of the type some are rounded to the other one, because two matmuls differ
+			// in the last digits of float32: the finer the type, the more of them.
 			share := 20.0
 			if storage == plan.Float16 {
 				share = 3
 			}
 			if !(lost > 1e-5 && off <= lost/share) {
-				t.Errorf("%s, %s: the engine's logits are %.2g of their size off those of a graph that rounds, which are %.2g off the exported model's; want 1/%g of it at most", folder, storage, off, lost, share)
+				t.Errorf("%s, %s: the engine's logits are %.2g of their size off those of a graph that rounds, which are %.2g "+
+					"off the exported model's; want 1/%g of it at most", folder, storage, off, lost, share)
 			}
 		}
 	}
@@ -106,8 +108,8 @@ func apart(got, want []float32) float64 {
 	return math.Sqrt(off / size)
 }
 
-// roundKeysAndValues copies a model folder whose decoder rounds keys and values, of self and of cross attention, as a cache of a type
-// does: in the graph that reads whole texts.
+// roundKeysAndValues copies a model folder whose decoder rounds keys and values, of self and of cross attention, as a
+// cache of a type does: in the graph that reads whole texts.
 func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
@@ -162,7 +164,8 @@ func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 	}
 }
 
-// laid is how a key or value lies: its features last, unless transposed; heads is 0 where they have an axis of their own.
+// laid is how a key or value lies: its features last, unless transposed; heads is 0 where they have an axis of their
+// own.
 type laid struct {
 	transposed bool
 	heads      int64
@@ -202,7 +205,8 @@ func keysAndValues(t *testing.T, path string) map[string]laid {
 // rounding is nodes that make a value from its exact numbers as a cache of a type holds it.
 func rounding(g *onnx.Graph, name string, storage plan.Storage, layout laid, opset int64) (nodes []*onnx.Node) {
 	node := func(op, out string, attributes []*onnx.Attribute, ins ...string) string {
-		nodes = append(nodes, &onnx.Node{OpType: proto.String(op), Name: proto.String(out), Input: ins, Output: []string{out}, Attribute: attributes})
+		nodes = append(nodes, &onnx.Node{OpType: proto.String(op), Name: proto.String(out), Input: ins, Output: []string{out},
+			Attribute: attributes})
 		return out
 	}
 	whole := func(key string, v int64) *onnx.Attribute {
@@ -230,7 +234,9 @@ func rounding(g *onnx.Graph, name string, storage plan.Storage, layout laid, ops
 		return t.GetName()
 	}
 	split := func(out, in string, dims ...int64) string {
-		return node("Reshape", out, nil, in, constant(strings.TrimPrefix(out, name)+".dims", &onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{int64(len(dims))}, Int64Data: dims}))
+		return node("Reshape", out, nil, in,
+			constant(strings.TrimPrefix(out, name)+".dims",
+				&onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{int64(len(dims))}, Int64Data: dims}))
 	}
 	made := name
 	if layout.heads > 0 {
@@ -240,7 +246,8 @@ func rounding(g *onnx.Graph, name string, storage plan.Storage, layout laid, ops
 	size := node("Abs", name+".size", nil, exact)
 	var greatest string
 	if keep := whole("keepdims", 1); opset >= 18 {
-		axes := constant(".axes", &onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1}, Int64Data: []int64{axis}})
+		axes := constant(".axes",
+			&onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1}, Int64Data: []int64{axis}})
 		greatest = node("ReduceMax", name+".greatest", []*onnx.Attribute{keep}, size, axes)
 	} else {
 		axes := &onnx.Attribute{Name: proto.String("axes"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{axis}}
@@ -271,7 +278,9 @@ func TestTypedCacheIsNamed(t *testing.T) {
 	}
 	bytes := map[plan.Storage]int64{}
 	for _, storage := range []plan.Storage{"", plan.BFloat16, plan.Int8} {
-		g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Storage: storage}})
+		g, err := decode.Prepare(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+				Attention: prepare.Attention{Self: plan.KeysValues, Storage: storage}})
 		if err != nil {
 			t.Fatal(err)
 		}

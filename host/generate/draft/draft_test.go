@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 )
 
-// scan is Index.Next by reading everything: the latest place before the end where the last tokens stood, the longest run of sizes that has
-// one.
+// scan is Index.Next by reading everything: the latest place before the end where the last tokens stood, the longest
+// run of sizes that has one.
 func scan(text []int32, n int) (list []int32, size int) {
 	for _, size := range sizes {
 		if len(text) < size || slices.Contains(text[len(text)-size:], separator) {
@@ -110,7 +110,8 @@ func random(r *rand.Rand, n, vocab int) []int32 {
 	return list
 }
 
-// TestDrafterFollowsTheText: long drafts where a text copies, hardly any where it does not, and drafts again where it begins to.
+// TestDrafterFollowsTheText: long drafts where a text copies, hardly any where it does not, and drafts again where it
+// begins to.
 func TestDrafterFollowsTheText(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 2))
 	prompt := random(r, 400, 1000)
@@ -131,7 +132,8 @@ func TestDrafterFollowsTheText(t *testing.T) {
 	}
 	drafted, right = follow(d, prompt, 0.15)
 	if steps := 400 - right; steps > 120 {
-		t.Errorf("a copy of 400 tokens after that takes %d steps, %d of %d drafted tokens wrong", steps, drafted-right, drafted)
+		t.Errorf("a copy of 400 tokens after that takes %d steps, %d of %d drafted tokens wrong", steps, drafted-right,
+			drafted)
 	}
 }
 
@@ -162,7 +164,8 @@ func TestDrafterBounds(t *testing.T) {
 		price         float64
 		want          int
 	}{{0, 50, 0.01, Longest}, {0, 5, 0.01, 5}, {3, 50, 0.01, 3}, {0, 0, 0.01, 0}, {0, 50, 1, 0}, {40, 50, 0, 40}} {
-		if got := begun(certain(), c.longest).Next(c.most, c.price)[0]; len(got) != c.want || !slices.Equal(got, prompt[10:10+c.want]) {
+		if got := begun(certain(), c.longest).Next(c.most, c.price)[0]; len(got) != c.want ||
+			!slices.Equal(got, prompt[10:10+c.want]) {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -177,7 +180,8 @@ func TestDrafterBounds(t *testing.T) {
 	}
 }
 
-// TestDrafterOfBeams: each row's own end is looked up, a row of which nothing is found goes on as another, and rows follow the moves.
+// TestDrafterOfBeams: each row's own end is looked up, a row of which nothing is found goes on as another, and rows
+// follow the moves.
 func TestDrafterOfBeams(t *testing.T) {
 	source := []int32{10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25}
 	d := New(certain(), true, 3, source, []int32{1})

@@ -9,11 +9,12 @@ import (
 // Longest is the maximum number of tokens of a row that a Drafter drafts where no other is set.
 const Longest = 16
 
-// Drafter drafts the next tokens of one request. It learns from every guess whether it would have been right, also from those that it did not
-// draft, so that it stops where a text copies nothing, at no cost, and goes on where one begins to. One goroutine at a time.
+// Drafter drafts the next tokens of one request. It learns from every guess whether it would have been right, also
+// from those that it did not draft, so that it stops where a text copies nothing, at no cost, and goes on where one
+// begins to. One goroutine at a time.
 //
-// With one row, what was generated is looked up too. With several (beams), each row's end is looked up in the texts before; a row of which
-// nothing is found is guessed to go on as the first of which something is.
+// With one row, what was generated is looked up too. With several (beams), each row's end is looked up in the texts
+// before; a row of which nothing is found is guessed to go on as the first of which something is.
 type Drafter struct {
 	index   *Index
 	call    *Odds
@@ -25,8 +26,8 @@ type Drafter struct {
 	agreed  int // tokens before the guesses, in the row of the fewest
 }
 
-// New drafts for a request of a call. longest is the maximum length of a draft; 0 is Longest. texts are those of NewIndex: the encoder's input, where
-// there are tokens of one, and the decoder's prompt.
+// New drafts for a request of a call. longest is the maximum length of a draft; 0 is Longest. texts are those of
+// NewIndex: the encoder's input, where there are tokens of one, and the decoder's prompt.
 func New(call *Odds, beams bool, longest int, texts ...[]int32) *Drafter {
 	if longest == 0 {
 		longest = Longest
@@ -41,8 +42,9 @@ func New(call *Odds, beams bool, longest int, texts ...[]int32) *Drafter {
 // end is a copy of what is looked up of a text.
 func end(text []int32) []int32 { return slices.Clone(text[max(0, len(text)-sizes[0]):]) }
 
-// Next drafts up to n tokens of each row, equally many. A position is drafted where the chance that it and all before it are chosen is above price:
-// what its rows add to the time of a step, over what a step of their own would take. The slices are valid until the next call.
+// Next drafts up to n tokens of each row, equally many. A position is drafted where the chance that it and all before
+// it are chosen is above price: what its rows add to the time of a step, over what a step of their own would take.
+// The slices are valid until the next call.
 func (d *Drafter) Next(n int, price float64) [][]int32 {
 	n = min(n, d.longest)
 	length := d.guess(n + 1)
@@ -97,7 +99,8 @@ func (d *Drafter) guess(n int) int {
 	return length
 }
 
-// Chosen says what was chosen since Next, or since the prompt: the positions of the draft that were accepted, and the moves after them.
+// Chosen says what was chosen since Next, or since the prompt: the positions of the draft that were accepted, and the
+// moves after them.
 func (d *Drafter) Chosen(accepted int, moves []search.Move) {
 	for i := range accepted {
 		d.note(i, true)

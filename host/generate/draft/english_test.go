@@ -41,13 +41,15 @@ func edited(r *rand.Rand, text []int32, share float64) (list []int32) {
 	return list
 }
 
-// TestDraftsOfEnglish follows texts as a model would write them, with steps that take as long as those of GPT-2's shape: 1, and rowTime for each row
-// more. Prompts go on as themselves, with nothing to copy but what any text repeats; come again with edits; or are quoted.
+// TestDraftsOfEnglish follows texts as a model would write them, with steps that take as long as those of GPT-2's
+// shape: 1, and rowTime for each row more. Prompts go on as themselves, with nothing to copy but what any text
+// repeats; come again with edits; or are quoted.
 func TestDraftsOfEnglish(t *testing.T) {
 	const rowTime, price = 0.06, 0.06/1.06 + 0.05
 	r := rand.New(rand.NewPCG(17, 11))
 	seen := map[string]int32{}
-	texts := [][]int32{words(t, seen, "RATIONALE.md"), words(t, seen, "docs/attention.md"), words(t, seen, "docs/security.md"), words(t, seen, "SECURITY.md")}
+	texts := [][]int32{words(t, seen, "RATIONALE.md"), words(t, seen, "docs/attention.md"),
+		words(t, seen, "docs/security.md"), words(t, seen, "SECURITY.md")}
 	const length = 300
 	for _, c := range []struct {
 		name  string
@@ -57,8 +59,10 @@ func TestDraftsOfEnglish(t *testing.T) {
 		{"goes on", 0.97, func(text, _ []int32) ([]int32, []int32) { return text[:length], text[length:] }},
 		{"random words", 0.97, func(text, _ []int32) ([]int32, []int32) { return text[:length], random(r, length, 2000) }},
 		{"another text", 0.97, func(text, other []int32) ([]int32, []int32) { return text[:length], other[:length] }},
-		{"one word in five edited", 1.3, func(text, _ []int32) ([]int32, []int32) { return text[:length], edited(r, text[:length], 0.2) }},
-		{"one word in twenty edited", 2.5, func(text, _ []int32) ([]int32, []int32) { return text[:length], edited(r, text[:length], 0.05) }},
+		{"one word in five edited", 1.3,
+			func(text, _ []int32) ([]int32, []int32) { return text[:length], edited(r, text[:length], 0.2) }},
+		{"one word in twenty edited", 2.5,
+			func(text, _ []int32) ([]int32, []int32) { return text[:length], edited(r, text[:length], 0.05) }},
 		{"quotes of 12 words between 12 of its own", 1.3, func(text, other []int32) (_, output []int32) {
 			for at := 0; at+12 < length; at += 24 {
 				from := r.IntN(length - 12)
@@ -70,7 +74,8 @@ func TestDraftsOfEnglish(t *testing.T) {
 		tokens, drafts, time := 0, 0, 0.0
 		call := &Odds{}
 		for i, text := range texts {
-			for other := texts[(i+1)%len(texts)]; len(text) >= 2*length && len(other) >= length; text, other = text[2*length:], other[length:] {
+			for other := texts[(i+1)%len(texts)]; len(text) >= 2*length && len(other) >= length; text, other = text[2*length:],
+				other[length:] {
 				prompt, output := c.task(text[:2*length], other)
 				drafted, right := follow(New(call, false, 0, prompt), output, price)
 				tokens, drafts = tokens+len(output), drafts+drafted

@@ -1,5 +1,6 @@
-// Package draft guesses the next tokens of a text from where its last ones stood before: prompt lookup decoding (Saxena 2023; Yang et
-// al. 2023, "Inference with Reference"). A guess costs no model: it is verified as rows of one step of the decoder.
+// Package draft guesses the next tokens of a text from where its last ones stood before: prompt lookup decoding
+// (Saxena 2023; Yang et al. 2023, "Inference with Reference"). A guess costs no model: it is verified as rows of one
+// step of the decoder.
 package draft
 
 import "slices"
@@ -10,8 +11,8 @@ var sizes = [...]int{8, 4, 2}
 // separator stands between texts: no n-gram reaches over it.
 const separator int32 = -1
 
-// Index is a text that grows, with the places of its n-grams of 8, 4 and 2 tokens. It takes a constant time and at most three entries
-// of a hash table for each token.
+// Index is a text that grows, with the places of its n-grams of 8, 4 and 2 tokens. It takes a constant time and at
+// most three entries of a hash table for each token.
 type Index struct {
 	text []int32
 	last [len(sizes)]map[uint64]int32 // hash of an n-gram -> index after the latest that another token follows
@@ -68,9 +69,10 @@ func ending(text []int32, n int) (hash uint64, ok bool) {
 	return hash, true
 }
 
-// Next appends to list up to n tokens that followed the text's last 8 tokens where they stood before, or its last 4 or 2 where those
-// did not; of several such places the latest counts. size says how many agreed, 0 where none did. A place close
-// to the end goes on with the guess itself, so that a text that repeats itself is guessed to go on doing so.
+// Next appends to list up to n tokens that followed the text's last 8 tokens where they stood before, or its last 4
+// or 2 where those did not; of several such places the latest counts. size says how many agreed, 0 where none did. A
+// place close to the end goes on with the guess itself, so that a text that repeats itself is guessed to go on doing
+// so.
 func (x *Index) Next(list []int32, n int) (_ []int32, size int) {
 	begin := len(list)
 	list, size = x.After(x.text, list, n)
@@ -84,8 +86,8 @@ func (x *Index) Next(list []int32, n int) (_ []int32, size int) {
 	return list, size
 }
 
-// After is Next of another text, of which no more than the end need be given: what it ends with is looked up in the index's, and a
-// guess ends where that ends.
+// After is Next of another text, of which no more than the end need be given: what it ends with is looked up in the
+// index's, and a guess ends where that ends.
 func (x *Index) After(text, list []int32, n int) (_ []int32, size int) {
 	for _, size := range sizes {
 		at := x.find(text, size)
@@ -103,7 +105,8 @@ func (x *Index) After(text, list []int32, n int) (_ []int32, size int) {
 	return list, 0
 }
 
-// find is the index after the latest place of the last tokens of a text, as many as one of sizes; -1 where there is none.
+// find is the index after the latest place of the last tokens of a text, as many as one of sizes; -1 where there is
+// none.
 func (x *Index) find(text []int32, size int) int {
 	hash, ok := ending(text, size)
 	if !ok {

@@ -44,18 +44,20 @@ func (t *Trust) fade() {
 	}
 }
 
-// The first and the last of the numbers of steps that a request waits before it tries again a model whose drafts did not pay.
+// The first and the last of the numbers of steps that a request waits before it tries again a model whose drafts did
+// not pay.
 const (
 	shortWait = 16
 	longWait  = 256
 )
 
-// Model decides for one request how many tokens a draft model drafts: as many as make the most tokens in the time, as far as chances are
-// known from the guesses before. One goroutine at a time.
+// Model decides for one request how many tokens a draft model drafts: as many as make the most tokens in the time, as
+// far as chances are known from the guesses before. One goroutine at a time.
 //
-// A round of a request takes a step of the model and, for each position, a step of the draft model and rows of the model's. A position pays where the
-// chance that it and all before it are chosen, over its time, is above the tokens of the round so far over their time: chances fall from
-// position to position, so that the first that does not pay is the end (Leviathan et al. 2023, section 3.5, with chances that differ).
+// A round of a request takes a step of the model and, for each position, a step of the draft model and rows of the
+// model's. A position pays where the chance that it and all before it are chosen, over its time, is above the tokens
+// of the round so far over their time: chances fall from position to position, so that the first that does not pay is
+// the end (Leviathan et al. 2023, section 3.5, with chances that differ).
 type Model struct {
 	call    *Trust
 	own     Trust
@@ -80,8 +82,9 @@ func NewModel(call *Trust, longest int) *Model {
 	return &Model{call: call, longest: longest, wait: shortWait}
 }
 
-// Begin begins a round of up to n positions in a step of the model that takes that long for each of its rows, and says whether the draft
-// model should run. more is the time of a position, for each row: of a step of the draft model and of a row of the model's.
+// Begin begins a round of up to n positions in a step of the model that takes that long for each of its rows, and
+// says whether the draft model should run. more is the time of a position, for each row: of a step of the draft model
+// and of a row of the model's.
 func (m *Model) Begin(n int, seconds, more float64) bool {
 	m.most, m.drafted, m.levels = min(n, m.longest), 0, m.levels[:0]
 	m.tokens, m.seconds, m.chance, m.more, m.trying = 1, seconds, 1, more, false
@@ -110,8 +113,9 @@ func (m *Model) pays(chance, more float64) bool {
 	return m.chance*chance*m.seconds > m.tokens*more*(1+caution)
 }
 
-// Guess takes the next guess, a token for each row with the probability that the draft model gave it, after a step of it that took a time for each row.
-// It is drafted where it is worth its row in the model's step, which takes the last time. Guess says whether another is wanted.
+// Guess takes the next guess, a token for each row with the probability that the draft model gave it, after a step of
+// it that took a time for each row. It is drafted where it is worth its row in the model's step, which takes the last
+// time. Guess says whether another is wanted.
 func (m *Model) Guess(tokens []int32, confidence, took, row float64) bool {
 	for len(m.guesses) < len(tokens) {
 		m.guesses = append(m.guesses, nil)
@@ -145,7 +149,8 @@ func (m *Model) Drafted() [][]int32 {
 	return list
 }
 
-// Chosen ends the round and says what was chosen: the positions of the draft that were accepted, and the moves after them.
+// Chosen ends the round and says what was chosen: the positions of the draft that were accepted, and the moves after
+// them.
 func (m *Model) Chosen(accepted int, moves []search.Move) {
 	for i := range min(accepted, len(m.levels)) {
 		m.note(i, true)
@@ -170,7 +175,8 @@ func same(moves []search.Move, guesses [][]int32, position int) bool {
 		return false
 	}
 	for i, m := range moves {
-		if m.Token != guesses[m.Parent][position] || slices.ContainsFunc(moves[:i], func(o search.Move) bool { return o.Parent == m.Parent }) {
+		if m.Token != guesses[m.Parent][position] ||
+			slices.ContainsFunc(moves[:i], func(o search.Move) bool { return o.Parent == m.Parent }) {
 			return false
 		}
 	}

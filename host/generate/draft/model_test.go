@@ -8,9 +8,10 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 )
 
-// pretend lets a Model decide for a text of n tokens over which a draft model is right with a chance a guess. Times are of a step of the model, of one of
-// the draft model, and of a row.
-func pretend(m *Model, r *rand.Rand, n int, chance func() (confidence, right float64), step, small, row float64) (time float64, drafted, accepted int) {
+// pretend lets a Model decide for a text of n tokens over which a draft model is right with a chance a guess. Times
+// are of a step of the model, of one of the draft model, and of a row.
+func pretend(m *Model, r *rand.Rand, n int, chance func() (confidence, right float64), step, small,
+	row float64) (time float64, drafted, accepted int) {
 	for at := 0; at < n; {
 		var right []bool
 		if m.Begin(n-at-1, step, small+row) {
@@ -40,8 +41,8 @@ func pretend(m *Model, r *rand.Rand, n int, chance func() (confidence, right flo
 	return time, drafted, accepted
 }
 
-// TestModelDraftsWhatPays: with times of a large and a small model, drafts gain where the small one is often right, cost little where it is not, and are as good as
-// the best fixed length.
+// TestModelDraftsWhatPays: with times of a large and a small model, drafts gain where the small one is often right,
+// cost little where it is not, and are as good as the best fixed length.
 func TestModelDraftsWhatPays(t *testing.T) {
 	const n, step, row = 4000, 1.0, 0.06
 	sure := func(p float64) func() (float64, float64) { return func() (float64, float64) { return p, p } }
@@ -87,9 +88,11 @@ func TestModelTriesAgain(t *testing.T) {
 	}
 }
 
-// TestModelBounds: no draft is longer than what may come, or than was asked for; a guess that is not worth its row is compared, and not drafted.
+// TestModelBounds: no draft is longer than what may come, or than was asked for; a guess that is not worth its row is
+// compared, and not drafted.
 func TestModelBounds(t *testing.T) {
-	for _, c := range []struct{ longest, most, want int }{{0, 100, Longest}, {0, 3, 3}, {5, 100, 5}, {0, 0, 0}, {40, 100, 40}} {
+	for _, c := range []struct{ longest, most, want int }{{0, 100, Longest}, {0, 3, 3}, {5, 100, 5}, {0, 0, 0},
+		{40, 100, 40}} {
 		m := NewModel(&Trust{}, c.longest)
 		more := m.Begin(c.most, 1, 1e-9)
 		for n := int32(0); more; n++ {

@@ -13,8 +13,8 @@ func class(agreed int) int {
 	return len(sizes)
 }
 
-// Odds count how often the next token of a guess was right, by the number of tokens that agreed before it. They are of one call, whose
-// texts are mostly of one kind, and each request begins with them.
+// Odds count how often the next token of a guess was right, by the number of tokens that agreed before it. They are
+// of one call, whose texts are mostly of one kind, and each request begins with them.
 type Odds struct {
 	right, tried [classes]float64
 }

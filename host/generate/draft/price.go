@@ -1,11 +1,12 @@
 package draft
 
-// rowTime is what a row more adds to the time of a step, over the time of a step of no rows, which reads all weights: what the float32 steps of
-// GPT-2's shape take (RATIONALE.md). It is assumed until steps were timed.
+// rowTime is what a row more adds to the time of a step, over the time of a step of no rows, which reads all weights:
+// what the float32 steps of GPT-2's shape take (RATIONALE.md). It is assumed until steps were timed.
 const rowTime = 0.06
 
 const (
-	// spread is how far the slopes of models lie from rowTime, as shares of the height: times that are noisy say less than that.
+	// spread is how far the slopes of models lie from rowTime, as shares of the height: times that are noisy say less
+	// than that.
 	spread = 0.1
 	// forget is the share of what is known that a new step takes the place of: a text grows, and a machine has other work.
 	forget = 1.0 / 64
@@ -15,13 +16,15 @@ const (
 	strange = 4
 )
 
-// Price is the time of a model's steps by their rows, first + row R for R rows: a line through the steps that were timed, the latest
-// counting most, with a slope that is rowTime of its height as far as these say nothing about it. Not for concurrent use.
+// Price is the time of a model's steps by their rows, first + row R for R rows: a line through the steps that were
+// timed, the latest counting most, with a slope that is rowTime of its height as far as these say nothing about it.
+// Not for concurrent use.
 type Price struct {
 	first, row float64
 	steps      int
 	fixed      bool
-	// Sums over the steps, in which each counts less by the steps after it: of 1, rows, squared rows, seconds, rows times seconds.
+	// Sums over the steps, in which each counts less by the steps after it: of 1, rows, squared rows, seconds, rows
+	// times seconds.
 	n, r, rr, t, rt float64
 	noise           float64 // mean of squared differences from what was expected, in squared seconds
 }
@@ -43,14 +46,15 @@ func (p *Price) Step(rows int) float64 { return p.first + p.row*float64(rows) }
 // Row is the time of a row more.
 func (p *Price) Row() float64 { return p.row }
 
-// Chance is the least chance of being chosen that makes a drafted row worth its time, in a step that has that many rows before it. A step of R rows takes
-// T = first + row R; with a row more, which stands a chance p of taking the place of another, it does more in its time where p > R row / T.
+// Chance is the least chance of being chosen that makes a drafted row worth its time, in a step that has that many
+// rows before it. A step of R rows takes T = first + row R; with a row more, which stands a chance p of taking the
+// place of another, it does more in its time where p > R row / T.
 func (p *Price) Chance(rows int) float64 {
 	return float64(rows)*p.row/p.Step(rows) + caution
 }
 
-// caution is what the chance of a drafted token must be above its price at the least: guesses of chances are rough, and a draft has
-// costs beside those of its rows.
+// caution is what the chance of a drafted token must be above its price at the least: guesses of chances are rough,
+// and a draft has costs beside those of its rows.
 const caution = 0.05
 
 // Note counts a step that was timed.
@@ -73,8 +77,8 @@ func (p *Price) Note(rows int, seconds float64) {
 	}
 	x := float64(rows)
 	p.n, p.r, p.rr, p.t, p.rt = rest*p.n+1, rest*p.r+x, rest*p.rr+x*x, rest*p.t+seconds, rest*p.rt+x*seconds
-	// The likeliest line, where times are normal about it with the variance noise, and row about rowTime first with the deviation spread first:
-	// the least of sum (seconds - first - row R)^2 + k (row - rowTime first)^2.
+	// The likeliest line, where times are normal about it with the variance noise, and row about rowTime first with the
+	// deviation spread first: the least of sum (seconds - first - row R)^2 + k (row - rowTime first)^2.
 	height := spread * p.t / p.n
 	k := max(p.noise/(height*height), 1e-3)
 	a, b, d := p.n+k*rowTime*rowTime, p.r-k*rowTime, p.rr+k

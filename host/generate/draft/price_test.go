@@ -24,8 +24,8 @@ func TestPriceOfRows(t *testing.T) {
 	}
 }
 
-// TestPriceFollowsTimes: of times that lie about a line the price finds the line; of times of one number of rows their height, with the slope that is
-// assumed; and it follows when times change.
+// TestPriceFollowsTimes: of times that lie about a line the price finds the line; of times of one number of rows
+// their height, with the slope that is assumed; and it follows when times change.
 func TestPriceFollowsTimes(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 31))
 	noisy := func(x float64) float64 { return x * (1 + 0.05*r.NormFloat64()) }
@@ -52,7 +52,9 @@ func TestPriceFollowsTimes(t *testing.T) {
 			rows := c.rows()
 			p.Note(rows, noisy(c.first+c.row*float64(rows)))
 		}
-		if !p.Known() || !near(p.Step(1), c.step1, c.within) || math.Abs(p.Row()-c.slope) > c.within*max(c.slope, 0.01*c.step1) && c.slope > 0 || c.slope == 0 && p.Row() > 0.02*c.step1 {
+		if !p.Known() || !near(p.Step(1), c.step1, c.within) ||
+			math.Abs(p.Row()-c.slope) > c.within*max(c.slope, 0.01*c.step1) && c.slope > 0 ||
+			c.slope == 0 && p.Row() > 0.02*c.step1 {
 			t.Errorf("%s: a step of one row %g and a row %g, want %g and %g", c.name, p.Step(1), p.Row(), c.step1, c.slope)
 		}
 		// A machine that is half as fast from now on.

@@ -12,12 +12,12 @@ import (
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// Weights that one x is multiplied with lie side by side, and are one linear layer: gate and up of a gated network, keys and values,
-// queries too where they are as wide. Panels of [K, N1 + N2] are those of [K, N1] and then those of [K, N2] where N1 is whole
-// panels, and so are scales and zero points; a column's sum is the same wherever it lies.
+// Weights that one x is multiplied with lie side by side, and are one linear layer: gate and up of a gated network,
+// keys and values, queries too where they are as wide. Panels of [K, N1 + N2] are those of [K, N1] and then those of
+// [K, N2] where N1 is whole panels, and so are scales and zero points; a column's sum is the same wherever it lies.
 
-// beside puts weights together that can lie side by side, in the order in which they are to. Weights of different kinds cannot,
-// nor can one that several linear layers read.
+// beside puts weights together that can lie side by side, in the order in which they are to. Weights of different
+// kinds cannot, nor can one that several linear layers read.
 func beside[T any](list []T, of func(T) *matrix, kind func(T) string) (groups [][]T) {
 	byNode := map[*graph.Node]T{}
 	var nodes []*graph.Node
@@ -29,7 +29,8 @@ func beside[T any](list []T, of func(T) *matrix, kind func(T) string) (groups []
 		}
 		byNode[m.nodes[0]], nodes = w, append(nodes, m.nodes[0])
 	}
-	for _, beside := range rewrite.LinearBeside(nodes, func(n *graph.Node) (int64, string) { return of(byNode[n]).columns, kind(byNode[n]) }) {
+	for _, beside := range rewrite.LinearBeside(nodes,
+		func(n *graph.Node) (int64, string) { return of(byNode[n]).columns, kind(byNode[n]) }) {
 		var group []T
 		for _, n := range beside {
 			group = append(group, byNode[n])
@@ -64,7 +65,8 @@ type operand struct {
 }
 
 // stand lets the linear layers of a group of weights multiply with what is laid out: as one where there are several.
-func (p *panels) stand(of *prepare.Graph, l *ort.Library, group []*matrix, operands []operand, attributes ...*onnx.Attribute) error {
+func (p *panels) stand(of *prepare.Graph, l *ort.Library, group []*matrix, operands []operand,
+	attributes ...*onnx.Attribute) error {
 	inputs := make([]*graph.Value, len(operands))
 	for i, o := range operands {
 		whole := &tensor.Tensor{DType: o.tensors[0].DType, Shape: shapeBeside(o.tensors), Data: o.tensors[0].Data}
@@ -82,7 +84,8 @@ func (p *panels) stand(of *prepare.Graph, l *ort.Library, group []*matrix, opera
 				}
 				n.SetInput(o.at, inputs[i])
 			}
-			n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
+			n.Proto.Attribute = slices.DeleteFunc(n.Proto.Attribute,
+				func(a *onnx.Attribute) bool { return a.GetName() == "transposed" })
 			n.Proto.Attribute = append(append(n.Proto.Attribute, integer("columns", m.columns)), attributes...)
 		}
 		nodes = append(nodes, m.nodes...)

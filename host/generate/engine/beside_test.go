@@ -21,8 +21,8 @@ import (
 	"github.com/opgraft/graft/host/session/fold"
 )
 
-// network of linear layers of one x, those of attention and of a gated network. Each reads its own copy of x where apart, so that
-// none can be one with another.
+// network of linear layers of one x, those of attention and of a gated network. Each reads its own copy of x where
+// apart, so that none can be one with another.
 func besideText(apart bool) string {
 	text := `
 	in x f32[rows, 64]
@@ -71,7 +71,8 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 		name    string
 		columns int
 	}{{"q", 64}, {"k", 32}, {"v", 32}, {"u", 96}, {"g", 96}} {
-		p.Graph.ValueInfo = append(p.Graph.ValueInfo, &onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, "rows", s.columns)})
+		p.Graph.ValueInfo = append(p.Graph.ValueInfo,
+			&onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, "rows", s.columns)})
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, w := range p.Graph.Initializer {
@@ -100,8 +101,10 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := engine.OpenSession(&prepare.Graph{Graph: g, Model: m, Shapes: graph.Infer(g), Plugins: []string{"packed-linear"}},
-		engine.Options{Library: l, Plugins: set, Threads: 2, PanelBytes: 1 << 30, Weights: w, Quantized: fold.At(t.TempDir(), nil)})
+	s, err := engine.OpenSession(
+		&prepare.Graph{Graph: g, Model: m, Shapes: graph.Infer(g), Plugins: []string{"packed-linear"}},
+		engine.Options{Library: l, Plugins: set, Threads: 2, PanelBytes: 1 << 30, Weights: w,
+			Quantized: fold.At(t.TempDir(), nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +134,9 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 	return list, layers
 }
 
-// TestLinearLayersOfOneInput: they are one node where they are as wide, and give the bits that they give apart. Of a gate the
-// first half is that which is activated, whichever comes first; its function may round in another way than ONNX Runtime's.
+// TestLinearLayersOfOneInput: they are one node where they are as wide, and give the bits that they give apart. Of a
+// gate the first half is that which is activated, whichever comes first; its function may round in another way than
+// ONNX Runtime's.
 func TestLinearLayersOfOneInput(t *testing.T) {
 	x := make([]float32, 5*64)
 	r := rand.New(rand.NewPCG(3, 4))

@@ -87,7 +87,8 @@ func (e *Engine) Store(ctx context.Context, hidden *ort.Value, beams int) (s *En
 	}()
 	shape := hidden.Shape()
 	if len(shape) != 3 || shape[0] != 1 || shape[1] < 1 {
-		return s, fmt.Errorf("the encoder's output has the shape %v, needed is one input of at least one position: (1, positions, width)", shape)
+		return s, fmt.Errorf("the encoder's output has the shape %v, needed is one input of at least one position: (1, "+
+			"positions, width)", shape)
 	}
 	length := int(shape[1])
 	keys, output := e.stored(length, beams)
@@ -132,7 +133,8 @@ func (e *Engine) storeOutput(s *Encoded, hidden *ort.Value, length int) error {
 		return &tensor.Tensor{DType: tensor.Float32, Shape: shape, Data: unsafe.Pointer(unsafe.SliceData(data))}
 	}
 	integers := func(data []int32) *tensor.Tensor {
-		return &tensor.Tensor{DType: tensor.Int32, Shape: []int64{int64(len(data))}, Data: unsafe.Pointer(unsafe.SliceData(data))}
+		return &tensor.Tensor{DType: tensor.Int32, Shape: []int64{int64(len(data))},
+			Data: unsafe.Pointer(unsafe.SliceData(data))}
 	}
 	return e.store.Run(&plugin.RunContext{Threads: e.threads},
 		[]*tensor.Tensor{floats(rows, int64(length), width), floats(e.output.Floats(), e.output.Shape()...), integers(slots)},

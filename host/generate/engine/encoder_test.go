@@ -20,7 +20,9 @@ func TestOutputsOfEncoders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}})
+		g, err := decode.Open(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20,
+				Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +72,8 @@ func TestPromptBytes(t *testing.T) {
 	}
 	steps := map[plan.Strategy]int64{}
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}})
+		g, err := decode.Open(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,8 @@ type Options struct {
 	Config map[string]string
 	// CacheBytes is the maximum that all pools may take together.
 	CacheBytes int64
-	// Budget is what the pools take their bytes from, together with those of other engines that have it; nil: one of CacheBytes.
+	// Budget is what the pools take their bytes from, together with those of other engines that have it; nil: one of
+	// CacheBytes.
 	Budget *cache.Budget
 	// PanelBytes is the maximum that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
@@ -90,8 +91,10 @@ type pool struct {
 // Open makes an engine of a prepared generation, which it takes over, also where there is
 // an error.
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
-	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions, threads: o.Threads,
-		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose, placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
+	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions,
+		threads: o.Threads,
+		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose,
+		placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {
@@ -260,22 +263,23 @@ func (e *Engine) Skipped() *Skipped {
 }
 
 // Feed is what one sequence brings to a step: a prompt, of which only the last
-// token's scores are computed unless All is set; or one token for each of its rows, and drafted ones after these, for each row equally many.
+// token's scores are computed unless All is set; or one token for each of its rows, and drafted ones after these, for
+// each row equally many.
 type Feed struct {
 	Sequence *Sequence
 	Cross    *Encoded // the encoder's side, for decoders that have one
 	Tokens   []int64
 	Prompt   bool
 	All      bool // the scores of every token of a prompt
-	// Drafted is the number of tokens at the end of Tokens that nobody has chosen yet, position by position, each with a token for each row;
-	// not in a prompt.
+	// Drafted is the number of tokens at the end of Tokens that nobody has chosen yet, position by position, each with a
+	// token for each row; not in a prompt.
 	Drafted int
 	// Last leaves out the scores of all positions but the last where tokens are Drafted.
 	Last bool
 }
 
-// Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one for each of
-// its tokens. They are valid until the next step.
+// Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one
+// for each of its tokens. They are valid until the next step.
 type Scores struct {
 	Data  []float32
 	Rows  int

@@ -25,8 +25,8 @@ func LastLinear(g *graph.Graph, output string) string {
 }
 
 // Dequantized are those weights of a graph that are to be integers, as the numbers that these stand for: float32, by
-// name, as they lie in the file. They are what the operator gives for the rows of the unit matrix, each of which picks one
-// weight a column.
+// name, as they lie in the file. They are what the operator gives for the rows of the unit matrix, each of which
+// picks one weight a column.
 func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 	p, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
 	if err != nil {
@@ -86,7 +86,9 @@ func multiply(p *plugin.Plugin, w *quantizable, at integerInputs) ([]float32, er
 	in[0] = &tensor.Tensor{DType: tensor.Float32, Shape: []int64{w.depth, w.depth}, Data: unsafe.Pointer(&unit[0])}
 	in[weightOperand], in[at.scale], in[at.zero] = w.packed, w.scales, w.zeros
 	out := []*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{w.depth, w.columns}, Data: unsafe.Pointer(&y[0])}}
-	k, err := p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: w.columns}, {Name: activationsAttribute, Value: "float32"}}, nil, tensor.CPU)
+	k, err := p.Create(defaults.Linear.Name,
+		[]manifest.Attribute{{Name: "columns", Value: w.columns}, {Name: activationsAttribute, Value: "float32"}}, nil,
+		tensor.CPU)
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,8 @@ func (x *exportedIntegers) bytes() (panels, scales, zeros int64) {
 // aligned is room for n bytes, so that what follows lies at a cache line.
 func aligned(n int64) int64 { return (n + 63) &^ 63 }
 
-// exported lets linear layers whose weights the model holds as integers multiply with these integers, whatever else is asked for: they are
-// what the model is. It gives back all other weights.
+// exported lets linear layers whose weights the model holds as integers multiply with these integers, whatever else
+// is asked for: they are what the model is. It gives back all other weights.
 func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others []*matrix, err error) {
 	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
 	if err != nil {
@@ -53,7 +53,8 @@ func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others 
 		}
 		sizes, ok := q.Panels()
 		if !ok || zero < 0 {
-			p.refused[w.value] = fmt.Sprintf("integers of the model in groups of %d, which %s does not take", q.Block, by.Manifest.Name)
+			p.refused[w.value] = fmt.Sprintf("integers of the model in groups of %d, which %s does not take", q.Block,
+				by.Manifest.Name)
 			others = append(others, w)
 			continue
 		}
@@ -103,7 +104,8 @@ func (x *exportedIntegers) kind() string {
 }
 
 // lay lays out integers side by side and lets their linear layers read them.
-func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*tensor.Tensor), scale, zero int, o Options) error {
+func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*tensor.Tensor), scale, zero int,
+	o Options) error {
 	first := group[0]
 	element := tensor.Int8
 	if first.from.Bits == 4 {
@@ -113,10 +115,13 @@ func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*
 	var integers, scales, zeros []*tensor.Tensor
 	for _, x := range group {
 		weights = append(weights, x.matrix)
-		integers = append(integers, &tensor.Tensor{DType: element, Shape: []int64{x.sizes.Panels, x.sizes.Rows, abi.PanelColumns}})
-		scales = append(scales, &tensor.Tensor{DType: tensor.Float32, Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
+		integers = append(integers,
+			&tensor.Tensor{DType: element, Shape: []int64{x.sizes.Panels, x.sizes.Rows, abi.PanelColumns}})
+		scales = append(scales, &tensor.Tensor{DType: tensor.Float32,
+			Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
 		if x.sizes.Zeros {
-			zeros = append(zeros, &tensor.Tensor{DType: tensor.Int8, Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
+			zeros = append(zeros, &tensor.Tensor{DType: tensor.Int8,
+				Shape: []int64{x.sizes.Panels, x.sizes.Groups, abi.PanelColumns}})
 		}
 	}
 	operands := []operand{{weightOperand, "graft.exported.", integers}, {scale, "graft.exported.", scales}}
@@ -131,7 +136,8 @@ func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*
 		if zeros != nil {
 			subtracted = unsafe.Slice((*int8)(zeros[i].Data), len(zeros[i].Bytes()))
 		}
-		if err := of.Model.LayIntegers(x.from, integers[i].Bytes(), unsafe.Slice((*float32)(scales[i].Data), len(scales[i].Bytes())/4), subtracted); err != nil {
+		if err := of.Model.LayIntegers(x.from, integers[i].Bytes(),
+			unsafe.Slice((*float32)(scales[i].Data), len(scales[i].Bytes())/4), subtracted); err != nil {
 			return err
 		}
 	}
@@ -149,7 +155,8 @@ func takesIntegers(p *plugin.Plugin) (scale, zero int) {
 		return -1, -1
 	}
 	at := func(name string, t tensor.DType) int {
-		return slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == name && slices.Contains(in.Types, t) })
+		return slices.IndexFunc(multiplies.Inputs,
+			func(in signature.Parameter) bool { return in.Name == name && slices.Contains(in.Types, t) })
 	}
 	if scale, zero = at(scaleInput, tensor.Float32), at(zeroInput, tensor.Int8); scale < 0 || zero < 0 {
 		return -1, -1

@@ -16,12 +16,15 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestQuantizedFoldersHaveTheSameNumbers: integers that are written ahead stand for the numbers that those of an engine do, bit for bit.
+// TestQuantizedFoldersHaveTheSameNumbers: integers that are written ahead stand for the numbers that those of an
+// engine do, bit for bit.
 func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 	l, set := open(t)
 	for _, c := range []struct{ model, weights string }{
-		{"gpt2", "int8"}, {"bart", "int4"}, {"bart", "int8,group=128"}, {"llama", "int4,logits=int4,group=64"}, {"t5", "int8"}, {"whisper", "int4,logits=float32"},
-		{"gpt2", "int4,zero-points=true"}, {"bart", "int8,zero-points=true,group=128"}, {"llama", "int4,logits=int4,group=64,zero-points=true"},
+		{"gpt2", "int8"}, {"bart", "int4"}, {"bart", "int8,group=128"}, {"llama", "int4,logits=int4,group=64"},
+		{"t5", "int8"}, {"whisper", "int4,logits=float32"},
+		{"gpt2", "int4,zero-points=true"}, {"bart", "int8,zero-points=true,group=128"},
+		{"llama", "int4,logits=int4,group=64,zero-points=true"},
 	} {
 		if testing.Short() && c.model != "gpt2" && c.weights != "int4" {
 			continue
@@ -34,10 +37,13 @@ func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 		if err := models.Small(c.model, dir); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := quantization.Folder(t.Context(), dir, to, quantization.Options{Plugins: set.Plugins, Weights: w}); err != nil {
+		if _, err := quantization.Folder(t.Context(), dir, to,
+			quantization.Options{Plugins: set.Plugins, Weights: w}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := decode.Prepare(dir, decode.Options{Library: l, Plugins: set, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
+		g, err := decode.Prepare(dir,
+			decode.Options{Library: l, Plugins: set,
+				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +145,8 @@ func integersOf(t *testing.T, path string) map[string]func(transposed bool) []fl
 					if bits == 4 {
 						stands = stands >> (at % 2 * 4) & 15
 					}
-					x := float32(stands-zero(column, k/group)) * math.Float32frombits(binary.LittleEndian.Uint32(s[4*(column*groups+k/group):]))
+					x := float32(stands-zero(column, k/group)) * math.Float32frombits(
+						binary.LittleEndian.Uint32(s[4*(column*groups+k/group):]))
 					if transposed {
 						out[column*depth+k] = x
 					} else {

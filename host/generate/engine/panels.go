@@ -230,7 +230,8 @@ func matrices(g *graph.Graph) []*matrix {
 			continue
 		}
 		v := n.Input(weightOperand)
-		if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 2 || slices.Contains(v.Tensor.Dims, 0) || onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
+		if v == nil || v.Tensor == nil || len(v.Tensor.Dims) != 2 || slices.Contains(v.Tensor.Dims, 0) ||
+			onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
 			continue
 		}
 		k := key{v, n.Int("transposed", 0) == 1}
@@ -249,7 +250,8 @@ func matrices(g *graph.Graph) []*matrix {
 
 // pack lets the plugin make a weight's panels, and what belongs to them, of the weight, which is
 // read into a buffer.
-func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*tensor.Tensor, attributes []manifest.Attribute, threads int) error {
+func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*tensor.Tensor,
+	attributes []manifest.Attribute, threads int) error {
 	fail := func(err error) error { return fmt.Errorf("weights %s: %w", m.value.Name, err) }
 	data, err := from.DataIn(m.value.Tensor, buffer)
 	if err != nil {
@@ -265,7 +267,8 @@ func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*
 	if err != nil {
 		return fail(err)
 	}
-	if err := k.Run(&plugin.RunContext{Threads: threads, Workspace: plugin.NewWorkspace(size)}, []*tensor.Tensor{in}, to); err != nil {
+	if err := k.Run(&plugin.RunContext{Threads: threads, Workspace: plugin.NewWorkspace(size)}, []*tensor.Tensor{in},
+		to); err != nil {
 		return fail(err)
 	}
 	return nil

@@ -2,11 +2,12 @@ package engine
 
 import "github.com/opgraft/graft/host/generate/cache"
 
-// HasPlaceholder reports that the model predicts in the place of a placeholder after each row: of a prompt there are the scores after its last
-// token alone, and nothing can be drafted.
+// HasPlaceholder reports that the model predicts in the place of a placeholder after each row: of a prompt there are
+// the scores after its last token alone, and nothing can be drafted.
 func (e *Engine) HasPlaceholder() bool { return e.placeholder != nil }
 
-// beside is the number of positions that a row takes beyond its own: 1 in a model that predicts in the place of a placeholder.
+// beside is the number of positions that a row takes beyond its own: 1 in a model that predicts in the place of a
+// placeholder.
 func (e *Engine) beside() int {
 	if e.placeholder == nil {
 		return 0
@@ -27,9 +28,9 @@ func (b *stepBuffers) place(e *Engine, at int, prompt bool) {
 	b.lines = append(b.lines, line)
 }
 
-// placeholders adds, from a first row on, a placeholder after each row of a sequence that has grown: it sees all of its row and
-// itself, and the logits are its own. Its slots are those of the step before: what they held nobody reads. It returns the
-// number of rows.
+// placeholders adds, from a first row on, a placeholder after each row of a sequence that has grown: it sees all of
+// its row and itself, and the logits are its own. Its slots are those of the step before: what they held nobody
+// reads. It returns the number of rows.
 func (b *stepBuffers) placeholders(e *Engine, s *Sequence, first int) (int, error) {
 	n := s.Rows()
 	if s.beside == nil {

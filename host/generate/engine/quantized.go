@@ -24,8 +24,8 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// Names of what the operators of linear layers have for integers: of the one that lays weights out its attributes, and of
-// the one that multiplies an input and an attribute.
+// Names of what the operators of linear layers have for integers: of the one that lays weights out its attributes,
+// and of the one that multiplies an input and an attribute.
 const (
 	typeAttribute        = "type"
 	groupAttribute       = "group"
@@ -60,7 +60,8 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	last := lastLinear(of.Graph, of.Logits)
 	var chosen []*quantizable
 	for _, w := range list {
-		as := o.Weights.OfWeight(prepare.Weight{File: filepath.Base(of.Model.Path()), Name: w.value.Name}, slices.Contains(w.nodes, last))
+		as := o.Weights.OfWeight(prepare.Weight{File: filepath.Base(of.Model.Path()), Name: w.value.Name},
+			slices.Contains(w.nodes, last))
 		if as == prepare.Float32Weights {
 			plain = append(plain, w)
 			continue
@@ -76,7 +77,8 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	if len(chosen) == 0 {
 		return plain, nil
 	}
-	groups := beside(chosen, func(q *quantizable) *matrix { return q.matrix }, func(q *quantizable) string { return string(q.as) })
+	groups := beside(chosen, func(q *quantizable) *matrix { return q.matrix },
+		func(q *quantizable) string { return string(q.as) })
 	if err := p.store(of.Model, by, groups, o); err != nil {
 		return nil, err
 	}
@@ -104,7 +106,8 @@ func quantizableOf(m *matrix, as prepare.WeightType, w prepare.Weights) *quantiz
 	return &quantizable{matrix: m, as: as, attributes: PanelAttributes(as, w), asymmetric: w.Asymmetric(as)}
 }
 
-// Quantizes is an error of a plugin that stores weights as float32 alone, or that has no zero points where weights are to have them.
+// Quantizes is an error of a plugin that stores weights as float32 alone, or that has no zero points where weights
+// are to have them.
 func Quantizes(p *plugin.Plugin, w prepare.Weights) error {
 	_, err := quantizes(p, w)
 	return err
@@ -113,7 +116,8 @@ func Quantizes(p *plugin.Plugin, w prepare.Weights) error {
 // integerInputs is where an operator that multiplies takes scales and zero points.
 type integerInputs struct{ scale, zero int }
 
-// quantizes says where a plugin's operator takes scales and, where weights are to have them, zero points; a plugin that knows float32 alone is an error.
+// quantizes says where a plugin's operator takes scales and, where weights are to have them, zero points; a plugin
+// that knows float32 alone is an error.
 func quantizes(p *plugin.Plugin, w prepare.Weights) (at integerInputs, err error) {
 	lays, _, laysOut := p.Info.Operator(defaults.Panels.Name)
 	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
@@ -136,7 +140,8 @@ func quantizes(p *plugin.Plugin, w prepare.Weights) (at integerInputs, err error
 	default:
 		return at, nil
 	}
-	return at, refusal.Incompatible(p.Path, fmt.Sprintf("%s %s, %s", p.Manifest.Name, p.Manifest.Version, found), needed, "install a newer "+p.Manifest.Name)
+	return at, refusal.Incompatible(p.Path, fmt.Sprintf("%s %s, %s", p.Manifest.Name, p.Manifest.Version, found), needed,
+		"install a newer "+p.Manifest.Name)
 }
 
 // PanelAttributes are those of the operator that lays weights of a type out in panels.
@@ -204,7 +209,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// tensorsOf are the tensors of weights that lie side by side: those of panels, of scales and of zero points, as far as there are any.
+// tensorsOf are the tensors of weights that lie side by side: those of panels, of scales and of zero points, as far
+// as there are any.
 func tensorsOf(group []*quantizable) [][]*tensor.Tensor {
 	lists := make([][]*tensor.Tensor, len(group[0].tensors()))
 	for _, q := range group {
@@ -222,12 +228,15 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, groups [][]*quantiz
 	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
 	for i, group := range groups {
 		for k, list := range tensorsOf(group) {
-			tensors = append(tensors, fold.Tensor{Name: fmt.Sprint(i, []string{"", " scales", " zero points"}[k]), DType: list[0].DType, Shape: shapeBeside(list)})
+			tensors = append(tensors,
+				fold.Tensor{Name: fmt.Sprint(i, []string{"", " scales", " zero points"}[k]), DType: list[0].DType,
+					Shape: shapeBeside(list)})
 		}
 		parts = append(parts, strconv.Itoa(len(group)))
 		for _, q := range group {
 			weights = append(weights, q.matrix)
-			parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed), strconv.FormatBool(q.asymmetric))
+			parts = append(parts, string(q.as), strconv.FormatInt(o.Weights.GroupSize(), 10), strconv.FormatBool(q.transposed),
+				strconv.FormatBool(q.asymmetric))
 		}
 	}
 	size := int64(0)
@@ -236,7 +245,8 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, groups [][]*quantiz
 		size += n * t.DType.Size()
 	}
 	if left := memory.Available(); left > 0 && size > left {
-		return &diagnostic.Error{Kind: model.ErrTooLarge, Found: fmt.Sprintf("quantised weights need more memory than there is: found %d bytes", size),
+		return &diagnostic.Error{Kind: model.ErrTooLarge,
+			Found:  fmt.Sprintf("quantised weights need more memory than there is: found %d bytes", size),
 			Needed: fmt.Sprintf("at most %d", left), Fix: "use a machine with more memory"}
 	}
 	content, err := contentOf(from, weights, o.Quantized)
@@ -279,8 +289,8 @@ func lie(group []*quantizable, in []fold.Tensor) (rest []fold.Tensor) {
 	return in
 }
 
-// contentOf is a hash of all numbers of some weights. Where it is known which bytes of which files they are, and these cannot
-// have changed, it is read from the cache, and the weights are not.
+// contentOf is a hash of all numbers of some weights. Where it is known which bytes of which files they are, and
+// these cannot have changed, it is read from the cache, and the weights are not.
 func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, error) {
 	lasting, parts := true, []string{"content"}
 	for _, w := range list {
@@ -315,7 +325,8 @@ func contentOf(from *model.Model, list []*matrix, cache *fold.Cache) (string, er
 		sum := make([]byte, sha256.Size)
 		return string(sum), hash(sum)
 	}
-	known, _, err := cache.Tensors(fold.KeyOf(parts...), []fold.Tensor{{Name: "sha256", DType: tensor.Uint8, Shape: []int64{sha256.Size}}},
+	known, _, err := cache.Tensors(fold.KeyOf(parts...),
+		[]fold.Tensor{{Name: "sha256", DType: tensor.Uint8, Shape: []int64{sha256.Size}}},
 		func(to []fold.Tensor) error { return hash(to[0].Data) })
 	if err != nil {
 		return "", err
@@ -331,7 +342,8 @@ func (p *panels) multiply(of *prepare.Graph, group []*quantizable, at integerInp
 		weights = append(weights, q.matrix)
 	}
 	var operands []operand
-	places := []operand{{at: weightOperand, name: "graft.panels."}, {at: at.scale, name: "graft.scales."}, {at: at.zero, name: "graft.zeros."}}
+	places := []operand{{at: weightOperand, name: "graft.panels."}, {at: at.scale, name: "graft.scales."},
+		{at: at.zero, name: "graft.zeros."}}
 	for i, list := range tensorsOf(group) {
 		operands = append(operands, operand{places[i].at, places[i].name, list})
 	}
@@ -341,9 +353,11 @@ func (p *panels) multiply(of *prepare.Graph, group []*quantizable, at integerInp
 	return p.stand(of, o.Library, weights, operands, words(activationsAttribute, string(o.Weights.Multiplied())))
 }
 
-// lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for none.
+// lastLinear is the linear layer that makes an output, with what changes its elements one by one after it; nil for
+// none.
 func lastLinear(g *graph.Graph, output string) *graph.Node {
-	list := prepare.LastLinear(g, output, func(n *graph.Node) bool { return n.Is(manifest.Domain + "." + defaults.Linear.Name) })
+	list := prepare.LastLinear(g, output,
+		func(n *graph.Node) bool { return n.Is(manifest.Domain + "." + defaults.Linear.Name) })
 	if len(list) != 1 {
 		return nil
 	}

@@ -34,14 +34,16 @@ import (
 )
 
 // quantised opens a folder with weights in the words of prepare.ParseWeights.
-func quantised(t *testing.T, dir, weights string, cache *fold.Cache, change ...func(*decode.Options)) (*decode.Generator, error) {
+func quantised(t *testing.T, dir, weights string, cache *fold.Cache,
+	change ...func(*decode.Options)) (*decode.Generator, error) {
 	t.Helper()
 	l, set := open(t)
 	w, err := prepare.ParseWeights(weights)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w, Quantized: cache, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}
+	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w, Quantized: cache,
+		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}
 	for _, f := range change {
 		f(&o)
 	}
@@ -84,8 +86,9 @@ func scores(t *testing.T, g *decode.Generator, seed uint64) [][]float32 {
 	return list
 }
 
-// distance is how far lists are apart, the root of the mean square over that of the list that is wanted without its mean: a
-// share of how much logits differ from each other. equal says for how many rows the greatest is at the same place.
+// distance is how far lists are apart, the root of the mean square over that of the list that is wanted without its
+// mean: a share of how much logits differ from each other. equal says for how many rows the greatest is at the same
+// place.
 func distance(got, want [][]float32) (share float64, equal int) {
 	var off, spread float64
 	for i := range want {
@@ -111,9 +114,10 @@ func distance(got, want [][]float32) (share float64, equal int) {
 }
 
 // TestQuantizedAgainstDequantized: an engine of quantised weights computes what the engine computes of the same model
-// whose weights are, in float32, the numbers that the integers stand for. With activations as they are the two differ by
-// rounding of float32 alone. How much a model makes of an error differs, so what weights of eight bits cost it is the
-// measure for what activations of eight bits and weights of four cost it; activations of sixteen bits cost it next to nothing beside that.
+// whose weights are, in float32, the numbers that the integers stand for. With activations as they are the two differ
+// by rounding of float32 alone. How much a model makes of an error differs, so what weights of eight bits cost it is
+// the measure for what activations of eight bits and weights of four cost it; activations of sixteen bits cost it
+// next to nothing beside that.
 func TestQuantizedAgainstDequantized(t *testing.T) {
 	l, set := open(t)
 	cache := fold.At(t.TempDir(), nil)
@@ -123,7 +127,8 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 		equal   int     // rows of 5 whose best token these leave, at least
 		weights []string
 	}{
-		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32", "bf16", "bf16,logits=int4", "int8,zero-points=true"}},
+		{"gpt2", 0.03, 4, []string{"int8", "int4,logits=int4", "int4,group=128", "int8,logits=float32", "bf16",
+			"bf16,logits=int4", "int8,zero-points=true"}},
 		{"bart", 0.4, 1, []string{"int8", "int4", "int4,zero-points=true,group=64"}},
 		{"llama", 0.06, 4, []string{"int8", "int4,group=64", "int4,logits=int4,zero-points=true", "bf16"}},
 		{"t5", 0.2, 3, []string{"int8", "int4"}},
@@ -174,10 +179,12 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 				g.Close()
 				off, _ := distance(got, want)
 				lost, equal := distance(got, asExported)
-				t.Logf("%s: %.2g of the reference's spread off it, %.2g off the exported model, %d of 5 best tokens equal", what, off, lost, equal)
+				t.Logf("%s: %.2g of the reference's spread off it, %.2g off the exported model, %d of 5 best tokens equal", what,
+					off, lost, equal)
 				if math.IsNaN(measure) {
 					if measure = lost; !(lost > 0 && lost <= c.loss) || equal < c.equal {
-						t.Errorf("%s: logits are %.3g of their spread off the exported model's, with %d of 5 best tokens; want at most %g and at least %d", what, lost, equal, c.loss, c.equal)
+						t.Errorf("%s: logits are %.3g of their spread off the exported model's, with %d of 5 best tokens; want at "+
+							"most %g and at least %d", what, lost, equal, c.loss, c.equal)
 					}
 				}
 				bound, most := 4*measure, 40*measure
@@ -194,7 +201,8 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 					most = measure
 				}
 				if !(off <= bound) {
-					t.Errorf("%s: logits are %.3g of their spread off what the integers stand for, want at most %.3g", what, off, bound)
+					t.Errorf("%s: logits are %.3g of their spread off what the integers stand for, want at most %.3g", what, off,
+						bound)
 				}
 				if !(lost <= most) {
 					t.Errorf("%s: logits are %.3g of their spread off the exported model's, want at most %.3g", what, lost, most)
@@ -207,7 +215,9 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 // dequantize copies a model folder with the numbers in the place of weights that their integers stand for.
 func dequantize(t *testing.T, dir, to string, o engine.Options) {
 	t.Helper()
-	g, err := decode.Prepare(dir, decode.Options{Library: o.Library, Plugins: o.Plugins, Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
+	g, err := decode.Prepare(dir,
+		decode.Options{Library: o.Library, Plugins: o.Plugins,
+			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +323,8 @@ func TestWeightsReport(t *testing.T) {
 		for _, l := range r.Linear {
 			types = append(types, l.Type)
 			// A scale of two bytes for 32 integers, whole panels of columns, and groups that end with the depth.
-			if most := map[string]float64{"int8": 0.27, "int4": 0.15, "bf16": 0.5}[l.Type]; most > 0 && float64(l.Bytes) > 2.5*most*float64(l.Float32Bytes) {
+			if most := map[string]float64{"int8": 0.27, "int4": 0.15, "bf16": 0.5}[l.Type]; most > 0 &&
+				float64(l.Bytes) > 2.5*most*float64(l.Float32Bytes) {
 				t.Errorf("%s, %s: %s takes %d bytes of %d", c.model, c.weights, l.Type, l.Bytes, l.Float32Bytes)
 			}
 		}
@@ -324,7 +335,8 @@ func TestWeightsReport(t *testing.T) {
 			t.Errorf("%s, %s: the report counts %d bytes as exported, without quantising %d", c.model, c.weights, b, a)
 		}
 		if before.Quantized() || !r.Quantized() {
-			t.Errorf("%s, %s: the reports say quantised: %t without it, %t with it", c.model, c.weights, before.Quantized(), r.Quantized())
+			t.Errorf("%s, %s: the reports say quantised: %t without it, %t with it", c.model, c.weights, before.Quantized(),
+				r.Quantized())
 		}
 		if n := g.Engine().StepBytes(); n <= 0 || n >= step {
 			t.Errorf("%s, %s: a step reads %d bytes of weights, in float32 %d", c.model, c.weights, n, step)
@@ -344,8 +356,8 @@ func exportedBytes(r *engine.WeightReport) (n int64) {
 	return n
 }
 
-// TestQuantizedWeightsAreStored: weights are quantised once. A file that is damaged is made anew, and what is asked for in
-// another way, or of another model, has another file.
+// TestQuantizedWeightsAreStored: weights are quantised once. A file that is damaged is made anew, and what is asked
+// for in another way, or of another model, has another file.
 func TestQuantizedWeightsAreStored(t *testing.T) {
 	folder, dir := t.TempDir(), t.TempDir()
 	if err := models.Small("gpt2", dir); err != nil {
@@ -388,7 +400,11 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	}
 	opened("a copy of the folder", copied, "int8", true)
 	for what, damage := range map[string]func(string, []byte) error{
-		"a changed byte":   func(path string, data []byte) error { data[len(data)/2] ^= 4; return os.WriteFile(path, data, 0o600) },
+		"a changed byte": func(path string,
+			data []byte) error {
+			data[len(data)/2] ^= 4
+			return os.WriteFile(path, data, 0o600)
+		},
 		"a file cut short": func(path string, data []byte) error { return os.Truncate(path, int64(len(data))-1) },
 	} {
 		list, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -479,11 +495,13 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := fold.At(t.TempDir(), nil)
-	g, err := quantised(t, dir, "int8", cache, func(o *decode.Options) { o.Plan = plan.Options{Except: []string{"packed-linear"}} })
+	g, err := quantised(t, dir, "int8", cache,
+		func(o *decode.Options) { o.Plan = plan.Options{Except: []string{"packed-linear"}} })
 	if err == nil {
 		g.Close()
 	}
-	for _, says := range []string{filepath.Join(dir, "model.onnx"), "found no weights that could be stored as int8", "needed", "leave the option out"} {
+	for _, says := range []string{filepath.Join(dir, "model.onnx"), "found no weights that could be stored as int8",
+		"needed", "leave the option out"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("without packed-linear: %v; want an error that says %q", err, says)
 		}
@@ -493,13 +511,15 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	symmetric, zeros := prepare.Weights{Layers: prepare.Int4Weights}, prepare.Weights{Layers: prepare.Int4Weights, ZeroPoints: prepare.WithZeroPoints}
+	symmetric, zeros := prepare.Weights{Layers: prepare.Int4Weights},
+		prepare.Weights{Layers: prepare.Int4Weights, ZeroPoints: prepare.WithZeroPoints}
 	if err := engine.Quantizes(p, zeros); err != nil {
 		t.Error(err)
 	}
 	for _, part := range []string{"weight_scale", "type"} {
 		without := older(p, part)
-		if err := engine.Quantizes(without, symmetric); !isIncompatible(err) || !strings.Contains(err.Error(), "take weights of float32 alone") {
+		if err := engine.Quantizes(without, symmetric); !isIncompatible(err) ||
+			!strings.Contains(err.Error(), "take weights of float32 alone") {
 			t.Errorf("a plugin without %s: %v; want one that says that its operators take float32 alone", part, err)
 		}
 	}
@@ -508,7 +528,8 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 		if err := engine.Quantizes(without, symmetric); err != nil {
 			t.Errorf("a plugin without %s, for integers without zero points: %v", part, err)
 		}
-		if err := engine.Quantizes(without, zeros); !isIncompatible(err) || !strings.Contains(err.Error(), "whose integers have no zero points") {
+		if err := engine.Quantizes(without, zeros); !isIncompatible(err) ||
+			!strings.Contains(err.Error(), "whose integers have no zero points") {
 			t.Errorf("a plugin without %s: %v; want one that says that its integers have no zero points", part, err)
 		}
 	}
@@ -520,8 +541,10 @@ func older(p *plugin.Plugin, without string) *plugin.Plugin {
 	info.Operators = slices.Clone(info.Operators)
 	for i := range info.Operators {
 		op := &info.Operators[i]
-		op.Inputs = slices.DeleteFunc(slices.Clone(op.Inputs), func(in signature.Parameter) bool { return in.Name == without })
-		op.Attributes = slices.DeleteFunc(slices.Clone(op.Attributes), func(a signature.Attribute) bool { return a.Name == without })
+		op.Inputs = slices.DeleteFunc(slices.Clone(op.Inputs),
+			func(in signature.Parameter) bool { return in.Name == without })
+		op.Attributes = slices.DeleteFunc(slices.Clone(op.Attributes),
+			func(a signature.Attribute) bool { return a.Name == without })
 	}
 	return &plugin.Plugin{Path: p.Path, Manifest: p.Manifest, Info: &info}
 }
@@ -554,7 +577,8 @@ func TestLastLinear(t *testing.T) {
 	}
 }
 
-// network is a model of nodes, each NAME: OUTPUT = OP INPUTS, with inputs x and shape, constants w and one, and the output logits.
+// network is a model of nodes, each NAME: OUTPUT = OP INPUTS, with inputs x and shape, constants w and one, and the
+// output logits.
 func network(t *testing.T, nodes string) *onnx.Model {
 	t.Helper()
 	value := func(name string, kind onnx.Tensor_DataType, dims ...any) *onnx.ValueInfo {
@@ -574,10 +598,13 @@ func network(t *testing.T, nodes string) *onnx.Model {
 		}
 		g.Node = append(g.Node, n)
 	}
-	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)}, {Domain: proto.String("graft"), Version: proto.Int64(1)}}}
+	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(17)},
+			{Domain: proto.String("graft"), Version: proto.Int64(1)}}}
 }
 
-// TestContentIsRemembered: where a file has not changed for a while, what it holds is known without reading its weights.
+// TestContentIsRemembered: where a file has not changed for a while, what it holds is known without reading its
+// weights.
 func TestContentIsRemembered(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a file is trusted seconds after its last change")
@@ -610,8 +637,8 @@ func TestContentIsRemembered(t *testing.T) {
 	}
 }
 
-// TestQuantizedMemory: an open model takes what its report counts, with integers much less than without, and float32 weights
-// are not in memory beside them.
+// TestQuantizedMemory: an open model takes what its report counts, with integers much less than without, and float32
+// weights are not in memory beside them.
 func TestQuantizedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes a model of 650 MB")

@@ -87,7 +87,8 @@ func (r *report) session(g *graph.Graph, p *panels) {
 	}
 	g.Walk(func(n *graph.Node) {
 		for i, v := range n.In {
-			if v == nil || v.Tensor == nil || v.Producer != nil || seen[v] || onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
+			if v == nil || v.Tensor == nil || v.Producer != nil || seen[v] ||
+				onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
 				continue
 			}
 			seen[v] = true
@@ -151,8 +152,9 @@ func (r *report) end(path string, asked prepare.Weights, folded *weights) (*Weig
 		if len(r.Float32) > 0 {
 			found += fmt.Sprintf("; most are %d tensors: %s", r.Float32[0].Tensors, r.Float32[0].Reason)
 		}
-		return nil, &diagnostic.Error{Path: path, Found: found, Needed: "linear layers with constant weights of float32, which " + defaults.Linear.Plugin + " takes",
-			Fix: "leave the option out, and the model runs as it was exported"}
+		return nil, &diagnostic.Error{Path: path, Found: found,
+			Needed: "linear layers with constant weights of float32, which " + defaults.Linear.Plugin + " takes",
+			Fix:    "leave the option out, and the model runs as it was exported"}
 	}
 	return &r.WeightReport, nil
 }

@@ -8,7 +8,8 @@ import (
 type Sequence struct {
 	prompt *cache.Sequence // the prompt's positions, where they are stored apart; else nil
 	own    *cache.Sequence // all others
-	// beside holds a slot for the placeholder of each row, written anew in every step; nil before the first, and without placeholders.
+	// beside holds a slot for the placeholder of each row, written anew in every step; nil before the first, and without
+	// placeholders.
 	beside *cache.Sequence
 }
 

@@ -52,7 +52,8 @@ func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error)
 		return nil, err
 	}
 	s.Session, err = g.Open(o.Library, ort.SessionOptions{
-		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile, Domains: []ort.Domain{domain}}, o.MapWeights, o.Share)
+		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile,
+		Domains: []ort.Domain{domain}}, o.MapWeights, o.Share)
 	if err != nil {
 		return nil, err
 	}

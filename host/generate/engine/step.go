@@ -25,7 +25,8 @@ type lists struct {
 }
 
 func (l *lists) reset() {
-	l.sequences, l.sharedSlots, l.privateSlots, l.slotMapping = l.sequences[:0], l.sharedSlots[:0], l.privateSlots[:0], l.slotMapping[:0]
+	l.sequences, l.sharedSlots, l.privateSlots, l.slotMapping = l.sequences[:0], l.sharedSlots[:0], l.privateSlots[:0],
+		l.slotMapping[:0]
 }
 
 // group adds a group of n rows from a first row on, with the slots of a sequence, which
@@ -39,7 +40,8 @@ func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 		l.sequences = append(l.sequences, d[:]...)
 		return
 	}
-	d[abi.SequenceShared], d[abi.SequencePrivate], d[abi.SequenceCausal] = int32(len(s.Shared())), int32(len(s.Private(0))), causal
+	d[abi.SequenceShared], d[abi.SequencePrivate], d[abi.SequenceCausal] = int32(len(s.Shared())),
+		int32(len(s.Private(0))), causal
 	l.sequences = append(l.sequences, d[:]...)
 	l.sharedSlots = append(l.sharedSlots, s.Shared()...)
 	if len(s.Private(0)) == 0 {
@@ -50,8 +52,8 @@ func (l *lists) group(first, n int, s *cache.Sequence, causal int32) {
 	}
 }
 
-// groupBeside adds a group of rows from a first row on that see what the rows of a sequence see, and after it a slot of their
-// own.
+// groupBeside adds a group of rows from a first row on that see what the rows of a sequence see, and after it a slot
+// of their own.
 func (l *lists) groupBeside(first int, s *cache.Sequence, slots []int32) {
 	d := [abi.SequenceColumns]int32{
 		abi.SequenceFirstToken: int32(first), abi.SequenceTokens: int32(len(slots)),
@@ -109,9 +111,11 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 	case n != rows:
 		return fmt.Errorf("%d tokens for %d rows, %d of them drafted", n, s.Rows(), f.Drafted)
 	case f.Drafted != 0 && (f.Drafted < 0 || f.Prompt || f.Drafted%s.Rows() != 0):
-		return fmt.Errorf("%d drafted tokens after a prompt or %d rows, needed are equally many for each row", f.Drafted, s.Rows())
+		return fmt.Errorf("%d drafted tokens after a prompt or %d rows, needed are equally many for each row", f.Drafted,
+			s.Rows())
 	case e.placeholder != nil && (f.Drafted != 0 || f.All):
-		return errors.New("the model predicts in the place of one placeholder after each row, and gives scores for no other token")
+		return errors.New("the model predicts in the place of one placeholder after each row, and gives scores for no " +
+			"other token")
 	case int64(grown+e.beside()) > e.positions:
 		return fmt.Errorf("%d positions, the model has %d", grown+e.beside(), e.positions)
 	case (f.Cross == nil) != (e.encoder == nil):
@@ -205,7 +209,8 @@ func (b *stepBuffers) verify(s *Sequence, first, n int) error {
 	if rows == 1 && s.prompt == nil {
 		return b.prefill(s, first, n)
 	}
-	// Tokens of several rows, or with positions in both pools, make a group for each position: those of one group see equally many.
+	// Tokens of several rows, or with positions in both pools, make a group for each position: those of one group see
+	// equally many.
 	for at := 0; at < n; at += rows {
 		if err := b.decode(s, first+at, rows); err != nil {
 			return err

@@ -13,8 +13,9 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestCachesOfEveryType: logits over caches of fewer bits are near those over float32, after a prompt and after tokens that read what
-// was stored of it. They are as near as the type has digits: halves of 11 bits lose an eighth of what those of 8 bits lose.
+// TestCachesOfEveryType: logits over caches of fewer bits are near those over float32, after a prompt and after
+// tokens that read what was stored of it. They are as near as the type has digits: halves of 11 bits lose an eighth
+// of what those of 8 bits lose.
 func TestCachesOfEveryType(t *testing.T) {
 	l, set := open(t)
 	folds := fold.At(t.TempDir(), nil)
@@ -35,7 +36,9 @@ func TestCachesOfEveryType(t *testing.T) {
 				t.Fatal(err)
 			}
 			logits := func(s plan.Storage) [][]float32 {
-				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds, Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: s}})
+				g, err := decode.Open(dir,
+					decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
+						Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: s}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,7 +47,8 @@ func TestCachesOfEveryType(t *testing.T) {
 					name string
 					is   plan.Strategy
 				}{{"self", c.self}, {"cross", c.cross}} {
-					if kind.is != "" && !slices.ContainsFunc(g.Engine().Strategies(), func(x rewrite.LayerStrategy) bool { return x.Type == kind.name && x.Strategy == kind.is }) {
+					if kind.is != "" && !slices.ContainsFunc(g.Engine().Strategies(),
+						func(x rewrite.LayerStrategy) bool { return x.Type == kind.name && x.Strategy == kind.is }) {
 						t.Fatalf("no layer of %s attention stores %s in %s: %+v", kind.name, kind.is, s, g.Engine().Strategies())
 					}
 				}
@@ -59,23 +63,28 @@ func TestCachesOfEveryType(t *testing.T) {
 				t.Errorf("bfloat16 moves logits by %.2g of their spread, want at most %g, and something", x, c.loss)
 			}
 			if x := lost[plan.Float16]; x == 0 || x > lost[plan.BFloat16]/4 {
-				t.Errorf("float16 moves logits by %.2g of their spread, bfloat16 by %.2g: want at most a quarter of it, and something", x, lost[plan.BFloat16])
+				t.Errorf("float16 moves logits by %.2g of their spread, bfloat16 by %.2g: want at most a quarter of it, and "+
+					"something", x, lost[plan.BFloat16])
 			}
 			if x := lost[plan.Int8]; x == 0 || x > 8*lost[plan.BFloat16] {
-				t.Errorf("int8 moves logits by %.2g of their spread, bfloat16 by %.2g: want at most eight times as much, and something", x, lost[plan.BFloat16])
+				t.Errorf("int8 moves logits by %.2g of their spread, bfloat16 by %.2g: want at most eight times as much, and "+
+					"something", x, lost[plan.BFloat16])
 			}
 		})
 	}
 }
 
-// TestCacheOfATypeThatIsNone: a type that is none is one error, before anything is opened; so is one that contradicts the attention.
+// TestCacheOfATypeThatIsNone: a type that is none is one error, before anything is opened; so is one that contradicts
+// the attention.
 func TestCacheOfATypeThatIsNone(t *testing.T) {
-	for text, want := range map[string]plan.Storage{"bf16": plan.BFloat16, "fp16": plan.Float16, "float16": plan.Float16, "int8": plan.Int8, "float32": plan.Float32} {
+	for text, want := range map[string]plan.Storage{"bf16": plan.BFloat16, "fp16": plan.Float16, "float16": plan.Float16,
+		"int8": plan.Int8, "float32": plan.Float32} {
 		if got, err := plan.ParseStorage(text); err != nil || got != want {
 			t.Errorf("%s is %s, %v; want %s", text, got, err, want)
 		}
 	}
-	if _, err := plan.ParseStorage("int4"); err == nil || err.Error() != `"int4" is no type of a cache, needed is float32, bf16, fp16 or int8` {
+	if _, err := plan.ParseStorage("int4"); err == nil ||
+		err.Error() != `"int4" is no type of a cache, needed is float32, bf16, fp16 or int8` {
 		t.Errorf("int4: %v", err)
 	}
 	a := prepare.Attention{Storage: plan.Float16}

@@ -22,7 +22,9 @@ func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Create(e.storing.Operator, []manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(e.storage.Whole())}}, nil, tensor.CPU)
+	return p.Create(e.storing.Operator,
+		[]manifest.Attribute{{Name: "width", Value: width}, {Name: "storage", Value: string(e.storage.Whole())}}, nil,
+		tensor.CPU)
 }
 
 // open makes tensors of them, where they lie.

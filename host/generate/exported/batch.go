@@ -194,7 +194,8 @@ func (b *batch) take(output string, v *ort.Value) error {
 		return nil
 	}
 	elements := rows * heads * int64(b.limit) * size
-	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, elements), present: make([]float32, elements)}
+	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, elements),
+		present: make([]float32, elements)}
 	b.self += 2 * 4 * elements
 	// As if it were a present of one row a request, from which the first step's rows are taken.
 	copy(l.present, data)

@@ -10,8 +10,9 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// Force begins a text as decode.Generator.Force does. The model is run once, over the whole text, since exporters promise no
-// more of a decoder than a prompt without a past and then single tokens; so the logits of all its tokens are in memory at once.
+// Force begins a text as decode.Generator.Force does. The model is run once, over the whole text, since exporters
+// promise no more of a decoder than a prompt without a past and then single tokens; so the logits of all its tokens
+// are in memory at once.
 func (g *Generator) Force(ctx context.Context, in *decode.Input) (decode.Forced, error) {
 	r := request{prompt: in.Tokens}
 	if g.encoder {
@@ -51,9 +52,11 @@ func (g *Generator) Force(ctx context.Context, in *decode.Input) (decode.Forced,
 	switch f.logits, err = ort.Data[float32](f.value); {
 	case err != nil:
 	case len(f.logits) == f.vocab && len(r.prompt) > 1:
-		err = errors.New("the model gives logits after the last of its tokens alone, so a text cannot be read at once; compare sides of the engine")
+		err = errors.New("the model gives logits after the last of its tokens alone, so a text cannot be read at once; " +
+			"compare sides of the engine")
 	case len(f.logits) != len(r.prompt)*f.vocab:
-		err = fmt.Errorf("the model gives %d logits for %d tokens, its config.json says %d a token (vocab_size): they are not of one model; export it again", len(f.logits), len(r.prompt), f.vocab)
+		err = fmt.Errorf("the model gives %d logits for %d tokens, its config.json says %d a token (vocab_size): they are "+
+			"not of one model; export it again", len(f.logits), len(r.prompt), f.vocab)
 	}
 	if err != nil {
 		f.Close()

@@ -38,8 +38,8 @@ func Open(folder string, o decode.Options) (*Generator, error) {
 	return OpenAt(folder, o, ort.OptimizeDefault)
 }
 
-// OpenAt is Open with a level of ONNX Runtime's own optimiser, which rounds otherwise in places: of models that round rows as they run, how many
-// answers differ between two levels says how many a rounding decides.
+// OpenAt is Open with a level of ONNX Runtime's own optimiser, which rounds otherwise in places: of models that round
+// rows as they run, how many answers differ between two levels says how many a rounding decides.
 func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Generator, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
@@ -49,7 +49,8 @@ func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Gene
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), selector: &search.Reference{}, closeSelector: func() {}}
+	g := &Generator{config: config, encoder: files.Encoder != "", batch: max(1, o.Batch), selector: &search.Reference{},
+		closeSelector: func() {}}
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
@@ -108,7 +109,8 @@ func (g *Generator) Peak() (self, cross int64) { return g.self, g.cross }
 
 // Run generates for every input that next gives, until it gives none. Inputs that
 // follow one another and are equally long make a batch.
-func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*decode.Input, error), done func(decode.Output) error) error {
+func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*decode.Input, error),
+	done func(decode.Output) error) error {
 	var waiting *decode.Input
 	for {
 		if waiting == nil {
@@ -137,14 +139,16 @@ func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*dec
 
 // alike says whether two inputs may be of one batch.
 func alike(a, b *decode.Input) bool {
-	if (a.Features == nil) != (b.Features == nil) || a.Features != nil && !slices.Equal(a.Features.Shape, b.Features.Shape) {
+	if (a.Features == nil) != (b.Features == nil) ||
+		a.Features != nil && !slices.Equal(a.Features.Shape, b.Features.Shape) {
 		return false
 	}
 	return len(a.Tokens) == len(b.Tokens) && len(a.Prompt) == len(b.Prompt)
 }
 
 // generate runs one batch.
-func (g *Generator) generate(ctx context.Context, o search.Options, batch []*decode.Input, done func(decode.Output) error) error {
+func (g *Generator) generate(ctx context.Context, o search.Options, batch []*decode.Input,
+	done func(decode.Output) error) error {
 	requests := make([]request, len(batch))
 	for i, in := range batch {
 		p := request{index: in.Index, prompt: in.Tokens, features: in.Features}
@@ -155,7 +159,8 @@ func (g *Generator) generate(ctx context.Context, o search.Options, batch []*dec
 			}
 			p.encoder, p.prompt = in.Tokens, append(start, in.Prompt...)
 		}
-		known := slices.DeleteFunc(slices.Clone(p.prompt), func(t int32) bool { return t == search.NoToken }) // the language comes later
+		// the language comes later
+		known := slices.DeleteFunc(slices.Clone(p.prompt), func(t int32) bool { return t == search.NoToken })
 		if err := g.config.CheckTokens(in.Tokens, known); err != nil {
 			return fmt.Errorf("input %d: %w", in.Index, err)
 		}
@@ -171,7 +176,8 @@ func (g *Generator) generate(ctx context.Context, o search.Options, batch []*dec
 	g.self, g.cross = max(g.self, g.model.self), max(g.cross, g.model.cross)
 	for i, r := range results {
 		out := decode.Output{
-			Index: batch[i].Index, Hypotheses: r.hypotheses, Steps: r.steps, Reorders: r.reorders, FirstToken: g.model.firstToken,
+			Index: batch[i].Index, Hypotheses: r.hypotheses, Steps: r.steps, Reorders: r.reorders,
+			FirstToken: g.model.firstToken,
 			CacheBytes: g.model.self / int64(len(batch)), CrossBytes: g.model.cross / int64(len(batch)),
 		}
 		if err := done(out); err != nil {

@@ -34,7 +34,8 @@ var ErrNoPast = errors.New("the decoder was exported without a past: it would co
 
 // openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
 // they are and told which branch to take.
-func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.OptimizationLevel) (_ *sessions, err error) {
+func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.OptimizationLevel) (_ *sessions,
+	err error) {
 	m := &sessions{library: l}
 	defer func() {
 		if err != nil {
@@ -110,7 +111,8 @@ type result struct {
 
 // generate runs a batch of inputs of one length to its end. The rows of a request
 // that ended run on, as in a loop over a fixed batch.
-func (m *sessions) generate(ctx context.Context, selector search.Selector, o search.Options, inputs []request, vocab int) ([]result, error) {
+func (m *sessions) generate(ctx context.Context, selector search.Selector, o search.Options, inputs []request,
+	vocab int) ([]result, error) {
 	b := &batch{sessions: m, beams: max(o.NumBeams, o.NumReturnSequences), size: len(inputs)}
 	defer b.close()
 	started := time.Now()
@@ -119,7 +121,8 @@ func (m *sessions) generate(ctx context.Context, selector search.Selector, o sea
 	requests := make([]*search.State, len(inputs))
 	for i, in := range inputs {
 		if len(in.prompt) != len(inputs[0].prompt) || len(in.encoder) != len(inputs[0].encoder) {
-			return nil, fmt.Errorf("input %d has another length than the first: a batch of the model as exported needs one length", i)
+			return nil, fmt.Errorf("input %d has another length than the first: a batch of the model as exported needs one "+
+				"length", i)
 		}
 	}
 	if b.encoder != nil {

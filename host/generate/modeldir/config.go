@@ -67,10 +67,12 @@ func ReadConfig(folder string) (*Config, error) {
 		c.ModelType = VisionEncoderDecoder
 	}
 	if c.VocabSize <= 0 || c.VocabSize > limit.Tokens {
-		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize, limit.Tokens)
+		return nil, fmt.Errorf("%s: vocab_size is %d, needed is the number of tokens, at most %d", path, c.VocabSize,
+			limit.Tokens)
 	}
 	out := &Config{JSON: data, ModelType: c.ModelType, Vocab: c.VocabSize, Inputs: c.VocabSize, Positions: unbounded}
-	for _, n := range []int64{c.MaxTargetPositions, c.MaxDecoderPositions, c.MaxPositionEmbeddings, c.NPositions, c.MaxSeqLen} {
+	for _, n := range []int64{c.MaxTargetPositions, c.MaxDecoderPositions, c.MaxPositionEmbeddings, c.NPositions,
+		c.MaxSeqLen} {
 		// n_positions of models with relative positions is the length they were trained at.
 		if n > 0 && c.RelativeBuckets == 0 {
 			out.Positions = min(n, limit.Tokens)
@@ -95,7 +97,8 @@ func ReadConfig(folder string) (*Config, error) {
 	if c.ModelType == VisionEncoderDecoder {
 		p := out.pixels()
 		if p == nil {
-			return nil, &diagnostic.Error{Path: path, Found: "its encoder has no sizes of images that a model may have (image_size, patch_size, num_channels)",
+			return nil, &diagnostic.Error{Path: path,
+				Found:  "its encoder has no sizes of images that a model may have (image_size, patch_size, num_channels)",
 				Needed: fmt.Sprintf("edges of at most %d, %d pixels in all, and 1 to 4 channels", maxEdge, maxPixels)}
 		}
 		out.EncoderPositions = p.positions()
@@ -135,7 +138,8 @@ func (c *Config) InputLimit(o search.Options, encoder bool, positions int64) int
 // CheckLimit reports a sequence that may outgrow the decoder's positions.
 func CheckLimit(limit int, positions int64) error {
 	if int64(limit)-1 > positions { // the last token is never fed
-		return fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or max_new_tokens", limit, positions)
+		return fmt.Errorf("it may grow to %d tokens, and the model has %d positions: shorten it, or lower max_length or "+
+			"max_new_tokens", limit, positions)
 	}
 	return nil
 }

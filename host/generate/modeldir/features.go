@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// No speech model reads more: Whisper's have 128 bins and 3,000 frames. No model reads more pixels: Donut's are 2,560 by 1,920.
+// No speech model reads more: Whisper's have 128 bins and 3,000 frames. No model reads more pixels: Donut's are 2,560
+// by 1,920.
 const (
 	maxBins   = 1024
 	maxFrames = 1 << 16
@@ -17,21 +18,22 @@ const (
 // Moonshine is the type of models whose encoder reads samples of sound as they are.
 const Moonshine = "moonshine"
 
-// Samples of sound that a model may read as they are: 64 seconds of 16 kHz, twice what Moonshine was trained on (Jeffries et al. 2024),
-// and so few that its convolutions make a position of them.
+// Samples of sound that a model may read as they are: 64 seconds of 16 kHz, twice what Moonshine was trained on
+// (Jeffries et al. 2024), and so few that its convolutions make a position of them.
 const (
 	MaxSamples = 64 * 16000
 	MinSamples = 127 + 64*(6+3*2)
 )
 
-// soundPositions are those that the convolutions of Moonshine's encoder make of samples: widths of 127, 7 and 3, steps of 64, 3 and 2.
+// soundPositions are those that the convolutions of Moonshine's encoder make of samples: widths of 127, 7 and 3,
+// steps of 64, 3 and 2.
 func soundPositions(samples int64) int64 {
 	return (((samples-127)/64+1-7)/3+1-3)/2 + 1
 }
 
 // FeatureShape is the shape of what the encoder reads where that is no tokens, or nil: [1, mel bins, frames] of a
-// speech model, of which two frames make a position of the encoder; [1, -1] of one that reads as many samples as a sound has;
-// [1, channels, height, width] of a model of images.
+// speech model, of which two frames make a position of the encoder; [1, -1] of one that reads as many samples as a
+// sound has; [1, channels, height, width] of a model of images.
 func (c *Config) FeatureShape() []int64 {
 	if c.ModelType == Moonshine {
 		return []int64{1, -1}
@@ -46,7 +48,8 @@ func (c *Config) FeatureShape() []int64 {
 		MelBins   int64 `json:"num_mel_bins"`
 		Positions int64 `json:"max_source_positions"`
 	}
-	if err := json.Unmarshal(c.JSON, &speech); err != nil || speech.MelBins <= 0 || speech.Positions <= 0 || speech.MelBins > maxBins || speech.Positions > maxFrames/2 {
+	if err := json.Unmarshal(c.JSON, &speech); err != nil || speech.MelBins <= 0 || speech.Positions <= 0 ||
+		speech.MelBins > maxBins || speech.Positions > maxFrames/2 {
 		return nil
 	}
 	return []int64{1, speech.MelBins, 2 * speech.Positions}

@@ -61,12 +61,14 @@ func Find(folder string) (*Files, error) {
 		if unreadable != nil {
 			break
 		}
-		return nil, fmt.Errorf("%s: found an encoder without its decoders; needed are decoder_model.onnx and decoder_with_past_model.onnx, or decoder_model_merged.onnx", in)
+		return nil, fmt.Errorf("%s: found an encoder without its decoders; needed are decoder_model.onnx and "+
+			"decoder_with_past_model.onnx, or decoder_model_merged.onnx", in)
 	}
 	if unreadable != nil {
 		return nil, fmt.Errorf("%s: cannot look for the model's graphs: %w", strings.TrimSuffix(folder, "/"), unreadable)
 	}
-	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli export onnx` writes it", strings.TrimSuffix(folder, "/"))
+	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli "+
+		"export onnx` writes it", strings.TrimSuffix(folder, "/"))
 }
 
 // About names the file that an error is about, unless the error does so itself.

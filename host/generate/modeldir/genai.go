@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 )
 
-// ConfigName and GenaiConfigName are the files that hold a model's configuration: that of a checkpoint, and what the model builder of
-// onnxruntime-genai writes in its place.
+// ConfigName and GenaiConfigName are the files that hold a model's configuration: that of a checkpoint, and what the
+// model builder of onnxruntime-genai writes in its place.
 const (
 	ConfigName      = "config.json"
 	GenaiConfigName = "genai_config.json"
@@ -56,10 +56,12 @@ func readGenai(folder string) (*genaiConfig, error) {
 	for _, part := range []struct {
 		name string
 		is   bool
-	}{{"encoder", c.Model.Encoder != nil}, {"vision", c.Model.Vision != nil}, {"speech", c.Model.Speech != nil}, {"embedding", c.Model.Embedding != nil}, {"decoder.pipeline", c.Model.Decoder.Pipeline != nil}} {
+	}{{"encoder", c.Model.Encoder != nil}, {"vision", c.Model.Vision != nil}, {"speech", c.Model.Speech != nil},
+		{"embedding", c.Model.Embedding != nil}, {"decoder.pipeline", c.Model.Decoder.Pipeline != nil}} {
 		if part.is {
-			return nil, &diagnostic.Error{Path: path, Found: "the model has a part " + part.name, Needed: "a decoder alone, in one graph that reads tokens",
-				Fix: "export the model with `optimum-cli export onnx`"}
+			return nil, &diagnostic.Error{Path: path, Found: "the model has a part " + part.name,
+				Needed: "a decoder alone, in one graph that reads tokens",
+				Fix:    "export the model with `optimum-cli export onnx`"}
 		}
 	}
 	return c, nil
@@ -75,14 +77,18 @@ func (c *genaiConfig) graph() string {
 }
 
 // genaiSearch are options of the search that both configurations know by one name.
-var genaiSearch = []string{"do_sample", "early_stopping", "length_penalty", "min_length", "no_repeat_ngram_size", "num_beams", "num_return_sequences",
+var genaiSearch = []string{"do_sample", "early_stopping", "length_penalty", "min_length", "no_repeat_ngram_size",
+	"num_beams", "num_return_sequences",
 	"diversity_penalty", "repetition_penalty", "temperature", "top_k", "top_p"}
 
-// checkpoint is the configuration in the words of config.json. The builder's max_length is the number of positions, and says no more.
+// checkpoint is the configuration in the words of config.json. The builder's max_length is the number of positions,
+// and says no more.
 func (c *genaiConfig) checkpoint() ([]byte, error) {
-	out := map[string]any{"model_type": c.Model.Type, "vocab_size": c.Model.VocabSize, "max_position_embeddings": c.Model.ContextLength,
-		"head_dim": c.Model.Decoder.HeadSize}
-	for name, value := range map[string]json.RawMessage{"bos_token_id": c.Model.BOS, "eos_token_id": c.Model.EOS, "pad_token_id": c.Model.Pad} {
+	out := map[string]any{"model_type": c.Model.Type, "vocab_size": c.Model.VocabSize,
+		"max_position_embeddings": c.Model.ContextLength,
+		"head_dim":                c.Model.Decoder.HeadSize}
+	for name, value := range map[string]json.RawMessage{"bos_token_id": c.Model.BOS, "eos_token_id": c.Model.EOS,
+		"pad_token_id": c.Model.Pad} {
 		if value != nil {
 			out[name] = value
 		}
@@ -135,7 +141,8 @@ func readCheckpoint(folder string) (data []byte, path string, err error) {
 	}
 	c, genai := readGenai(folder)
 	if errors.Is(genai, os.ErrNotExist) {
-		return nil, path, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside it, or %s", path, GenaiConfigName)
+		return nil, path, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside "+
+			"it, or %s", path, GenaiConfigName)
 	}
 	path = filepath.Join(folder, GenaiConfigName)
 	if genai == nil {

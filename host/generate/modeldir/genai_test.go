@@ -39,15 +39,21 @@ func TestGenaiConfig(t *testing.T) {
 		head      int64
 		check     func(o search.Options) bool
 	}{
-		{"as the builder writes it", map[string]string{"genai_config.json": genai("", "", `"early_stopping": true, "max_length": 192, "num_beams": 1, "top_k": 50, "past_present_share_buffer": true`)}, "qwen3", 192, 24,
+		{"as the builder writes it",
+			map[string]string{"genai_config.json": genai("", "",
+				`"early_stopping": true, "max_length": 192, "num_beams": 1, "top_k": 50, "past_present_share_buffer": true`)},
+			"qwen3", 192, 24,
 			func(o search.Options) bool {
 				return o.MaxLength == 0 && o.EarlyStopping == search.StopFirst && len(o.EOSTokenID) == 2 && o.EOSTokenID[1] == 45
 			}},
-		{"options of the search", map[string]string{"genai_config.json": genai("", "", `"max_length": 64, "num_beams": 3, "repetition_penalty": 1.25`)}, "qwen3", 192, 24,
+		{"options of the search",
+			map[string]string{"genai_config.json": genai("", "",
+				`"max_length": 64, "num_beams": 3, "repetition_penalty": 1.25`)}, "qwen3", 192, 24,
 			func(o search.Options) bool {
 				return o.MaxLength == 64 && o.NumBeams == 3 && o.RepetitionPenalty == 1.25
 			}},
-		{"beside a config.json", map[string]string{"genai_config.json": genai("", "", `"num_beams": 3`), "config.json": `{"model_type": "llama", "vocab_size": 320, "max_position_embeddings": 100, "hidden_size": 64, "num_attention_heads": 4}`}, "llama", 100, 16,
+		{"beside a config.json", map[string]string{"genai_config.json": genai("", "", `"num_beams": 3`),
+			"config.json": `{"model_type": "llama", "vocab_size": 320, "max_position_embeddings": 100, "hidden_size": 64, "num_attention_heads": 4}`}, "llama", 100, 16,
 			func(o search.Options) bool { return o.NumBeams == 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,12 +89,15 @@ func TestGenaiRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := folderOf(t, map[string]string{"genai_config.json": c.text})
 			_, err := modeldir.ReadConfig(dir)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), filepath.Join(dir, "genai_config.json")) {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.HasPrefix(err.Error(), filepath.Join(dir, "genai_config.json")) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
 	}
-	if _, err := modeldir.ReadConfig(t.TempDir()); err == nil || !strings.Contains(err.Error(), "config.json: not found; needed is the model's configuration, which exporters write beside it, or genai_config.json") {
+	if _, err := modeldir.ReadConfig(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(),
+			"config.json: not found; needed is the model's configuration, which exporters write beside it, or genai_config.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }
@@ -104,7 +113,8 @@ func TestGenaiGraph(t *testing.T) {
 		{"", named, ""},
 		{"other.onnx", named, ""},
 	} {
-		dir := folderOf(t, map[string]string{c.file: "", "genai_config.json": strings.Replace(genai("", "", ""), "model.onnx", c.filename, 1)})
+		dir := folderOf(t, map[string]string{c.file: "",
+			"genai_config.json": strings.Replace(genai("", "", ""), "model.onnx", c.filename, 1)})
 		found, err := modeldir.Find(dir)
 		switch {
 		case c.want == "":

@@ -41,8 +41,8 @@ func changed(path string) error {
 		Needed: "files of one version", Fix: "open the folder again when all of it is in place"}
 }
 
-// look gives the identities of the files of a model that are there. What cannot be looked at cannot be read: whoever needs
-// it says so.
+// look gives the identities of the files of a model that are there. What cannot be looked at cannot be read: whoever
+// needs it says so.
 func look(folder string) map[string]model.Identity {
 	files := map[string]model.Identity{}
 	for _, in := range []string{folder, filepath.Join(folder, "onnx")} {

@@ -24,7 +24,8 @@ func Lines(name string, r io.Reader, longest int) func() (string, error) {
 			part, err := b.ReadSlice('\n')
 			text = append(text, part...)
 			if len(bytes.TrimRight(text, "\r\n")) > longest {
-				return "", &diagnostic.Error{Path: name, Found: fmt.Sprintf("line %d has more than %d bytes", number, longest), Needed: "shorter lines", Fix: "split it, or allow more (--max-line)"}
+				return "", &diagnostic.Error{Path: name, Found: fmt.Sprintf("line %d has more than %d bytes", number, longest),
+					Needed: "shorter lines", Fix: "split it, or allow more (--max-line)"}
 			}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				continue

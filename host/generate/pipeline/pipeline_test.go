@@ -265,7 +265,8 @@ func TestLines(t *testing.T) {
 
 // TestLongLine: a line of any length is refused by its number, and no more of it is read than is allowed.
 func TestLongLine(t *testing.T) {
-	given := &counted{Reader: io.MultiReader(strings.NewReader("one\n"+strings.Repeat("b", 100_000)+"\r\n"), io.LimitReader(zeros{}, 1<<33))}
+	given := &counted{Reader: io.MultiReader(strings.NewReader("one\n"+strings.Repeat("b", 100_000)+"\r\n"),
+		io.LimitReader(zeros{}, 1<<33))}
 	read := Lines("in.txt", given, 100_000)
 	for _, want := range []string{"one", strings.Repeat("b", 100_000)} {
 		if line, err := read(); err != nil || line != want {
@@ -273,7 +274,8 @@ func TestLongLine(t *testing.T) {
 		}
 	}
 	_, err := read()
-	if err == nil || err.Error() != "in.txt: line 3 has more than 100000 bytes, needed shorter lines; split it, or allow more (--max-line)" {
+	if err == nil || err.Error() != "in.txt: line 3 has more than 100000 bytes, needed shorter lines; split it, or "+
+		"allow more (--max-line)" {
 		t.Errorf("found %v", err)
 	}
 	if given.bytes > 1<<19 {

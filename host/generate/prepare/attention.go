@@ -86,7 +86,8 @@ func (a *Attention) strategy(name string, manifests []*manifest.Manifest) (plan.
 		if list := a.Implementations.Take(m); len(list) > 0 {
 			return list[0], nil
 		}
-		return "", fmt.Errorf("no operator of the plugin %s attends over a KV cache: its %s declares no kv_cache", name, manifest.FileName)
+		return "", fmt.Errorf("no operator of the plugin %s attends over a KV cache: its %s declares no kv_cache", name,
+			manifest.FileName)
 	}
 	if manifests == nil {
 		return "", unknown
@@ -100,7 +101,8 @@ func (a *Attention) idle() error {
 	if a.Skip > 0 && !slices.ContainsFunc(stored, func(k plan.Strategy) bool {
 		return k == "" || k == plan.Keys || k == plan.FirstLayerKeys
 	}) {
-		return fmt.Errorf("skip leaves out values where keys are stored alone, and neither %s nor %s stores those", a.Self, a.Cross)
+		return fmt.Errorf("skip leaves out values where keys are stored alone, and neither %s nor %s stores those", a.Self,
+			a.Cross)
 	}
 	return nil
 }

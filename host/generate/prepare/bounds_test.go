@@ -58,7 +58,8 @@ func TestPreparingIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := m.Make(ctx, prepare.Options{Library: l, Plugins: set, Attention: c.attention, CacheBytes: 64 << 20, MaxPositions: 64, Batch: 1, Folds: folds})
+			g, err := m.Make(ctx, prepare.Options{Library: l, Plugins: set, Attention: c.attention, CacheBytes: 64 << 20,
+				MaxPositions: 64, Batch: 1, Folds: folds})
 			if err == nil {
 				g.Close()
 				if ctx.looks < c.least {

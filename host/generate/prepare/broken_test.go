@@ -11,7 +11,8 @@ import (
 // be stood in for.
 func TestBroken(t *testing.T) {
 	flash, keys := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.Keys}
-	layers := []rewrite.LayerStrategy{{Node: "a", Type: "self", Strategy: plan.Keys}, {Node: "b", Type: "self", Strategy: plan.HiddenStates, Reason: "keys: singular"}}
+	layers := []rewrite.LayerStrategy{{Node: "a", Type: "self", Strategy: plan.Keys},
+		{Node: "b", Type: "self", Strategy: plan.HiddenStates, Reason: "keys: singular"}}
 	for _, c := range []struct {
 		what      string
 		attention Attention
@@ -25,7 +26,8 @@ func TestBroken(t *testing.T) {
 		{"named", Attention{Self: plan.Keys}, keys, layers, false},
 		{"for memory", Attention{Prefer: plan.PreferMemory}, keys, layers, false},
 	} {
-		choices := []plan.CacheChoice{{Kind: plan.Kind{Layers: plan.Layers{Type: "self"}}, Candidate: c.chosen, Options: []plan.Option{{Candidate: flash}, {Candidate: keys}}}}
+		choices := []plan.CacheChoice{{Kind: plan.Kind{Layers: plan.Layers{Type: "self"}}, Candidate: c.chosen,
+			Options: []plan.Option{{Candidate: flash}, {Candidate: keys}}}}
 		i, ruledOut, why := broken(choices, c.attention, c.layers)
 		switch {
 		case !c.again && i >= 0:

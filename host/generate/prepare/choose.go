@@ -77,7 +77,8 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 		if err := o.typed(c.generation.Model.Files.Decoder, l.Type); err != nil {
 			return nil, false, err
 		}
-		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type), Range: c.generation.Model.Range(l, o.expected()), Either: true}
+		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type),
+			Range: c.generation.Model.Range(l, o.expected()), Either: true}
 		if k.Named != "" {
 			implementation := o.Attention.Implementations.Of(k.Named)
 			if err := o.Plugins.Require([]string{implementation.Plugin}); err != nil {
@@ -121,7 +122,8 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 		case untyped != "":
 			refused[c] = untyped
 		case l.Type == "cross" && !stores:
-			refused[c] = fmt.Sprintf("no plugin that is loaded has an operator that stores what an encoder made: no manifest declares kv_cache.store for %s", c.Strategy)
+			refused[c] = fmt.Sprintf("no plugin that is loaded has an operator that stores what an encoder made: no manifest "+
+				"declares kv_cache.store for %s", c.Strategy)
 		case l.Type == "cross" && missing != nil:
 			refused[c] = missing.Error()
 		case !c.Layout().Exact && k.Named != c.Strategy:
@@ -146,7 +148,8 @@ func (o *Options) expected() Expected {
 	if n := int64(o.Attention.Beams); n > 0 {
 		beams = [2]int64{n, n}
 	}
-	return Expected{Beams: beams, Batch: int64(Limit(o.Batch, int(beams[1]))), NewTokens: expectedSteps, MaxPositions: o.MaxPositions, MaxInput: maxPlanned}
+	return Expected{Beams: beams, Batch: int64(Limit(o.Batch, int(beams[1]))), NewTokens: expectedSteps,
+		MaxPositions: o.MaxPositions, MaxInput: maxPlanned}
 }
 
 // predictor knows this machine, and what was measured on it.
@@ -171,8 +174,10 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 			g.Choose = chosenByRequest(choice, o)
 		}
 	}
-	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions, Either: g.Choose != nil,
-		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip, Answers: c.answers,
+	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions,
+		Either:          g.Choose != nil,
+		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip,
+		Answers:     c.answers,
 		Placeholder: g.Model.Placeholder != nil}
 	var asked []rewrite.Question
 	var err error
@@ -220,7 +225,8 @@ func chosenByRequest(c *plan.CacheChoice, o Options) func(positions, beams int) 
 	}
 	either, steps, batch := c.Either, c.Kind.Range.Steps, o.Batch
 	return func(positions, beams int) bool {
-		return either.Pick(plan.Shape{Keys: int64(positions), Beams: int64(beams), Batch: int64(Limit(batch, beams)), Steps: steps}) == 1
+		return either.Pick(plan.Shape{Keys: int64(positions), Beams: int64(beams), Batch: int64(Limit(batch, beams)),
+			Steps: steps}) == 1
 	}
 }
 

@@ -21,8 +21,8 @@ type side struct {
 	past        string // the input that is to hold it
 }
 
-// storeCross gives a decoder that makes keys and values of the encoder's output in every step, as GPT-2 beside an encoder
-// is exported, the form of those with a past of them: inputs hold them, and m.cross makes them.
+// storeCross gives a decoder that makes keys and values of the encoder's output in every step, as GPT-2 beside an
+// encoder is exported, the form of those with a past of them: inputs hold them, and m.cross makes them.
 func (m *Model) storeCross(ctx context.Context) error {
 	x := m.decoder
 	sides := remade(x)
@@ -54,8 +54,8 @@ func (m *Model) storeCross(ctx context.Context) error {
 	return err
 }
 
-// remade are keys and values of cross attention, in every layer, that are made of one input (batch, positions, width); none where a layer's
-// are not.
+// remade are keys and values of cross attention, in every layer, that are made of one input (batch, positions,
+// width); none where a layer's are not.
 func remade(x *patch.Analysis) (sides []*side) {
 	var from *graph.Value
 	layers := 0
@@ -64,7 +64,8 @@ func remade(x *patch.Analysis) (sides []*side) {
 		if a == nil || a.Type != "cross" {
 			continue
 		}
-		if w.Graph != x.Graph || w.Key == nil || w.Value == nil || w.PastKey != nil || w.Key.Producer == nil || w.Value.Producer == nil {
+		if w.Graph != x.Graph || w.Key == nil || w.Value == nil || w.PastKey != nil || w.Key.Producer == nil ||
+			w.Value.Producer == nil {
 			return nil
 		}
 		for _, s := range []*side{
@@ -73,7 +74,8 @@ func remade(x *patch.Analysis) (sides []*side) {
 		} {
 			s.flat = x.Shapes.Of(s.made).Rank == 3
 			in := onlyInput(s.made)
-			if in == nil || from != nil && in != from || x.Shapes.Of(in).Rank != 3 || x.Shapes.Of(in).DType != onnx.Tensor_FLOAT || s.toHeads() == nil {
+			if in == nil || from != nil && in != from || x.Shapes.Of(in).Rank != 3 ||
+				x.Shapes.Of(in).DType != onnx.Tensor_FLOAT || s.toHeads() == nil {
 				return nil
 			}
 			from, s.past = in, fmt.Sprintf("past_key_values.%d.encoder.%s", layers, s.past)
@@ -112,8 +114,8 @@ func onlyInput(v *graph.Value) (in *graph.Value) {
 	return in
 }
 
-// toHeads is the permutation between a layout and that of a past, (batch, heads, positions, size), which is its own inverse; nil
-// for one that a past has not.
+// toHeads is the permutation between a layout and that of a past, (batch, heads, positions, size), which is its own
+// inverse; nil for one that a past has not.
 func (s *side) toHeads() []int64 {
 	return map[string][]int64{"bshd": {0, 2, 1, 3}, "bhsd": {0, 1, 2, 3}, "bhds": {0, 1, 3, 2}}[s.layout]
 }
@@ -122,7 +124,8 @@ func (s *side) toHeads() []int64 {
 func (s *side) handOut(g *onnx.Graph) {
 	from, to := s.made.Name, present(s.past)
 	add := func(op, out string, in []string, attributes ...*onnx.Attribute) {
-		g.Node = append(g.Node, &onnx.Node{OpType: proto.String(op), Name: proto.String(out), Input: in, Output: []string{out}, Attribute: attributes})
+		g.Node = append(g.Node, &onnx.Node{OpType: proto.String(op), Name: proto.String(out), Input: in,
+			Output: []string{out}, Attribute: attributes})
 	}
 	if s.flat {
 		shape := graph.Int64Tensor(to+".shape", []int64{4}, 0, 0, s.heads, s.size)
@@ -130,12 +133,14 @@ func (s *side) handOut(g *onnx.Graph) {
 		add("Reshape", to+".heads", []string{from, shape.GetName()})
 		from = to + ".heads"
 	}
-	add("Transpose", to, []string{from}, &onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: s.toHeads()})
+	add("Transpose", to, []string{from},
+		&onnx.Attribute{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: s.toHeads()})
 }
 
 // take lets an input stand in for the side.
 func (s *side) take(g *graph.Graph) error {
-	in, err := g.AddInput(s.past, graph.TensorType(onnx.Tensor_FLOAT, "batch_size", int(s.heads), "encoder_sequence_length", int(s.size)))
+	in, err := g.AddInput(s.past,
+		graph.TensorType(onnx.Tensor_FLOAT, "batch_size", int(s.heads), "encoder_sequence_length", int(s.size)))
 	if err != nil {
 		return err
 	}
@@ -146,7 +151,8 @@ func (s *side) take(g *graph.Graph) error {
 		}
 		return made.Out[0], nil
 	}
-	v, err := add(&onnx.Node{OpType: proto.String("Transpose"), Attribute: []*onnx.Attribute{{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: s.toHeads()}}}, in)
+	v, err := add(&onnx.Node{OpType: proto.String("Transpose"),
+		Attribute: []*onnx.Attribute{{Name: proto.String("perm"), Type: onnx.Attribute_INTS.Enum(), Ints: s.toHeads()}}}, in)
 	if err == nil && s.flat {
 		shape := g.AddInitializer(graph.Int64Tensor("", []int64{3}, 0, 0, s.heads*s.size))
 		v, err = add(&onnx.Node{OpType: proto.String("Reshape")}, v, shape)

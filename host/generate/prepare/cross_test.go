@@ -38,7 +38,8 @@ func TestKeysMadeOfMore(t *testing.T) {
 			}
 			norm := g.Node[last]
 			mean := node("ReduceMean", "mean", "encoder_hidden_states")
-			mean.Attribute = []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}
+			mean.Attribute = []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(),
+				I: proto.Int64(0)}}
 			g.Node = slices.Insert(g.Node, last, mean, node("Add", "moved", norm.Input[0], "mean"))
 			norm.Input[0] = "moved"
 		},
@@ -51,9 +52,11 @@ func TestKeysMadeOfMore(t *testing.T) {
 				}
 			}
 			to := node("Cast", "floats", "input_ids")
-			to.Attribute = []*onnx.Attribute{{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(onnx.Tensor_FLOAT))}}
+			to.Attribute = []*onnx.Attribute{{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(),
+				I: proto.Int64(int64(onnx.Tensor_FLOAT))}}
 			mean := node("ReduceMean", "mean", "floats")
-			mean.Attribute = []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}
+			mean.Attribute = []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(),
+				I: proto.Int64(0)}}
 			g.Node = append([]*onnx.Node{to, mean, node("Add", "moved", "encoder_hidden_states", "mean")}, g.Node...)
 		},
 	} {
@@ -76,14 +79,18 @@ func TestInputsThatNothingFeeds(t *testing.T) {
 	edited(t, filepath.Join(masked, "model.onnx"), func(g *onnx.Graph) {
 		for i, n := range g.Node {
 			if n.GetOpType() == "Softmax" {
-				g.Node = slices.Insert(g.Node, i, &onnx.Node{OpType: proto.String("ReduceMax"), Name: proto.String("loudest"), Input: []string{"past_key_values.0.key"}, Output: []string{"loudest"}},
-					&onnx.Node{OpType: proto.String("Add"), Name: proto.String("louder"), Input: []string{n.Input[0], "loudest"}, Output: []string{"louder"}})
+				g.Node = slices.Insert(g.Node, i,
+					&onnx.Node{OpType: proto.String("ReduceMax"), Name: proto.String("loudest"),
+						Input: []string{"past_key_values.0.key"}, Output: []string{"loudest"}},
+					&onnx.Node{OpType: proto.String("Add"), Name: proto.String("louder"), Input: []string{n.Input[0], "loudest"},
+						Output: []string{"louder"}})
 				n.Input[0] = "louder"
 				break
 			}
 		}
 	})
-	if err := made(t, masked); err == nil || !strings.Contains(err.Error(), "depends on what input past_key_values.0.key holds") {
+	if err := made(t, masked); err == nil ||
+		!strings.Contains(err.Error(), "depends on what input past_key_values.0.key holds") {
 		t.Errorf("a mask of what a past holds: %v", err)
 	}
 	edited(t, filepath.Join(folder, "model.onnx"), func(g *onnx.Graph) {
@@ -94,8 +101,11 @@ func TestInputsThatNothingFeeds(t *testing.T) {
 			}
 		}
 		norm := g.Node[last]
-		g.Input = append(g.Input, &onnx.ValueInfo{Name: proto.String("volume"), Type: graph.TensorType(onnx.Tensor_FLOAT, "batch_size", 1, 1)})
-		g.Node = slices.Insert(g.Node, last, &onnx.Node{OpType: proto.String("Mul"), Name: proto.String("louder"), Input: []string{norm.Input[0], "volume"}, Output: []string{"louder"}})
+		g.Input = append(g.Input,
+			&onnx.ValueInfo{Name: proto.String("volume"), Type: graph.TensorType(onnx.Tensor_FLOAT, "batch_size", 1, 1)})
+		g.Node = slices.Insert(g.Node, last,
+			&onnx.Node{OpType: proto.String("Mul"), Name: proto.String("louder"), Input: []string{norm.Input[0], "volume"},
+				Output: []string{"louder"}})
 		norm.Input[0] = "louder"
 	})
 	if err := made(t, folder); err == nil || !strings.Contains(err.Error(), "input volume is still read by Mul") {

@@ -23,7 +23,8 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 	}
 	for _, name := range []string{
 		"optimum/gpt2", "optimum/gpt2-merged", "optimum/gpt2-eager", "optimum/gpt2-runtime-scale", "optimum/llama",
-		"optimum/bart-decoder-with-past", "optimum/bart-decoder-merged", "optimum/t5-decoder-with-past", "optimum/t5-decoder-merged",
+		"optimum/bart-decoder-with-past", "optimum/bart-decoder-merged", "optimum/t5-decoder-with-past",
+		"optimum/t5-decoder-merged",
 		"optimum/whisper-decoder-with-past", "optimum/whisper-decoder-merged",
 		"dynamo18/gpt2", "dynamo18/llama", "dynamo23/gpt2", "dynamo23/llama",
 	} {

@@ -77,5 +77,6 @@ func dropIdleMasks(g *graph.Graph, attends []string, exported *evaluator, positi
 // positions. What cannot be evaluated is not.
 func all(exported *evaluator, name string, positions int64, x float32) bool {
 	list, err := exported.evaluate([]string{name}, rewrite.Lengths{New: positions, Encoder: positions})
-	return err == nil && len(list[0].Data) > 0 && !slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
+	return err == nil && len(list[0].Data) > 0 &&
+		!slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
 }

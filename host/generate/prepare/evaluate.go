@@ -46,7 +46,8 @@ type inputAxis struct {
 
 // newEvaluator takes a graph before it is rewritten.
 func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
-	e := &evaluator{library: l, model: x.Model, proto: proto.Clone(x.Graph.Model()).(*onnx.Model), values: map[string]*graph.Value{}, shapes: x.Shapes,
+	e := &evaluator{library: l, model: x.Model, proto: proto.Clone(x.Graph.Model()).(*onnx.Model),
+		values: map[string]*graph.Value{}, shapes: x.Shapes,
 		roles: roles.Find(x.Graph, x.Shapes, x.Report), symbols: map[string]inputAxis{}, lists: map[string][]graph.Dim{}}
 	note := func(list []*graph.Value) {
 		for _, v := range list {
@@ -205,7 +206,8 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 		return nil, err
 	}
 	// Weights are read where they lie: what is computed from them is not asked for often.
-	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Config: map[string]string{"session.disable_prepacking": "1"}}
+	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1,
+		Config: map[string]string{"session.disable_prepacking": "1"}}
 	if e.last, err = session(e.library, e.model, p, o, false, shared.Never); err != nil {
 		return nil, err
 	}
@@ -293,7 +295,8 @@ func lengthOf(l roles.Length, at rewrite.Lengths) (n int64, ok bool) {
 }
 
 // usual is what lengths of an input count where nothing else says so; of others it is new tokens.
-var usual = map[roles.Input]roles.Length{roles.Past: roles.Cached, roles.EncoderPast: roles.Encoder, roles.EncoderOutput: roles.Encoder, roles.Mask: roles.All}
+var usual = map[roles.Input]roles.Length{roles.Past: roles.Cached, roles.EncoderPast: roles.Encoder,
+	roles.EncoderOutput: roles.Encoder, roles.Mask: roles.All}
 
 // length is the number that an axis of an input has at some lengths.
 func (e *evaluator) length(input string, axis int, d graph.Dim, at rewrite.Lengths) (int64, error) {

@@ -20,8 +20,8 @@ import (
 const FillSlotMapping = "graft.slot_mapping"
 
 // filler makes the graph that computes what layers store of an encoder's output, from the
-// decoder that is exported without a past, or the one that computes it in every step, and puts it into the cross pool. There is none
-// where layers store nothing of their own.
+// decoder that is exported without a past, or the one that computes it in every step, and puts it into the cross
+// pool. There is none where layers store nothing of their own.
 func (gen *Generation) filler(ctx context.Context, o Options) error {
 	var made []*onnx.ValueInfo
 	take := func(name string) string {
@@ -57,7 +57,8 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	}
 	g := part.Graph
 	g.Input = append(g.Input,
-		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache), Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
+		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache),
+			Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(FillSlotMapping), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
 	storage := gen.Storage.Whole()
@@ -126,7 +127,8 @@ func present(past string) string {
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.
-func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, keyName, valueName, done string) *onnx.Node {
+func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, keyName, valueName,
+	done string) *onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
 	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
@@ -141,7 +143,8 @@ func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, ke
 func storeKeys(operator string, l rewrite.CrossLayer, key, done string, storage plan.Storage) *onnx.Node {
 	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
 		Input: []string{key, rewrite.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
-		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset), text("storage", string(storage))}}
+		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset),
+			text("storage", string(storage))}}
 }
 
 // untransposed is a value as it was before heads were moved ahead of

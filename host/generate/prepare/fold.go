@@ -26,7 +26,8 @@ func (c *chooser) fold(ctx context.Context, d *rewrite.Decoder) (layers []*rewri
 	// Reading and folding weights takes the time that their size asks for: only steps through the graph are counted.
 	err = d.Graph.Bounded(ctx, func() error {
 		var refused string
-		if layers, refused, err = c.layers(d, self, cross, ""); err == nil && refused != "" { // then no layer stores hidden states of a prompt
+		// then no layer stores hidden states of a prompt
+		if layers, refused, err = c.layers(d, self, cross, ""); err == nil && refused != "" {
 			layers, _, err = c.layers(d, plan.KeysValues, cross, refused)
 		}
 		return err
@@ -37,7 +38,8 @@ func (c *chooser) fold(ctx context.Context, d *rewrite.Decoder) (layers []*rewri
 // layers are those of all blocks. The inputs of prompts lie in one pool for all layers of
 // self attention, so all store them or none does: refused is why one cannot. reason is why
 // self attention does not store what it was asked to, or "".
-func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason string) (layers []*rewrite.Layer, refused string, err error) {
+func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason string) (layers []*rewrite.Layer,
+	refused string, err error) {
 	c.generation.drop()
 	for _, b := range d.Report.Blocks {
 		strategy, why := self, reason
@@ -57,7 +59,8 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason s
 }
 
 // layer is what a block stores: what it is asked to, or what stands in for that.
-func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, reason string, before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, reason string,
+	before []*rewrite.Layer) (*rewrite.Layer, error) {
 	for {
 		l, err := c.try(d, b, strategy, before)
 		if err == nil {
@@ -77,7 +80,8 @@ func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strat
 }
 
 // try is a layer that stores what it is asked to, or an error.
-func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy,
+	before []*rewrite.Layer) (*rewrite.Layer, error) {
 	l, f, err := d.Layer(b, strategy, before)
 	if err != nil || f == nil {
 		return l, err
@@ -115,6 +119,7 @@ func (c *chooser) withoutPast(ctx context.Context) (*rewrite.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.first, c.firstView = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Placeholder: c.generation.Model.Placeholder != nil}, x
+	c.first, c.firstView = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report,
+		Placeholder: c.generation.Model.Placeholder != nil}, x
 	return c.first, nil
 }

@@ -108,7 +108,8 @@ func (m *Model) Make(ctx context.Context, o Options) (_ *Generation, err error) 
 		o.Folds = fold.User(nil)
 	}
 	o.Attention.Implementations = o.Attention.Implementations.Among(o.Plugins.Manifests())
-	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions), EncoderPositions: m.Config.EncoderPositions}
+	g := &Generation{Model: m, Storage: o.Attention.Storage, Positions: min(m.Config.Positions, o.MaxPositions),
+		EncoderPositions: m.Config.EncoderPositions}
 	if m.Placeholder != nil {
 		g.Positions++
 	}
@@ -163,7 +164,8 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	if err := x.Within(ctx, func() error { g.Interface, err = attended.Finish(); return err }); err != nil {
 		return err
 	}
-	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers, func(l rewrite.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
+	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers,
+		func(l rewrite.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
 		g.Choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
 	}
 	engine, err := graph.NewWithin(ctx, x.Graph.Model(), x.Model)

@@ -27,7 +27,8 @@ type Graph struct {
 // replace lets plugins stand in wherever they can, and drops what they have no use for.
 // with names plugins whose operators stand in the graph already; edit, which may be nil,
 // changes the graph as soon as the others do.
-func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph, error) {
+func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph.Graph), with ...string) (*Graph,
+	error) {
 	// A step has few rows nearly always, unlike what the plan must reckon with when
 	// it knows no more of a model than its graph: what can run, runs.
 	chosen := o.Plan
@@ -80,14 +81,15 @@ func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 // Close closes the file of a graph that Single made.
 func (g *Graph) Close() { _ = g.Model.Close() } // it was only read
 
-// Open makes an unpatched session of the graph, which holds its weights, shared with other processes as is wished, or with
-// mapped maps the model's files.
+// Open makes an unpatched session of the graph, which holds its weights, shared with other processes as is wished, or
+// with mapped maps the model's files.
 func (g *Graph) Open(l *ort.Library, o ort.SessionOptions, mapped bool, share shared.Wish) (*ort.Session, error) {
 	return session(l, g.Model, g.Graph.Model(), o, mapped, share)
 }
 
 // session makes one of a graph whose weights lie with a model.
-func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool, share shared.Wish) (*ort.Session, error) {
+func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool,
+	share shared.Wish) (*ort.Session, error) {
 	out, err := patch.Serialize(m, p, true, mapped, share)
 	if err != nil {
 		return nil, err

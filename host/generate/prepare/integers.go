@@ -21,12 +21,14 @@ const (
 	nbitsBias   = model.NBitsBias
 )
 
-// takeIntegers lets linear layers whose weights somebody quantised be those of the numbers that the integers stand for: what recognises
-// and replaces linear layers finds them as others are, and [model.Model.IntegersOf] knows the integers of their weights. Taken are
-// MatMulNBits of 4 and 8 bits in float32, and DequantizeLinear of matrices that MatMul and Gemm alone multiply with. Others stay.
+// takeIntegers lets linear layers whose weights somebody quantised be those of the numbers that the integers stand
+// for: what recognises and replaces linear layers finds them as others are, and [model.Model.IntegersOf] knows the
+// integers of their weights. Taken are MatMulNBits of 4 and 8 bits in float32, and DequantizeLinear of matrices that
+// MatMul and Gemm alone multiply with. Others stay.
 func takeIntegers(file *model.Model, p *onnx.Model) error {
 	g := p.GetGraph()
-	t := &integerTaker{file: file, graph: g, constants: map[string]*onnx.Tensor{}, names: map[string]bool{}, readers: map[string][]reader{}}
+	t := &integerTaker{file: file, graph: g, constants: map[string]*onnx.Tensor{}, names: map[string]bool{},
+		readers: map[string][]reader{}}
 	for _, x := range g.GetInitializer() {
 		t.constants[x.GetName()] = x
 		t.names[x.GetName()] = true
@@ -121,7 +123,8 @@ func (t *integerTaker) take(n *onnx.Node) ([]*onnx.Node, error) {
 			return stays, nil
 		}
 		t.graph.Initializer = append(t.graph.Initializer, w)
-		t.graph.ValueInfo = slices.DeleteFunc(t.graph.ValueInfo, func(v *onnx.ValueInfo) bool { return v.GetName() == n.Output[0] })
+		t.graph.ValueInfo = slices.DeleteFunc(t.graph.ValueInfo,
+			func(v *onnx.ValueInfo) bool { return v.GetName() == n.Output[0] })
 		return nil, nil
 	}
 	return stays, nil
@@ -149,13 +152,15 @@ func (t *integerTaker) fresh(like string) string {
 
 // matMul is a MatMulNBits that multiplies with a matrix.
 func (t *integerTaker) matMul(n *onnx.Node, weight string) []*onnx.Node {
-	product := &onnx.Node{Name: n.Name, OpType: proto.String("MatMul"), Input: []string{n.Input[0], weight}, Output: n.Output}
+	product := &onnx.Node{Name: n.Name, OpType: proto.String("MatMul"), Input: []string{n.Input[0], weight},
+		Output: n.Output}
 	bias := input(n, nbitsBias)
 	if bias == "" {
 		return []*onnx.Node{product}
 	}
 	product.Output = []string{t.fresh(n.Output[0])}
-	sum := &onnx.Node{Name: proto.String(t.fresh(n.GetName())), OpType: proto.String("Add"), Input: []string{product.Output[0], bias}, Output: n.Output}
+	sum := &onnx.Node{Name: proto.String(t.fresh(n.GetName())), OpType: proto.String("Add"),
+		Input: []string{product.Output[0], bias}, Output: n.Output}
 	return []*onnx.Node{product, sum}
 }
 
@@ -183,11 +188,12 @@ func (t *integerTaker) packed(n *onnx.Node) *model.Integers {
 	return q
 }
 
-// matrix are the integers of a DequantizeLinear, or nil where it stays: that of rows of x, of scales along K one by one, or of a weight
-// that something else reads too.
+// matrix are the integers of a DequantizeLinear, or nil where it stays: that of rows of x, of scales along K one by
+// one, or of a weight that something else reads too.
 func (t *integerTaker) matrix(n *onnx.Node) *model.Integers {
 	q := &model.Integers{Quantized: t.constants[input(n, 0)], Scales: t.constants[input(n, 1)], Node: n}
-	if len(n.GetOutput()) != 1 || q.Quantized == nil || q.Scales == nil || len(q.Quantized.GetDims()) != 2 || onnx.Tensor_DataType(q.Scales.GetDataType()) != onnx.Tensor_FLOAT {
+	if len(n.GetOutput()) != 1 || q.Quantized == nil || q.Scales == nil || len(q.Quantized.GetDims()) != 2 ||
+		onnx.Tensor_DataType(q.Scales.GetDataType()) != onnx.Tensor_FLOAT {
 		return nil
 	}
 	if name := input(n, 2); name != "" {
@@ -210,7 +216,8 @@ func (t *integerTaker) matrix(n *onnx.Node) *model.Integers {
 	for i, r := range readers {
 		transposed := false
 		switch {
-		case r.node == nil || r.at != 1 || r.node.GetDomain() != "" || r.node.GetOpType() != "MatMul" && r.node.GetOpType() != "Gemm":
+		case r.node == nil || r.at != 1 || r.node.GetDomain() != "" ||
+			r.node.GetOpType() != "MatMul" && r.node.GetOpType() != "Gemm":
 			return nil
 		case r.node.GetOpType() == "Gemm":
 			transposed = attributeOf(r.node, "transB", 0) != 0
@@ -249,7 +256,8 @@ func (t *integerTaker) matrix(n *onnx.Node) *model.Integers {
 // bias are the numbers of a bias of int32 that Gemm adds, or nil for another value.
 func (t *integerTaker) bias(n *onnx.Node) (*onnx.Tensor, error) {
 	q, scales := t.constants[input(n, 0)], t.constants[input(n, 1)]
-	if len(n.GetOutput()) != 1 || q == nil || scales == nil || len(q.GetDims()) != 1 || onnx.Tensor_DataType(q.GetDataType()) != onnx.Tensor_INT32 ||
+	if len(n.GetOutput()) != 1 || q == nil || scales == nil || len(q.GetDims()) != 1 ||
+		onnx.Tensor_DataType(q.GetDataType()) != onnx.Tensor_INT32 ||
 		onnx.Tensor_DataType(scales.GetDataType()) != onnx.Tensor_FLOAT || attributeOf(n, "output_dtype", 0) != 0 {
 		return nil, nil
 	}
@@ -282,7 +290,8 @@ func (t *integerTaker) bias(n *onnx.Node) (*onnx.Tensor, error) {
 		if len(by) > 4 {
 			scale = by[4*i:]
 		}
-		made[i] = float32(int32(binary.LittleEndian.Uint32(numbers[4*i:]))) * math.Float32frombits(binary.LittleEndian.Uint32(scale))
+		made[i] = float32(int32(binary.LittleEndian.Uint32(numbers[4*i:]))) * math.Float32frombits(
+			binary.LittleEndian.Uint32(scale))
 	}
 	return graph.FloatTensor(n.Output[0], q.Dims, made...), nil
 }

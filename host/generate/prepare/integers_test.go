@@ -15,15 +15,18 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// integersOf are the operators of a decoder's graph that multiply with integers: by name, of linear layers those whose weight a file
-// holds as integers.
-func integersOf(t *testing.T, l *ort.Library, set *loaded.Set, folder string, without ...string) (list []string, err error) {
+// integersOf are the operators of a decoder's graph that multiply with integers: by name, of linear layers those
+// whose weight a file holds as integers.
+func integersOf(t *testing.T, l *ort.Library, set *loaded.Set, folder string, without ...string) (list []string,
+	err error) {
 	t.Helper()
 	m, err := prepare.Open(t.Context(), folder)
 	if err != nil {
 		return nil, err
 	}
-	g, err := m.Make(t.Context(), prepare.Options{Library: l, Plugins: set, Plan: plan.Options{Except: without}, Batch: 1, MaxPositions: 64, CacheBytes: 1 << 24})
+	g, err := m.Make(t.Context(),
+		prepare.Options{Library: l, Plugins: set, Plan: plan.Options{Except: without}, Batch: 1, MaxPositions: 64,
+			CacheBytes: 1 << 24})
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +45,8 @@ func number(name string, v int64) *onnx.Attribute {
 	return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(v)}
 }
 
-// TestIntegersOfOthers: a linear layer whose weight somebody quantised is one of the numbers that the integers stand for; where nothing takes
-// it, it is what it was, and so is one that is not understood.
+// TestIntegersOfOthers: a linear layer whose weight somebody quantised is one of the numbers that the integers stand
+// for; where nothing takes it, it is what it was, and so is one that is not understood.
 func TestIntegersOfOthers(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -54,20 +57,24 @@ func TestIntegersOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	constant := func(g *onnx.Graph, name string, of onnx.Tensor_DataType, bytes int, dims ...int64) string {
-		g.Initializer = append(g.Initializer, &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(of)), Dims: dims, RawData: make([]byte, bytes)})
+		g.Initializer = append(g.Initializer,
+			&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(of)), Dims: dims, RawData: make([]byte, bytes)})
 		return name
 	}
 	// nbits makes a layer [48, 144] a MatMulNBits of blocks of 32.
 	nbits := func(g *onnx.Graph, n *onnx.Node) {
 		n.OpType, n.Domain = proto.String("MatMulNBits"), proto.String("com.microsoft")
 		n.Attribute = []*onnx.Attribute{number("K", 48), number("N", 144), number("bits", 4), number("block_size", 32)}
-		n.Input = []string{n.Input[0], constant(g, "integers", onnx.Tensor_UINT8, 144*2*16, 144, 2, 16), constant(g, "scales", onnx.Tensor_FLOAT, 4*288, 288), "", "", n.Input[2]}
+		n.Input = []string{n.Input[0], constant(g, "integers", onnx.Tensor_UINT8, 144*2*16, 144, 2, 16),
+			constant(g, "scales", onnx.Tensor_FLOAT, 4*288, 288), "", "", n.Input[2]}
 	}
 	// dequantized lets it multiply with int8 that a DequantizeLinear makes float32.
 	dequantized := func(g *onnx.Graph, n *onnx.Node) {
 		n.Input[1] = "numbers"
-		d := &onnx.Node{OpType: proto.String("DequantizeLinear"), Output: []string{"numbers"}, Attribute: []*onnx.Attribute{number("axis", 1)},
-			Input: []string{constant(g, "integers", onnx.Tensor_INT8, 48*144, 48, 144), constant(g, "scales", onnx.Tensor_FLOAT, 4*144, 144), constant(g, "zeros", onnx.Tensor_INT8, 144, 144)}}
+		d := &onnx.Node{OpType: proto.String("DequantizeLinear"), Output: []string{"numbers"},
+			Attribute: []*onnx.Attribute{number("axis", 1)},
+			Input: []string{constant(g, "integers", onnx.Tensor_INT8, 48*144, 48, 144),
+				constant(g, "scales", onnx.Tensor_FLOAT, 4*144, 144), constant(g, "zeros", onnx.Tensor_INT8, 144, 144)}}
 		g.Node = slices.Insert(g.Node, 0, d)
 	}
 	for _, c := range []struct {
@@ -88,8 +95,11 @@ func TestIntegersOfOthers(t *testing.T) {
 		}, with: "MatMulNBits", without: "MatMulNBits"},
 		{name: "weights that callers may give", edit: func(g *onnx.Graph, n *onnx.Node) {
 			nbits(g, n)
-			g.Input = append(g.Input, &onnx.ValueInfo{Name: proto.String("scales"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 288}}}}}}}})
+			g.Input = append(g.Input,
+				&onnx.ValueInfo{Name: proto.String("scales"),
+					Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+						ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+						Shape:    &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 288}}}}}}}})
 		}, err: "input scales is still read by com.microsoft.MatMulNBits"},
 		{name: "sizes that the weight has not", edit: func(g *onnx.Graph, n *onnx.Node) {
 			nbits(g, n)
@@ -100,18 +110,24 @@ func TestIntegersOfOthers(t *testing.T) {
 			dequantized(g, n)
 			n.Input[2] = "offsets"
 			d := &onnx.Node{OpType: proto.String("DequantizeLinear"), Output: []string{"offsets"},
-				Input: []string{constant(g, "bias", onnx.Tensor_INT32, 4*144, 144), constant(g, "by", onnx.Tensor_FLOAT, 4*144, 144)}}
+				Input: []string{constant(g, "bias", onnx.Tensor_INT32, 4*144, 144),
+					constant(g, "by", onnx.Tensor_FLOAT, 4*144, 144)}}
 			g.Node = slices.Insert(g.Node, 0, d)
 		}, with: "PackedLinear", without: "DequantizeLinear"},
 		{name: "a scale for each row of the weight", edit: func(g *onnx.Graph, n *onnx.Node) {
 			dequantized(g, n)
 			g.Node[0].Attribute[0].I = proto.Int64(0)
-			g.Node[0].Input[1], g.Node[0].Input[2] = constant(g, "rows", onnx.Tensor_FLOAT, 4*48, 48), constant(g, "zeros of rows", onnx.Tensor_INT8, 48, 48)
+			g.Node[0].Input[1], g.Node[0].Input[2] = constant(g, "rows", onnx.Tensor_FLOAT, 4*48, 48),
+				constant(g, "zeros of rows", onnx.Tensor_INT8, 48, 48)
 		}, with: "DequantizeLinear", without: "DequantizeLinear"},
 		{name: "numbers that something else reads", edit: func(g *onnx.Graph, n *onnx.Node) {
 			dequantized(g, n)
-			g.Node = append(g.Node, &onnx.Node{OpType: proto.String("Identity"), Input: []string{"numbers"}, Output: []string{"more"}})
-			g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String("more"), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(onnx.Tensor_FLOAT))}}}})
+			g.Node = append(g.Node, &onnx.Node{OpType: proto.String("Identity"), Input: []string{"numbers"},
+				Output: []string{"more"}})
+			g.Output = append(g.Output,
+				&onnx.ValueInfo{Name: proto.String("more"),
+					Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(
+						int32(onnx.Tensor_FLOAT))}}}})
 		}, with: "DequantizeLinear", without: "DequantizeLinear"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

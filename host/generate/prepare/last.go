@@ -10,11 +10,12 @@ import (
 const maxSteps = 16
 
 // afterLogits change elements one by one, or their places.
-var afterLogits = []string{"Add", "Cast", "Clip", "Div", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Reshape", "Slice", "Squeeze", "Sub", "Tanh",
+var afterLogits = []string{"Add", "Cast", "Clip", "Div", "Gather", "Identity", "Max", "Min", "Mul", "Neg", "Reshape",
+	"Slice", "Squeeze", "Sub", "Tanh",
 	"Transpose", "Unsqueeze", "Where"}
 
-// LastLinear are the linear layers that make an output, with what changes its elements one by one after them: one, or one of each branch of a
-// merged decoder; none where a branch has none.
+// LastLinear are the linear layers that make an output, with what changes its elements one by one after them: one, or
+// one of each branch of a merged decoder; none where a branch has none.
 func LastLinear(g *graph.Graph, output string, linear func(*graph.Node) bool) []*graph.Node {
 	if output == "" {
 		return nil

@@ -23,16 +23,19 @@ type Model struct {
 	Files  *modeldir.Files
 	Config *modeldir.Config
 
-	// Placeholder is a token that the decoder is fed after each of its rows, in whose place the next token is predicted; nil for none.
+	// Placeholder is a token that the decoder is fed after each of its rows, in whose place the next token is predicted;
+	// nil for none.
 	Placeholder *int64
 
 	decoder *patch.Analysis
 	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
-	cross   *onnx.Model // makes keys and values that the decoder made in every step; nil where the decoder without a past does
-	models  []*model.Model
+	// makes keys and values that the decoder made in every step; nil where the decoder without a past does
+	cross  *onnx.Model
+	models []*model.Model
 }
 
-// Open opens a model folder and finds the blocks of its decoder. Errors of kind [graph.ErrBounds] are those of [patch.Analyse].
+// Open opens a model folder and finds the blocks of its decoder. Errors of kind [graph.ErrBounds] are those of
+// [patch.Analyse].
 func Open(ctx context.Context, path string) (_ *Model, err error) {
 	m := &Model{}
 	if m.Files, err = modeldir.Find(path); err != nil {

@@ -47,16 +47,20 @@ func small(t *testing.T, name string) string {
 func TestLayers(t *testing.T) {
 	beams, batch := [2]int64{1, 8}, [2]int64{1, 16}
 	bart := []met{
-		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48,
+			Positions: "learned"},
 			Range: plan.Range{Keys: [2]int64{1, 4}, Own: [2]int64{0, 64}, Beams: beams, Batch: batch, Steps: 64}},
-		{Layers: plan.Layers{Type: "cross", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+		{Layers: plan.Layers{Type: "cross", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48,
+			Positions: "learned"},
 			Range: plan.Range{Keys: [2]int64{16, 128}, Beams: beams, Batch: batch, Steps: 64}},
 	}
 	gpt2 := []met{
-		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48, Positions: "learned"},
+		{Layers: plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 12, ValueSize: 12, Width: 48,
+			Positions: "learned"},
 			Range: plan.Range{Keys: [2]int64{16, 128}, Own: [2]int64{0, 64}, Beams: beams, Batch: batch, Steps: 64}},
 	}
-	for name, want := range map[string][]met{"bart": bart, "bart-merged": bart, "gpt2": gpt2, "gpt2-separate": gpt2, "gpt2-merged": gpt2} {
+	for name, want := range map[string][]met{"bart": bart, "bart-merged": bart, "gpt2": gpt2, "gpt2-separate": gpt2,
+		"gpt2-merged": gpt2} {
 		got, err := find(small(t, name))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -87,7 +91,8 @@ func TestRangeOfSound(t *testing.T) {
 }
 
 func TestNoModel(t *testing.T) {
-	for folder, want := range map[string]string{"nowhere": "needed is a folder of a model", "../../../models/small": "found no model.onnx"} {
+	for folder, want := range map[string]string{"nowhere": "needed is a folder of a model",
+		"../../../models/small": "found no model.onnx"} {
 		if _, err := find(folder); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", folder, err, want)
 		}

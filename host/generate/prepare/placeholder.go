@@ -10,10 +10,10 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// takePlaceholder takes out of a decoder the placeholder that it puts after the tokens that it is fed: in its place the next token is
-// predicted, and no later token sees it. Such a decoder pads its tokens by one at the end, hands out keys and values
-// without the last position, and computes the logits of the last one. What is left reads tokens and placeholders alike, and the engine feeds
-// both. It gives the placeholder's id, or nil for a decoder without one.
+// takePlaceholder takes out of a decoder the placeholder that it puts after the tokens that it is fed: in its place
+// the next token is predicted, and no later token sees it. Such a decoder pads its tokens by one at the end, hands
+// out keys and values without the last position, and computes the logits of the last one. What is left reads tokens
+// and placeholders alike, and the engine feeds both. It gives the placeholder's id, or nil for a decoder without one.
 func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 	t := &placeholder{graph: p.GetGraph(), file: file}
 	pad, id := t.find()
@@ -23,7 +23,8 @@ func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 	tokens := pad.Input[0]
 	for _, n := range t.graph.Node {
 		if n != pad && slices.Contains(n.Input, tokens) {
-			return nil, fmt.Errorf("%s reads %s beside %s, which puts a placeholder after them", n.GetName(), tokens, pad.GetName())
+			return nil, fmt.Errorf("%s reads %s beside %s, which puts a placeholder after them", n.GetName(), tokens,
+				pad.GetName())
 		}
 	}
 	t.drop(pad, tokens)
@@ -33,7 +34,8 @@ func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 		}
 		n := t.maker(o.GetName())
 		if n == nil || !t.slices(n, 2, 0, -1) {
-			return nil, fmt.Errorf("output %s holds keys or values of the placeholder that is put after the tokens, needed are those of tokens alone", o.GetName())
+			return nil, fmt.Errorf("output %s holds keys or values of the placeholder that is put after the tokens, needed "+
+				"are those of tokens alone", o.GetName())
 		}
 		t.graph.Node = slices.DeleteFunc(t.graph.Node, func(other *onnx.Node) bool { return other == n })
 		rename(t.graph, map[string]string{n.Input[0]: o.GetName()})
@@ -45,7 +47,8 @@ func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 	}
 	t.graph.ValueInfo = nil // lengths are others now
 	for _, in := range t.graph.Input {
-		if dims := in.GetType().GetTensorType().GetShape().GetDim(); in.GetName() == tokens && len(dims) == 2 && dims[1].GetDimParam() == "" {
+		if dims := in.GetType().GetTensorType().GetShape().GetDim(); in.GetName() == tokens && len(dims) == 2 &&
+			dims[1].GetDimParam() == "" {
 			dims[1].Value = &onnx.Shape_Dim_DimParam{DimParam: "sequence_length"}
 		}
 	}
@@ -61,10 +64,12 @@ type placeholder struct {
 // find is the node that pads the tokens by one at the end, with what, or nil.
 func (t *placeholder) find() (pad *onnx.Node, id int64) {
 	for _, n := range t.graph.Node {
-		if n.GetOpType() != "Pad" || len(n.Input) < 2 || len(n.Input) > 3 || !slices.Contains([]string{"input_ids", "decoder_input_ids"}, n.Input[0]) {
+		if n.GetOpType() != "Pad" || len(n.Input) < 2 || len(n.Input) > 3 ||
+			!slices.Contains([]string{"input_ids", "decoder_input_ids"}, n.Input[0]) {
 			continue
 		}
-		if slices.ContainsFunc(n.Attribute, func(a *onnx.Attribute) bool { return a.GetName() == "mode" && string(a.GetS()) != "constant" }) {
+		if slices.ContainsFunc(n.Attribute,
+			func(a *onnx.Attribute) bool { return a.GetName() == "mode" && string(a.GetS()) != "constant" }) {
 			continue
 		}
 		if !slices.Equal(t.numbers(n.Input[1]), []int64{0, 0, 0, 1}) {
@@ -88,7 +93,8 @@ func (t *placeholder) slices(n *onnx.Node, axis, start, end int64) bool {
 		return false
 	}
 	from, to, axes := t.numbers(n.Input[1]), t.numbers(n.Input[2]), t.numbers(n.Input[3])
-	if len(from) != 1 || len(to) != 1 || len(axes) != 1 || len(n.Input) > 4 && !slices.Equal(t.numbers(n.Input[4]), []int64{1}) {
+	if len(from) != 1 || len(to) != 1 || len(axes) != 1 ||
+		len(n.Input) > 4 && !slices.Equal(t.numbers(n.Input[4]), []int64{1}) {
 		return false
 	}
 	return axes[0] == axis && from[0] == start && min(to[0], math.MaxInt32) == end

@@ -29,7 +29,8 @@ func TestPlaceholders(t *testing.T) {
 			n.OpType, n.Input = proto.String("Identity"), n.Input[:1]
 		}, err: "output present.0.decoder.key holds keys or values of the placeholder"},
 		{name: "tokens read without it", edit: func(g *onnx.Graph) {
-			g.Node = append(g.Node, &onnx.Node{Name: proto.String("beside"), OpType: proto.String("Shape"), Input: []string{"input_ids"}, Output: []string{"length"}})
+			g.Node = append(g.Node, &onnx.Node{Name: proto.String("beside"), OpType: proto.String("Shape"),
+				Input: []string{"input_ids"}, Output: []string{"length"}})
 		}, err: "beside reads input_ids beside"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

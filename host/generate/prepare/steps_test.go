@@ -31,7 +31,8 @@ func made(t *testing.T, folder string) error {
 	if err != nil {
 		return err
 	}
-	g, err := m.Make(t.Context(), prepare.Options{Library: l, Plugins: set, Batch: 1, MaxPositions: 64, CacheBytes: 1 << 24})
+	g, err := m.Make(t.Context(),
+		prepare.Options{Library: l, Plugins: set, Batch: 1, MaxPositions: 64, CacheBytes: 1 << 24})
 	if err == nil {
 		g.Close()
 	}
@@ -58,7 +59,8 @@ func edited(t *testing.T, path string, edit func(*onnx.Graph)) {
 	}
 }
 
-// A decoder with a past that hides nothing is taken only where the one without a past hides what comes after each token.
+// A decoder with a past that hides nothing is taken only where the one without a past hides what comes after each
+// token.
 func TestDecodersForOneToken(t *testing.T) {
 	folder := small(t, "trocr")
 	if err := made(t, folder); err != nil {

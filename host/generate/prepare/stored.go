@@ -41,22 +41,25 @@ func (o *Options) stores(kind string, strategy plan.Strategy) string {
 			continue // who needs it says so
 		}
 		op, _, ok := p.Info.Operator(x.Operator)
-		if ok && !slices.ContainsFunc(op.Attributes, func(at signature.Attribute) bool { return at.Name == storageAttribute }) {
-			return fmt.Sprintf("%s of the plugin %s reads float32 alone: it has no attribute %s", x.Operator, x.Plugin, storageAttribute)
+		if ok && !slices.ContainsFunc(op.Attributes,
+			func(at signature.Attribute) bool { return at.Name == storageAttribute }) {
+			return fmt.Sprintf("%s of the plugin %s reads float32 alone: it has no attribute %s", x.Operator, x.Plugin,
+				storageAttribute)
 		}
 	}
 	return ""
 }
 
-// typed refuses a type of the cache that a kind of attention cannot have: what was named must store it, and keys and values, which
-// any layer may come to.
+// typed refuses a type of the cache that a kind of attention cannot have: what was named must store it, and keys and
+// values, which any layer may come to.
 func (o *Options) typed(path, kind string) error {
 	for _, strategy := range []plan.Strategy{o.Attention.named(kind), plan.KeysValues} {
 		if strategy == "" {
 			continue
 		}
 		if why := o.stores(kind, strategy); why != "" {
-			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("%s attention is to store %s in %s, and %s", kind, strategy, o.Attention.Storage, why),
+			return &diagnostic.Error{Path: path,
+				Found:  fmt.Sprintf("%s attention is to store %s in %s, and %s", kind, strategy, o.Attention.Storage, why),
 				Needed: "operators that store it", Fix: "leave the type of the cache out, or the plugin"}
 		}
 	}

@@ -145,8 +145,10 @@ func TestTurnsAtOnceAreThoseOfTheExport(t *testing.T) {
 				before, after := turnedBy(t, l, data, rows, x, angles), turnedBy(t, l, turned, rows, x, angles)
 				for i := range x {
 					want := rotation(x, angles, i, c.size, c.interleaved) * c.factor
-					if e := math.Abs(float64(after[i]) - want); !(e < 1e-6*(1+math.Abs(want))) || math.Abs(float64(after[i]-before[i])) > 1e-6 {
-						t.Fatalf("%d rows: element %d is %g, the nodes of the export made %g, float64 makes %g", rows, i, after[i], before[i], want)
+					if e := math.Abs(float64(after[i]) - want); !(e < 1e-6*(1+math.Abs(want))) ||
+						math.Abs(float64(after[i]-before[i])) > 1e-6 {
+						t.Fatalf("%d rows: element %d is %g, the nodes of the export made %g, float64 makes %g", rows, i, after[i],
+							before[i], want)
 					}
 				}
 			}

@@ -11,8 +11,8 @@ import (
 // WeightType is what the weights of a linear layer are stored as.
 type WeightType string
 
-// The types of weights. Those of integers have a scale for each group of positions along the axis that is summed up, and
-// each column; those of bfloat16 have none, and are multiplied as float32.
+// The types of weights. Those of integers have a scale for each group of positions along the axis that is summed up,
+// and each column; those of bfloat16 have none, and are multiplied as float32.
 const (
 	Float32Weights  WeightType = "float32"
 	BFloat16Weights WeightType = "bf16"
@@ -26,15 +26,16 @@ func (t WeightType) Integers() bool { return t == Int8Weights || t == Int4Weight
 // Activations says what linear layers of quantised weights multiply with.
 type Activations string
 
-// Kinds of activations: rounded to eight or to sixteen bits as they come, a scale for each row and group, or as they are.
+// Kinds of activations: rounded to eight or to sixteen bits as they come, a scale for each row and group, or as they
+// are.
 const (
 	Int8Activations    Activations = "int8"
 	Int16Activations   Activations = "int16"
 	Float32Activations Activations = "float32"
 )
 
-// ZeroPoints says whether integers have zero points: a value is then (q - zero) times the scale, with a zero for each group and column,
-// and otherwise q times the scale.
+// ZeroPoints says whether integers have zero points: a value is then (q - zero) times the scale, with a zero for each
+// group and column, and otherwise q times the scale.
 type ZeroPoints string
 
 // Integers with and without zero points.
@@ -46,11 +47,11 @@ const (
 // DefaultGroup is how many weights have one scale where nothing else was asked for.
 const DefaultGroup = 32
 
-// Weights says what the weights of a model's linear layers are stored as. The zero value is float32, as exported: anything
-// else changes answers.
+// Weights says what the weights of a model's linear layers are stored as. The zero value is float32, as exported:
+// anything else changes answers.
 type Weights struct {
-	// Layers is of all linear layers but the last, which makes logits: that is of Logits. "" is float32 for Layers and, for
-	// Logits, the type of Layers, but int8 for int4: an error in logits decides between tokens.
+	// Layers is of all linear layers but the last, which makes logits: that is of Logits. "" is float32 for Layers and,
+	// for Logits, the type of Layers, but int8 for int4: an error in logits decides between tokens.
 	Layers, Logits WeightType
 	Group          int64       // 0: DefaultGroup
 	Activations    Activations // "": what Multiplied says
@@ -108,9 +109,9 @@ func (w Weights) Quantizes() bool {
 // Integers says whether any weights are to be stored as integers.
 func (w Weights) Integers() bool { return w.any(WeightType.Integers) }
 
-// Multiplied is what integers are multiplied with. Where nothing was asked for that is sixteen bits, whose rounding costs next to nothing
-// beside that of weights of eight bits, but eight where weights have four: those cost far more than activations of eight bits,
-// which are multiplied with them faster.
+// Multiplied is what integers are multiplied with. Where nothing was asked for that is sixteen bits, whose rounding
+// costs next to nothing beside that of weights of eight bits, but eight where weights have four: those cost far more
+// than activations of eight bits, which are multiplied with them faster.
 func (w Weights) Multiplied() Activations {
 	if w.Activations != "" {
 		return w.Activations
@@ -125,7 +126,8 @@ func (w Weights) Multiplied() Activations {
 	return Int16Activations
 }
 
-// String is what ParseWeights reads, with all that is not said but for single weights, and zero points where there are any.
+// String is what ParseWeights reads, with all that is not said but for single weights, and zero points where there
+// are any.
 func (w Weights) String() string {
 	switch {
 	case !w.Quantizes():
@@ -140,8 +142,8 @@ func (w Weights) String() string {
 	return text
 }
 
-// ParseWeights reads what to store weights as: float32, bf16, int8 or int4, and after that, with commas between, logits=TYPE,
-// group=N (32, 64 or 128), activations=int8, int16 or float32, and zero-points=true or false.
+// ParseWeights reads what to store weights as: float32, bf16, int8 or int4, and after that, with commas between,
+// logits=TYPE, group=N (32, 64 or 128), activations=int8, int16 or float32, and zero-points=true or false.
 func ParseWeights(text string) (w Weights, err error) {
 	parts := strings.Split(text, ",")
 	if w.Layers, err = weightType(parts[0]); err != nil {
@@ -162,7 +164,8 @@ func ParseWeights(text string) (w Weights, err error) {
 				return w, fmt.Errorf("group is %q, needed is 32, 64 or 128", value)
 			}
 		case "activations":
-			if w.Activations = Activations(value); !slices.Contains([]Activations{Int8Activations, Int16Activations, Float32Activations}, w.Activations) {
+			if w.Activations = Activations(value); !slices.Contains(
+				[]Activations{Int8Activations, Int16Activations, Float32Activations}, w.Activations) {
 				return w, fmt.Errorf("activations is %q, needed is int8, int16 or float32", value)
 			}
 		case "zero-points":
@@ -170,11 +173,13 @@ func ParseWeights(text string) (w Weights, err error) {
 				return w, fmt.Errorf("zero-points is %q, needed is true or false", value)
 			}
 		default:
-			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N, activations=TYPE or zero-points=true", part)
+			return w, fmt.Errorf("%q is not understood, needed is logits=TYPE, group=N, activations=TYPE or zero-points=true",
+				part)
 		}
 	}
 	if !w.Integers() && (w.Group != 0 || w.Activations != "" || w.ZeroPoints != "") {
-		return w, fmt.Errorf("group, activations and zero-points are of weights that are stored as integers, and none of %s are", text)
+		return w, fmt.Errorf("group, activations and zero-points are of weights that are stored as integers, and none of "+
+			"%s are", text)
 	}
 	return w, nil
 }

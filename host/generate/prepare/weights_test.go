@@ -51,10 +51,13 @@ func TestParseWeights(t *testing.T) {
 		{"int8,symmetric=true", `"symmetric=true" is not understood`},
 		{"int8,group=32,group=64", "group is named twice"},
 		{"float32,group=64", "group, activations and zero-points are of weights that are stored as integers"},
-		{"bf16,group=64", "group, activations and zero-points are of weights that are stored as integers, and none of bf16,group=64 are"},
-		{"bf16,logits=float32,activations=float32", "group, activations and zero-points are of weights that are stored as integers"},
+		{"bf16,group=64", "group, activations and zero-points are of weights that are stored as integers, and none of " +
+			"bf16,group=64 are"},
+		{"bf16,logits=float32,activations=float32",
+			"group, activations and zero-points are of weights that are stored as integers"},
 		{"bfloat16", `"bfloat16" is no type of weights`},
-		{"float32,logits=float32,activations=int8", "group, activations and zero-points are of weights that are stored as integers"},
+		{"float32,logits=float32,activations=int8",
+			"group, activations and zero-points are of weights that are stored as integers"},
 	} {
 		if w, err := prepare.ParseWeights(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v, %v; want an error that says %s", c.text, w, err, c.says)

@@ -17,14 +17,16 @@ type Scores struct {
 	// method for automatic evaluation of machine translation").
 	BLEU float64 `json:"bleu"`
 	// WER is the word error rate, of all lines together: words to insert, remove or replace, over those of the references.
-	// Words are what white space divides, as they are written. 0 is best; outputs that are longer than their references can be above 1.
+	// Words are what white space divides, as they are written. 0 is best; outputs that are longer than their references
+	// can be above 1.
 	WER float64 `json:"wer"`
 }
 
 // Of compares each output with the reference of the same number.
 func Of(outputs, references []string) (*Scores, error) {
 	if len(outputs) != len(references) {
-		return nil, fmt.Errorf("there are %d outputs and %d references: one a line is needed, in the same order", len(outputs), len(references))
+		return nil, fmt.Errorf("there are %d outputs and %d references: one a line is needed, in the same order",
+			len(outputs), len(references))
 	}
 	s := &Scores{}
 	if len(outputs) == 0 {

@@ -38,7 +38,8 @@ func TestScoresEqualPython(t *testing.T) {
 			continue
 		}
 		for name, v := range map[string][2]float64{
-			"rouge1": {got.ROUGE1, c.ROUGE1}, "rouge2": {got.ROUGE2, c.ROUGE2}, "rougeL": {got.ROUGEL, c.ROUGEL}, "bleu": {got.BLEU / 100, c.BLEU / 100}, "wer": {got.WER, c.WER},
+			"rouge1": {got.ROUGE1, c.ROUGE1}, "rouge2": {got.ROUGE2, c.ROUGE2}, "rougeL": {got.ROUGEL, c.ROUGEL},
+			"bleu": {got.BLEU / 100, c.BLEU / 100}, "wer": {got.WER, c.WER},
 		} {
 			if !(math.Abs(v[0]-v[1]) < 1e-12) {
 				t.Errorf("%s: %s is %.15g, %v give %.15g", c.Name, name, v[0], expected.MadeBy, v[1])
@@ -48,7 +49,8 @@ func TestScoresEqualPython(t *testing.T) {
 }
 
 func TestOfNeedsPairs(t *testing.T) {
-	if _, err := Of([]string{"a"}, nil); err == nil || !strings.Contains(err.Error(), "there are 1 outputs and 0 references") {
+	if _, err := Of([]string{"a"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "there are 1 outputs and 0 references") {
 		t.Errorf("%v", err)
 	}
 	if s, err := Of(nil, nil); err != nil || *s != (Scores{}) {
@@ -66,7 +68,8 @@ func TestFiles(t *testing.T) {
 		return p
 	}
 	text := path("out.txt", "the cat sat\tthe dog sat\n\nthe last line here\n")
-	lines := path("out.jsonl", `{"index":0,"sequences":[{"text":"the cat sat"},{"text":"no"}]}`+"\n"+`{"index":1,"sequences":[],"error":"bad"}`+"\n"+`{"index":2,"sequences":[{"text":"the last line here"}]}`+"\n")
+	lines := path("out.jsonl",
+		`{"index":0,"sequences":[{"text":"the cat sat"},{"text":"no"}]}`+"\n"+`{"index":1,"sequences":[],"error":"bad"}`+"\n"+`{"index":2,"sequences":[{"text":"the last line here"}]}`+"\n")
 	reference := path("reference.txt", "the cat sat\nnothing\nthe last line here\n")
 	for form, output := range map[string]string{"text": text, "jsonl": lines} {
 		s, err := Files(output, form, reference, 100)

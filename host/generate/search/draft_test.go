@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// guess drafts what a search without drafts chose, as far as each of its rows goes on and up to a random place, and other tokens from there on.
+// guess drafts what a search without drafts chose, as far as each of its rows goes on and up to a random place, and
+// other tokens from there on.
 func guess(r *rand.Rand, chosen [][]Move) func(*lane, int) [][]int32 {
 	return func(l *lane, most int) [][]int32 {
 		draft := make([][]int32, len(l.rows))
@@ -42,8 +43,8 @@ func guess(r *rand.Rand, chosen [][]Move) func(*lane, int) [][]int32 {
 	}
 }
 
-// TestDraftsGiveHuggingFacesTokens: whatever is drafted, the tokens and scores of greedy search and of beams are those of Hugging Face's
-// generate, with every option, in batches of both.
+// TestDraftsGiveHuggingFacesTokens: whatever is drafted, the tokens and scores of greedy search and of beams are
+// those of Hugging Face's generate, with every option, in batches of both.
 func TestDraftsGiveHuggingFacesTokens(t *testing.T) {
 	var cases []golden
 	readGolden(t, "generate.json.gz", &cases)
@@ -72,7 +73,8 @@ func TestDraftsGiveHuggingFacesTokens(t *testing.T) {
 			swapped += l.swapped
 		}
 	}
-	t.Logf("greedy search and beams: %v drafted positions were accepted, %v refused; %v cases with some ended by a token; in %d drafts beams changed places", accepted, refused, ended, swapped)
+	t.Logf("greedy search and beams: %v drafted positions were accepted, %v refused; %v cases with some ended by a "+
+		"token; in %d drafts beams changed places", accepted, refused, ended, swapped)
 	if swapped < 200 {
 		t.Error("beams seldom change places")
 	}
@@ -83,8 +85,8 @@ func TestDraftsGiveHuggingFacesTokens(t *testing.T) {
 	}
 }
 
-// TestSamplingWithDrafts: random numbers are used in the order of tokens, so that what is sampled is the same with and without
-// drafts, and its probabilities are those of the logits.
+// TestSamplingWithDrafts: random numbers are used in the order of tokens, so that what is sampled is the same with
+// and without drafts, and its probabilities are those of the logits.
 func TestSamplingWithDrafts(t *testing.T) {
 	const vocab = 12
 	r := rand.New(rand.NewPCG(5, 23))
@@ -226,20 +228,22 @@ func TestDraftLimits(t *testing.T) {
 		}
 	}
 	s := begin(func(*Options) {})
-	if err := s.Draft([]int32{4, 4, 4, 4, 4}); err == nil || err.Error() != "5 tokens are drafted for one of 1 rows, needed are equally many for each of 1, at most 4" {
+	if err := s.Draft([]int32{4, 4, 4, 4, 4}); err == nil ||
+		err.Error() != "5 tokens are drafted for one of 1 rows, needed are equally many for each of 1, at most 4" {
 		t.Error(err)
 	}
 	if err := s.Draft([]int32{4, 5, 2, 4}); err != nil || !slices.Equal(s.Drafted(), []int32{4, 5}) {
 		t.Errorf("an end token in a draft: %v, %v", s.Drafted(), err)
 	}
 	logits := model.logits(nil, []int32{1, 3})
-	if err := new(Stepper).Step(new(Reference), logits, vocab, []*State{s}); err == nil || err.Error() != "8 logits for a step of 3 rows of 8: 24 are needed" {
+	if err := new(Stepper).Step(new(Reference), logits, vocab, []*State{s}); err == nil ||
+		err.Error() != "8 logits for a step of 3 rows of 8: 24 are needed" {
 		t.Error(err)
 	}
 }
 
-// TestStepErrorInADraft: logits that cannot be searched are named by the step that they would be without drafts; those after a
-// token that was not chosen are not looked at.
+// TestStepErrorInADraft: logits that cannot be searched are named by the step that they would be without drafts;
+// those after a token that was not chosen are not looked at.
 func TestStepErrorInADraft(t *testing.T) {
 	const vocab = 3
 	o := Default()
@@ -264,7 +268,8 @@ func TestStepErrorInADraft(t *testing.T) {
 		}
 		err := stepper.Step(new(Reference), []float32{0, 1, 2, 3, 4, 5, 6, float32(math.NaN()), 8}, vocab, states)
 		var where *StepError
-		if (err != nil) != (c.step > 0) || err != nil && (!errors.As(err, &where) || where.Input != 1 || where.Step != c.step || where.Row != 0) {
+		if (err != nil) != (c.step > 0) ||
+			err != nil && (!errors.As(err, &where) || where.Input != 1 || where.Step != c.step || where.Row != 0) {
 			t.Errorf("draft %d: %v", c.draft, err)
 		}
 	}

@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// Fork is the search as it would go on from here with the logits of another model: a search of its own, with the same options, bans,
-// penalties and lengths, and the random numbers that s will use. What it chooses is what s would choose where both models give the same
-// logits. It counts scores in greedy search too, for Confidence. s must not take a step while the fork is used.
+// Fork is the search as it would go on from here with the logits of another model: a search of its own, with the same
+// options, bans, penalties and lengths, and the random numbers that s will use. What it chooses is what s would
+// choose where both models give the same logits. It counts scores in greedy search too, for Confidence. s must not
+// take a step while the fork is used.
 func (s *State) Fork() *State {
 	f := *s
 	f.o.OutputScores = true
@@ -20,7 +21,8 @@ func (s *State) Fork() *State {
 	if g, ok := s.own.(*ngrams); ok {
 		f.own = g.fork()
 	}
-	f.chosen, f.moves, f.results, f.draft, f.accepted, f.order, f.spare, f.forked, f.confidence = nil, slices.Clone(s.moves), nil, nil, 0, nil, nil, true, 0
+	f.chosen, f.moves, f.results, f.draft, f.accepted, f.order, f.spare, f.forked, f.confidence = nil,
+		slices.Clone(s.moves), nil, nil, 0, nil, nil, true, 0
 	return &f
 }
 
@@ -55,11 +57,12 @@ func (g *ngrams) latest(hash uint64) int32 {
 	return g.below[hash]
 }
 
-// Confidence is the probability that a fork's last step gave to what it chose, after bans, penalties and warpers: the least of its rows.
-// It is 0 before a step, and after one that did not continue each row by itself.
+// Confidence is the probability that a fork's last step gave to what it chose, after bans, penalties and warpers: the
+// least of its rows. It is 0 before a step, and after one that did not continue each row by itself.
 func (s *State) Confidence() float64 { return s.confidence }
 
-// Stays says whether the last step continued each of that many rows by itself, so that their tokens may be drafted together.
+// Stays says whether the last step continued each of that many rows by itself, so that their tokens may be drafted
+// together.
 func (s *State) Stays(rows int) bool {
 	if s.done || len(s.moves) != rows {
 		return false

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestForkGoesOnAsTheSearch: a fork that is given the logits of the search makes its moves, with every option, and the search goes on as if
-// there had been no fork.
+// TestForkGoesOnAsTheSearch: a fork that is given the logits of the search makes its moves, with every option, and
+// the search goes on as if there had been no fork.
 func TestForkGoesOnAsTheSearch(t *testing.T) {
 	var cases []golden
 	readGolden(t, "generate.json.gz", &cases)
@@ -58,10 +58,13 @@ func TestForkGoesOnAsTheSearch(t *testing.T) {
 							break
 						}
 						if !slices.Equal(fork.state.Moves(), whole.moves[ahead]) {
-							t.Fatalf("case %d (%s), position %d: a fork made %v, the search %v", i, cases[i].Name, ahead, fork.state.Moves(), whole.moves[ahead])
+							t.Fatalf("case %d (%s), position %d: a fork made %v, the search %v", i, cases[i].Name, ahead, fork.state.Moves(),
+								whole.moves[ahead])
 						}
-						if c := fork.state.Confidence(); (c > 0) != fork.state.Stays(before) && len(plain.state.groups) == 1 || c < 0 || c > 1+1e-5 && !sample {
-							t.Fatalf("case %d (%s), position %d: confidence %g, rows stay: %v", i, cases[i].Name, ahead, c, fork.state.Stays(before))
+						if c := fork.state.Confidence(); (c > 0) != fork.state.Stays(before) && len(plain.state.groups) == 1 || c < 0 ||
+							c > 1+1e-5 && !sample {
+							t.Fatalf("case %d (%s), position %d: confidence %g, rows stay: %v", i, cases[i].Name, ahead, c,
+								fork.state.Stays(before))
 						}
 						compared[kind]++
 						if sample {
@@ -76,7 +79,8 @@ func TestForkGoesOnAsTheSearch(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of greedy search and of beams: %v moves compared, %v of them sampled, %v forks ended", compared, sampled, ended)
+	t.Logf("of greedy search and of beams: %v moves compared, %v of them sampled, %v forks ended", compared, sampled,
+		ended)
 	for kind := range 2 {
 		if compared[kind] < 500 || ended[kind] < 20 || sampled[kind] < 200 {
 			t.Error("the cases are too tame to show anything")
@@ -84,8 +88,8 @@ func TestForkGoesOnAsTheSearch(t *testing.T) {
 	}
 }
 
-// TestSamplingWithDraftsOfAModel: what another model samples with the same random numbers is often what the search samples, and whatever it is, what is
-// sampled has the probabilities of the search's own logits.
+// TestSamplingWithDraftsOfAModel: what another model samples with the same random numbers is often what the search
+// samples, and whatever it is, what is sampled has the probabilities of the search's own logits.
 func TestSamplingWithDraftsOfAModel(t *testing.T) {
 	const vocab, samples = 12, 100_000
 	model, other := newHashModel(7, vocab, nil), newHashModel(8, vocab, nil)

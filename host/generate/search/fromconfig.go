@@ -11,33 +11,50 @@ import (
 // classDefaults are the values that a model's class has where its config.json is silent: all classes of Transformers
 // 4.57.6 that have options of the search of their own, and others.
 var classDefaults = map[string]map[string]string{
-	"gpt2":             {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "1024"},
-	"gpt_neo":          {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "2048"},
-	"gptj":             {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "2048"},
-	"gpt_neox":         {"bos_token_id": "0", "eos_token_id": "2", "max_position_embeddings": "2048"},
-	"opt":              {"bos_token_id": "2", "eos_token_id": "2", "pad_token_id": "1", "max_position_embeddings": "2048"},
-	"llama":            {"bos_token_id": "1", "eos_token_id": "2", "max_position_embeddings": "2048"},
-	"mistral":          {"bos_token_id": "1", "eos_token_id": "2", "max_position_embeddings": "131072"},
-	"qwen2":            {"max_position_embeddings": "32768"},
-	"gemma":            {"bos_token_id": "2", "eos_token_id": "1", "pad_token_id": "0", "max_position_embeddings": "8192"},
-	"bart":             {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"mbart":            {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"marian":           {"forced_eos_token_id": "0", "eos_token_id": "0", "pad_token_id": "58100", "decoder_start_token_id": "58100", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"pegasus":          {"forced_eos_token_id": "1", "eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"pegasus_x":        {"forced_eos_token_id": "1", "eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true"},
-	"plbart":           {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"mvp":              {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"fsmt":             {"forced_eos_token_id": "2", "max_length": "200", "num_beams": "5", "is_encoder_decoder": "true"},
-	"blenderbot":       {"encoder_no_repeat_ngram_size": "3", "forced_eos_token_id": "2", "bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "1", "is_encoder_decoder": "true", "max_position_embeddings": "128"},
-	"blenderbot-small": {"forced_eos_token_id": "2", "bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "1", "is_encoder_decoder": "true", "max_position_embeddings": "512"},
-	"bigbird_pegasus":  {"bos_token_id": "2", "eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "4096"},
-	"led":              {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "is_encoder_decoder": "true"},
-	"m2m_100":          {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
-	"t5":               {"eos_token_id": "1", "pad_token_id": "0", "is_encoder_decoder": "true"},
-	"mt5":              {"eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true"},
-	"trocr":            {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2", "max_position_embeddings": "512"},
-	"whisper":          {"begin_suppress_tokens": "[220,50256]", "bos_token_id": "50256", "eos_token_id": "50256", "pad_token_id": "50256", "decoder_start_token_id": "50257", "is_encoder_decoder": "true"},
-	"prophetnet":       {"bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "0", "is_encoder_decoder": "true", "max_position_embeddings": "512"},
+	"gpt2":     {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "1024"},
+	"gpt_neo":  {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "2048"},
+	"gptj":     {"bos_token_id": "50256", "eos_token_id": "50256", "max_position_embeddings": "2048"},
+	"gpt_neox": {"bos_token_id": "0", "eos_token_id": "2", "max_position_embeddings": "2048"},
+	"opt":      {"bos_token_id": "2", "eos_token_id": "2", "pad_token_id": "1", "max_position_embeddings": "2048"},
+	"llama":    {"bos_token_id": "1", "eos_token_id": "2", "max_position_embeddings": "2048"},
+	"mistral":  {"bos_token_id": "1", "eos_token_id": "2", "max_position_embeddings": "131072"},
+	"qwen2":    {"max_position_embeddings": "32768"},
+	"gemma":    {"bos_token_id": "2", "eos_token_id": "1", "pad_token_id": "0", "max_position_embeddings": "8192"},
+	"bart": {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1",
+		"decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"mbart": {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1",
+		"is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"marian": {"forced_eos_token_id": "0", "eos_token_id": "0", "pad_token_id": "58100",
+		"decoder_start_token_id": "58100", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"pegasus": {"forced_eos_token_id": "1", "eos_token_id": "1", "pad_token_id": "0",
+		"decoder_start_token_id": "0", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"pegasus_x": {"forced_eos_token_id": "1", "eos_token_id": "1", "pad_token_id": "0",
+		"decoder_start_token_id": "0", "is_encoder_decoder": "true"},
+	"plbart": {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1",
+		"is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"mvp": {"forced_eos_token_id": "2", "bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1",
+		"decoder_start_token_id": "2", "is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"fsmt": {"forced_eos_token_id": "2", "max_length": "200", "num_beams": "5", "is_encoder_decoder": "true"},
+	"blenderbot": {"encoder_no_repeat_ngram_size": "3", "forced_eos_token_id": "2", "bos_token_id": "1",
+		"eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "1", "is_encoder_decoder": "true",
+		"max_position_embeddings": "128"},
+	"blenderbot-small": {"forced_eos_token_id": "2", "bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0",
+		"decoder_start_token_id": "1", "is_encoder_decoder": "true", "max_position_embeddings": "512"},
+	"bigbird_pegasus": {"bos_token_id": "2", "eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "2",
+		"is_encoder_decoder": "true", "max_position_embeddings": "4096"},
+	"led": {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2",
+		"is_encoder_decoder": "true"},
+	"m2m_100": {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2",
+		"is_encoder_decoder": "true", "max_position_embeddings": "1024"},
+	"t5": {"eos_token_id": "1", "pad_token_id": "0", "is_encoder_decoder": "true"},
+	"mt5": {"eos_token_id": "1", "pad_token_id": "0", "decoder_start_token_id": "0",
+		"is_encoder_decoder": "true"},
+	"trocr": {"bos_token_id": "0", "eos_token_id": "2", "pad_token_id": "1", "decoder_start_token_id": "2",
+		"max_position_embeddings": "512"},
+	"whisper": {"begin_suppress_tokens": "[220,50256]", "bos_token_id": "50256", "eos_token_id": "50256",
+		"pad_token_id": "50256", "decoder_start_token_id": "50257", "is_encoder_decoder": "true"},
+	"prophetnet": {"bos_token_id": "1", "eos_token_id": "2", "pad_token_id": "0", "decoder_start_token_id": "0",
+		"is_encoder_decoder": "true", "max_position_embeddings": "512"},
 }
 
 // configDefaults are the options which a config.json may hold, with the values that say nothing.
@@ -162,12 +179,14 @@ func withDecoder(conf map[string]json.RawMessage) map[string]json.RawMessage {
 	return full
 }
 
-// beginsWithPrompt says whether what a model's decoder is given to begin with is all that it begins with, as Donut's is.
+// beginsWithPrompt says whether what a model's decoder is given to begin with is all that it begins with, as Donut's
+// is.
 func beginsWithPrompt(conf map[string]json.RawMessage) bool {
 	var encoder struct {
 		Type string `json:"model_type"`
 	}
-	return string(conf["model_type"]) == `"vision-encoder-decoder"` && json.Unmarshal(conf["encoder"], &encoder) == nil && strings.Contains(encoder.Type, "donut")
+	return string(conf["model_type"]) == `"vision-encoder-decoder"` && json.Unmarshal(conf["encoder"], &encoder) == nil &&
+		strings.Contains(encoder.Type, "donut")
 }
 
 // holdsOptions says whether a config.json has options of the search that are not its class's own.

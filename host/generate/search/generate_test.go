@@ -43,7 +43,8 @@ func (g *golden) check(found []Hypothesis) error {
 	}
 	for i, h := range found {
 		if !slices.Equal(h.Tokens, g.Sequences[i]) {
-			return fmt.Errorf("sequence %d:\nfound %v (%.5f)\nwant  %v (%.5f)", i, h.Tokens, h.Score, g.Sequences[i], g.Scores[i])
+			return fmt.Errorf("sequence %d:\nfound %v (%.5f)\nwant  %v (%.5f)", i, h.Tokens, h.Score, g.Sequences[i],
+				g.Scores[i])
 		}
 		if diff := math.Abs(h.Score - g.Scores[i]); diff > 1e-4+1e-6*math.Abs(h.Score) {
 			return fmt.Errorf("sequence %d: score %.6f, want %.6f", i, h.Score, g.Scores[i])

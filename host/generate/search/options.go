@@ -44,7 +44,8 @@ type Draft uint8
 const (
 	// DraftNone guesses nothing.
 	DraftNone Draft = iota
-	// DraftLookup guesses what followed the last tokens where they stood before: in the prompt, in what was generated and in the encoder's input.
+	// DraftLookup guesses what followed the last tokens where they stood before: in the prompt, in what was generated
+	// and in the encoder's input.
 	DraftLookup
 	// DraftModel guesses what a smaller model chooses, which the engine was opened with.
 	DraftModel
@@ -128,7 +129,8 @@ type Options struct {
 	// ForcedDecoderIDs continue the decoder's start token (Whisper): see DecoderPrompt.
 	ForcedDecoderIDs []ForcedToken
 	// DecoderInputIDs are what a decoder beside an encoder begins with: its start token and what follows it. The start
-	// token may be left out; for a model that begins with its prompt (WholePrompt: Donut) there is none but what stands here.
+	// token may be left out; for a model that begins with its prompt (WholePrompt: Donut) there is none but what stands
+	// here.
 	DecoderInputIDs []int32
 	WholePrompt     bool
 	// Speech makes the decoder's prompt of a speech model: see DecoderPrompt.
@@ -150,8 +152,8 @@ type Options struct {
 	// Seed and the index of the input make its random numbers.
 	Seed uint64
 
-	// Draft is how tokens are drafted, where State.Drafts allows it. The tokens are the same without it. DraftTokens is the maximum of a
-	// row in a step; 0 leaves it to the engine.
+	// Draft is how tokens are drafted, where State.Drafts allows it. The tokens are the same without it. DraftTokens is
+	// the maximum of a row in a step; 0 leaves it to the engine.
 	Draft       Draft
 	DraftTokens int
 
@@ -236,17 +238,23 @@ func (o *Options) validateCounts() error {
 	groups := o.NumBeamGroups > 1
 	switch {
 	case o.NumBeams%o.NumBeamGroups != 0:
-		return fmt.Errorf("num_beams is %d and num_beam_groups %d: the beams must divide into the groups", o.NumBeams, o.NumBeamGroups)
+		return fmt.Errorf("num_beams is %d and num_beam_groups %d: the beams must divide into the groups", o.NumBeams,
+			o.NumBeamGroups)
 	case groups && o.DoSample:
-		return fmt.Errorf("num_beam_groups is %d and do_sample is on: groups of beams do not sample; drop one of the two", o.NumBeamGroups)
+		return fmt.Errorf("num_beam_groups is %d and do_sample is on: groups of beams do not sample; drop one of the two",
+			o.NumBeamGroups)
 	case groups && o.DiversityPenalty == 0:
-		return fmt.Errorf("num_beam_groups is %d and diversity_penalty 0: the groups would be identical; set a penalty above 0", o.NumBeamGroups)
+		return fmt.Errorf("num_beam_groups is %d and diversity_penalty 0: the groups would be identical; set a penalty "+
+			"above 0", o.NumBeamGroups)
 	case !groups && o.DiversityPenalty != 0:
-		return fmt.Errorf("diversity_penalty is %g and num_beam_groups 1: a penalty needs at least 2 groups", o.DiversityPenalty)
+		return fmt.Errorf("diversity_penalty is %g and num_beam_groups 1: a penalty needs at least 2 groups",
+			o.DiversityPenalty)
 	case o.NumBeams == 1 && !o.DoSample && o.NumReturnSequences > 1:
-		return fmt.Errorf("num_return_sequences is %d: greedy search has only one; set num_beams or do_sample", o.NumReturnSequences)
+		return fmt.Errorf("num_return_sequences is %d: greedy search has only one; set num_beams or do_sample",
+			o.NumReturnSequences)
 	case o.NumBeams > 1 && o.NumReturnSequences > o.NumBeams:
-		return fmt.Errorf("num_return_sequences is %d and num_beams %d: there cannot be more sequences than beams", o.NumReturnSequences, o.NumBeams)
+		return fmt.Errorf("num_return_sequences is %d and num_beams %d: there cannot be more sequences than beams",
+			o.NumReturnSequences, o.NumBeams)
 	}
 	return nil
 }
@@ -291,7 +299,8 @@ func (o *Options) validateNumbers() error {
 
 func (o *Options) validateTokens() error {
 	if (o.Speech.Language != "" || o.Speech.Task != "") && !o.IsEncoderDecoder {
-		return fmt.Errorf("language is %q and task %q, and the model reads no speech: leave both out", o.Speech.Language, o.Speech.Task)
+		return fmt.Errorf("language is %q and task %q, and the model reads no speech: leave both out", o.Speech.Language,
+			o.Speech.Task)
 	}
 	if len(o.DecoderInputIDs) > 0 {
 		if !o.IsEncoderDecoder {

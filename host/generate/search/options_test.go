@@ -133,8 +133,8 @@ func TestFromConfig(t *testing.T) {
 	}
 }
 
-// Hugging Face takes options of config.json in place of those of a generation_config.json that was made from it only where
-// they are not the class's own.
+// Hugging Face takes options of config.json in place of those of a generation_config.json that was made from it only
+// where they are not the class's own.
 func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
 	const generation = `{"_from_model_config": true, "eos_token_id": 2}`
 	for _, c := range []struct {
@@ -143,7 +143,8 @@ func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
 		forced bool
 	}{
 		{`{"model_type": "blenderbot", "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2}`, 0, false},
-		{`{"model_type": "blenderbot", "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2, "length_penalty": 0.65}`, 3, true},
+		{`{"model_type": "blenderbot", "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2, "length_penalty": 0.65}`,
+			3, true},
 		{`{"model_type": "blenderbot-small", "forced_eos_token_id": 2}`, 0, false},
 		{`{"model_type": "plbart", "forced_eos_token_id": 2}`, 0, false},
 		{`{"model_type": "mvp", "forced_eos_token_id": 2}`, 0, false},
@@ -156,7 +157,8 @@ func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
 			continue
 		}
 		if o.EncoderNoRepeatNgramSize != c.ngram || (o.ForcedEOSTokenID != NoToken) != c.forced {
-			t.Errorf("%s: encoder_no_repeat_ngram_size %d, forced_eos_token_id %v; want %d, %t", c.config, o.EncoderNoRepeatNgramSize, o.ForcedEOSTokenID, c.ngram, c.forced)
+			t.Errorf("%s: encoder_no_repeat_ngram_size %d, forced_eos_token_id %v; want %d, %t", c.config,
+				o.EncoderNoRepeatNgramSize, o.ForcedEOSTokenID, c.ngram, c.forced)
 		}
 	}
 }
@@ -164,16 +166,23 @@ func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
 func TestFromConfigErrors(t *testing.T) {
 	for _, c := range []struct{ generation, config, want string }{
 		{`{"num_beams": "four"}`, ``, `generation_config.json: num_beams: found "four", a value of type int is needed`},
-		{``, `{"early_stopping": "maybe"}`, `config.json: early_stopping: found "maybe", one of false, true and "never" is needed`},
+		{``, `{"early_stopping": "maybe"}`,
+			`config.json: early_stopping: found "maybe", one of false, true and "never" is needed`},
 		{`{"num_beams": 4`, ``, `generation_config.json: unexpected end of JSON input at byte 15`},
 		{`[1]`, ``, `generation_config.json: a JSON object is needed: `},
-		{`{"penalty_alpha": 0.6}`, ``, `generation_config.json: penalty_alpha is 0.6: this option is not supported; leave it out (supported: [`},
+		{`{"penalty_alpha": 0.6}`, ``,
+			`generation_config.json: penalty_alpha is 0.6: this option is not supported; leave it out (supported: [`},
 		{`{"force_words_ids": [[1]]}`, ``, `generation_config.json: force_words_ids is [[1]]: this option is not supported`},
-		{`{"forced_eos_token_id": [1, 2]}`, ``, `generation_config.json: forced_eos_token_id: found [1, 2], one token id is needed (several are not supported here)`},
-		{`{"eos_token_id": [1, null]}`, ``, `generation_config.json: eos_token_id: found [1, null], a token id or a list of token ids is needed`},
-		{`{"bad_words_ids": [1]}`, ``, `generation_config.json: bad_words_ids: found [1], a list of lists of token ids is needed`},
-		{`{"forced_decoder_ids": [[1]]}`, ``, `generation_config.json: forced_decoder_ids: found [[1]], a list of [index, token id] is needed`},
-		{`{"sequence_bias": {"5": 1}}`, ``, `generation_config.json: sequence_bias: found {"5": 1}, a list of [[token ids], bias] is needed`},
+		{`{"forced_eos_token_id": [1, 2]}`, ``,
+			`generation_config.json: forced_eos_token_id: found [1, 2], one token id is needed (several are not supported here)`},
+		{`{"eos_token_id": [1, null]}`, ``,
+			`generation_config.json: eos_token_id: found [1, null], a token id or a list of token ids is needed`},
+		{`{"bad_words_ids": [1]}`, ``,
+			`generation_config.json: bad_words_ids: found [1], a list of lists of token ids is needed`},
+		{`{"forced_decoder_ids": [[1]]}`, ``,
+			`generation_config.json: forced_decoder_ids: found [[1]], a list of [index, token id] is needed`},
+		{`{"sequence_bias": {"5": 1}}`, ``,
+			`generation_config.json: sequence_bias: found {"5": 1}, a list of [[token ids], bias] is needed`},
 		{``, `{"is_encoder_decoder": 1}`, `config.json: is_encoder_decoder: found 1, a value of type bool is needed`},
 	} {
 		_, err := FromConfig([]byte(c.generation), []byte(c.config))
@@ -182,7 +191,8 @@ func TestFromConfigErrors(t *testing.T) {
 		}
 	}
 	// Neutral values of what is not supported are no reason to refuse a model.
-	if _, err := FromConfig([]byte(`{"penalty_alpha": null, "epsilon_cutoff": 0.0, "guidance_scale": 1, "remove_invalid_values": false, "something_else": {}, "use_cache": true}`), nil); err != nil {
+	if _, err := FromConfig([]byte(
+		`{"penalty_alpha": null, "epsilon_cutoff": 0.0, "guidance_scale": 1, "remove_invalid_values": false, "something_else": {}, "use_cache": true}`), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -255,21 +265,30 @@ func TestRefused(t *testing.T) {
 		want    string
 	}{
 		{map[string]string{"num_beams": "0"}, "num_beams is 0: at least 1 is needed"},
-		{map[string]string{"num_beams": "4", "num_beam_groups": "3", "diversity_penalty": "1"}, "num_beams is 4 and num_beam_groups 3: the beams must divide into the groups"},
-		{map[string]string{"num_beams": "4", "num_beam_groups": "2"}, "num_beam_groups is 2 and diversity_penalty 0: the groups would be identical; set a penalty above 0"},
-		{map[string]string{"num_beams": "4", "diversity_penalty": "1"}, "diversity_penalty is 1 and num_beam_groups 1: a penalty needs at least 2 groups"},
-		{map[string]string{"num_beams": "4", "num_beam_groups": "2", "diversity_penalty": "1", "do_sample": "true"}, "num_beam_groups is 2 and do_sample is on: groups of beams do not sample; drop one of the two"},
-		{map[string]string{"num_return_sequences": "2"}, "num_return_sequences is 2: greedy search has only one; set num_beams or do_sample"},
-		{map[string]string{"num_beams": "2", "num_return_sequences": "3"}, "num_return_sequences is 3 and num_beams 2: there cannot be more sequences than beams"},
-		{map[string]string{"do_sample": "true", "temperature": "0"}, "temperature is 0: a number above 0 is needed (turn do_sample off to take the best token)"},
+		{map[string]string{"num_beams": "4", "num_beam_groups": "3", "diversity_penalty": "1"},
+			"num_beams is 4 and num_beam_groups 3: the beams must divide into the groups"},
+		{map[string]string{"num_beams": "4", "num_beam_groups": "2"},
+			"num_beam_groups is 2 and diversity_penalty 0: the groups would be identical; set a penalty above 0"},
+		{map[string]string{"num_beams": "4", "diversity_penalty": "1"},
+			"diversity_penalty is 1 and num_beam_groups 1: a penalty needs at least 2 groups"},
+		{map[string]string{"num_beams": "4", "num_beam_groups": "2", "diversity_penalty": "1", "do_sample": "true"},
+			"num_beam_groups is 2 and do_sample is on: groups of beams do not sample; drop one of the two"},
+		{map[string]string{"num_return_sequences": "2"},
+			"num_return_sequences is 2: greedy search has only one; set num_beams or do_sample"},
+		{map[string]string{"num_beams": "2", "num_return_sequences": "3"},
+			"num_return_sequences is 3 and num_beams 2: there cannot be more sequences than beams"},
+		{map[string]string{"do_sample": "true", "temperature": "0"},
+			"temperature is 0: a number above 0 is needed (turn do_sample off to take the best token)"},
 		{map[string]string{"top_p": "1.5"}, "top_p is 1.5: a number at least 0 and at most 1 is needed"},
 		{map[string]string{"repetition_penalty": "0"}, "repetition_penalty is 0: a number above 0 is needed"},
 		{map[string]string{"bad_words_ids": "[[1],[]]"}, "bad_words_ids: entry 1 is empty: at least one token id is needed"},
 		{map[string]string{"bad_words_ids": "[[-1]]"}, "bad_words_ids: entry 0 has the token -1: token ids are not negative"},
 		{map[string]string{"bad_words_ids": "[[99]]"}, "bad_words_ids has the token 99, but the model has 10 logits"},
 		{map[string]string{"forced_bos_token_id": "10"}, "forced_bos_token_id has the token 10, but the model has 10 logits"},
-		{map[string]string{"max_length": "3"}, "the prompt has 3 tokens and max_length allows 3 in all: shorten the prompt or set max_new_tokens"},
-		{map[string]string{"is_encoder_decoder": "true", "encoder_no_repeat_ngram_size": "2"}, "encoder_no_repeat_ngram_size is set, but the encoder's input is not made of tokens: leave it out"},
+		{map[string]string{"max_length": "3"},
+			"the prompt has 3 tokens and max_length allows 3 in all: shorten the prompt or set max_new_tokens"},
+		{map[string]string{"is_encoder_decoder": "true", "encoder_no_repeat_ngram_size": "2"},
+			"encoder_no_repeat_ngram_size is set, but the encoder's input is not made of tokens: leave it out"},
 		{map[string]string{"sequence_bias": "[[[10],1]]"}, "sequence_bias has the token 10, but the model has 10 logits"},
 	} {
 		o := Default()
@@ -288,8 +307,10 @@ func TestRefused(t *testing.T) {
 	}{
 		{func(o *Options) { o.EarlyStopping = 9 }, `early_stopping is 9: false, true and "never" are known`},
 		{func(o *Options) { o.LengthPenalty = math.NaN() }, "length_penalty is NaN: a finite number is needed"},
-		{func(o *Options) { o.SequenceBias = []SequenceBias{{nil, 1}} }, "sequence_bias: entry 0 is empty: at least one token id is needed"},
-		{func(o *Options) { o.SequenceBias = []SequenceBias{{[]int32{1}, float32(math.Inf(1))}} }, "sequence_bias: entry 0 has the bias +Inf: a number or -Inf is needed"},
+		{func(o *Options) { o.SequenceBias = []SequenceBias{{nil, 1}} },
+			"sequence_bias: entry 0 is empty: at least one token id is needed"},
+		{func(o *Options) { o.SequenceBias = []SequenceBias{{[]int32{1}, float32(math.Inf(1))}} },
+			"sequence_bias: entry 0 has the bias +Inf: a number or -Inf is needed"},
 		{func(o *Options) { o.ForcedEOSTokenID = -2 }, "forced_eos_token_id is -2: a token id is needed"},
 		{func(o *Options) { o.TopP = float32(math.NaN()) }, "top_p is NaN: a number at least 0 and at most 1 is needed"},
 	} {
@@ -313,12 +334,17 @@ func TestDecoderPrompt(t *testing.T) {
 		{`{"decoder_start_token_id": 2}`, []int32{2}, ""},
 		{`{"bos_token_id": 0}`, []int32{0}, ""},
 		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, 5], [2, 6]]}`, []int32{9, 5, 6}, ""},
-		{`{}`, nil, "decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one of them to start with"},
+		{`{}`, nil, "decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one of them to " +
+			"start with"},
 		{`{"decoder_start_token_id": 9, "decoder_input_ids": [5, 6]}`, []int32{9, 5, 6}, ""},
 		{`{"decoder_start_token_id": 9, "decoder_input_ids": [9, 6]}`, []int32{9, 6}, ""},
-		{`{"decoder_start_token_id": 9, "decoder_input_ids": [5], "no_timestamps_token_id": 3}`, nil, "decoder_input_ids are set, and the model reads speech: set language and task instead"},
-		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[2, 6]]}`, nil, "forced_decoder_ids: entry 0 is for index 2: forced tokens that follow the start token, from index 1 on, are supported"},
-		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, null]]}`, nil, "forced_decoder_ids: the token at index 1 is open (the language, for Whisper): choose one"},
+		{`{"decoder_start_token_id": 9, "decoder_input_ids": [5], "no_timestamps_token_id": 3}`, nil,
+			"decoder_input_ids are set, and the model reads speech: set language and task instead"},
+		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[2, 6]]}`, nil,
+			"forced_decoder_ids: entry 0 is for index 2: forced tokens that follow the start token, from index 1 on, are " +
+				"supported"},
+		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, null]]}`, nil,
+			"forced_decoder_ids: the token at index 1 is open (the language, for Whisper): choose one"},
 	} {
 		o, err := FromConfig([]byte(c.options), nil)
 		if err != nil {
@@ -331,18 +357,23 @@ func TestDecoderPrompt(t *testing.T) {
 	}
 }
 
-// TestModelsOfTwo: the options of a model of an image encoder and a decoder are its own, then its decoder's, then those of
-// the decoder's class; Donut's prompt is all that its decoder begins with.
+// TestModelsOfTwo: the options of a model of an image encoder and a decoder are its own, then its decoder's, then
+// those of the decoder's class; Donut's prompt is all that its decoder begins with.
 func TestModelsOfTwo(t *testing.T) {
 	for _, c := range []struct {
 		generation, config string
 		want               []int32 // prompt
 		eos                int32
 	}{
-		{``, `{"model_type": "vision-encoder-decoder", "decoder": {"model_type": "trocr", "is_encoder_decoder": false}}`, []int32{2, 7}, 2},
-		{``, `{"model_type": "vision-encoder-decoder", "eos_token_id": null, "decoder": {"model_type": "trocr", "eos_token_id": 5, "decoder_start_token_id": 7}}`, []int32{7}, 5},
-		{``, `{"model_type": "vision-encoder-decoder", "eos_token_id": 4, "decoder": {"model_type": "trocr", "eos_token_id": 5}}`, []int32{2, 7}, 4},
-		{`{"eos_token_id": 3, "decoder_start_token_id": 1}`, `{"model_type": "vision-encoder-decoder", "encoder": {"model_type": "donut-swin"}, "decoder": {"model_type": "mbart"}}`, []int32{7}, 3},
+		{``, `{"model_type": "vision-encoder-decoder", "decoder": {"model_type": "trocr", "is_encoder_decoder": false}}`,
+			[]int32{2, 7}, 2},
+		{``,
+			`{"model_type": "vision-encoder-decoder", "eos_token_id": null, "decoder": {"model_type": "trocr", "eos_token_id": 5, "decoder_start_token_id": 7}}`, []int32{7}, 5},
+		{``,
+			`{"model_type": "vision-encoder-decoder", "eos_token_id": 4, "decoder": {"model_type": "trocr", "eos_token_id": 5}}`,
+			[]int32{2, 7}, 4},
+		{`{"eos_token_id": 3, "decoder_start_token_id": 1}`,
+			`{"model_type": "vision-encoder-decoder", "encoder": {"model_type": "donut-swin"}, "decoder": {"model_type": "mbart"}}`, []int32{7}, 3},
 	} {
 		o, err := FromConfig([]byte(c.generation), []byte(c.config))
 		if err != nil {
@@ -350,13 +381,15 @@ func TestModelsOfTwo(t *testing.T) {
 		}
 		o.DecoderInputIDs = []int32{7}
 		found, err := o.DecoderPrompt()
-		if err != nil || !slices.Equal(found, c.want) || !slices.Equal(o.EOSTokenID, []int32{c.eos}) || !o.IsEncoderDecoder || o.Validate() != nil {
+		if err != nil || !slices.Equal(found, c.want) || !slices.Equal(o.EOSTokenID, []int32{c.eos}) || !o.IsEncoderDecoder ||
+			o.Validate() != nil {
 			t.Errorf("%s: found %v, ends %v, %v", c.config, found, o.EOSTokenID, err)
 		}
 	}
 	o := Default()
 	o.DecoderInputIDs = []int32{7}
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "decoder_input_ids are set, and the model has no encoder") {
+	if err := o.Validate(); err == nil ||
+		!strings.Contains(err.Error(), "decoder_input_ids are set, and the model has no encoder") {
 		t.Error(err)
 	}
 	o.IsEncoderDecoder, o.DecoderInputIDs = true, []int32{-1}
@@ -382,12 +415,18 @@ func TestSpeechPrompt(t *testing.T) {
 		{multilingual + `, "language": "<|de|>"`, "", []int32{1, 3, 6, 9}, ""},
 		{multilingual + `, "language": "cantonese"`, "", []int32{1, 4, 6, 9}, ""},
 		{multilingual + `, "task": "translate"`, "", []int32{1, NoToken, 5, 9}, ""},
-		{multilingual + `, "task": "sing"`, "", nil, `task is "sing", needed is one of the model's (task_to_id): ["transcribe" "translate"]`},
-		{multilingual + `, "language": "klingon"`, "", nil, `language is "klingon", needed is one of the model's: <|de|> <|en|> <|yue|>`},
-		{`"decoder_start_token_id": 1, "language": "en"`, "", nil, `language is "en", and generation_config.json has no lang_to_id: leave it out, or set forced_decoder_ids`},
-		{`"decoder_start_token_id": 1, "is_multilingual": false, "no_timestamps_token_id": 9, "forced_decoder_ids": [[1, 9]]`, "", []int32{1, 9}, ""},
-		{`"decoder_start_token_id": 1, "is_multilingual": false, "language": "en"`, "", nil, `language is "en" and task "", and the model is for English only (is_multilingual): leave both out`},
-		{`"decoder_start_token_id": 1, "no_timestamps_token_id": 9`, `{"model_type": "whisper", "forced_decoder_ids": [[1, 3]]}`, []int32{1, 3, 9}, ""},
+		{multilingual + `, "task": "sing"`, "", nil,
+			`task is "sing", needed is one of the model's (task_to_id): ["transcribe" "translate"]`},
+		{multilingual + `, "language": "klingon"`, "", nil,
+			`language is "klingon", needed is one of the model's: <|de|> <|en|> <|yue|>`},
+		{`"decoder_start_token_id": 1, "language": "en"`, "", nil,
+			`language is "en", and generation_config.json has no lang_to_id: leave it out, or set forced_decoder_ids`},
+		{`"decoder_start_token_id": 1, "is_multilingual": false, "no_timestamps_token_id": 9, "forced_decoder_ids": [[1, 9]]`,
+			"", []int32{1, 9}, ""},
+		{`"decoder_start_token_id": 1, "is_multilingual": false, "language": "en"`, "", nil,
+			`language is "en" and task "", and the model is for English only (is_multilingual): leave both out`},
+		{`"decoder_start_token_id": 1, "no_timestamps_token_id": 9`,
+			`{"model_type": "whisper", "forced_decoder_ids": [[1, 3]]}`, []int32{1, 3, 9}, ""},
 		{`"decoder_start_token_id": 1, "language": "en"`, `{"model_type": "t5"}`, []int32{1}, ""},
 	} {
 		o, err := FromConfig([]byte("{"+c.options+"}"), []byte(c.config))
@@ -404,11 +443,18 @@ func TestSpeechPrompt(t *testing.T) {
 // FuzzFromConfig: whatever the files hold, there is an error or there are options that Set can make too
 // and that a search either refuses or ends with.
 func FuzzFromConfig(f *testing.F) {
-	f.Add([]byte(`{"num_beams": 4, "early_stopping": "never", "eos_token_id": [1, 2], "max_new_tokens": 5}`), []byte(`{"model_type": "bart"}`))
-	f.Add([]byte(`{"forced_decoder_ids": [[1, null]], "bad_words_ids": [[3, 4]], "max_new_tokens": 3}`), []byte(`{"model_type": "gpt2", "n_positions": 9}`))
+	f.Add([]byte(`{"num_beams": 4, "early_stopping": "never", "eos_token_id": [1, 2], "max_new_tokens": 5}`),
+		[]byte(`{"model_type": "bart"}`))
+	f.Add([]byte(`{"forced_decoder_ids": [[1, null]], "bad_words_ids": [[3, 4]], "max_new_tokens": 3}`),
+		[]byte(`{"model_type": "gpt2", "n_positions": 9}`))
 	f.Add([]byte(``), []byte(`{"model_type": "whisper", "suppress_tokens": [-1, 5], "max_length": 6}`))
-	f.Add([]byte(`{"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.5, "no_repeat_ngram_size": 2, "max_new_tokens": 9}`), []byte(`{}`))
-	f.Add([]byte(`{"do_sample": true, "num_beams": 2, "top_p": 0.5, "repetition_penalty": 1.5, "sequence_bias": [[[1, 2], 3]], "max_new_tokens": 4}`), []byte(`null`))
+	f.Add(
+		[]byte(
+			`{"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.5, "no_repeat_ngram_size": 2, "max_new_tokens": 9}`),
+		[]byte(`{}`))
+	f.Add(
+		[]byte(
+			`{"do_sample": true, "num_beams": 2, "top_p": 0.5, "repetition_penalty": 1.5, "sequence_bias": [[[1, 2], 3]], "max_new_tokens": 4}`), []byte(`null`))
 	f.Fuzz(func(t *testing.T, generation, config []byte) {
 		var o Options
 		var err error

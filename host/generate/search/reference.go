@@ -42,7 +42,8 @@ func (p *Reference) Run(req *Request) ([][]Candidate, error) {
 
 func checkRequest(req *Request) error {
 	if req.Vocab < 1 || len(req.Logits) != len(req.Rows)*req.Vocab {
-		return fmt.Errorf("a request has %d logits for %d rows of %d: %d are needed", len(req.Logits), len(req.Rows), req.Vocab, len(req.Rows)*req.Vocab)
+		return fmt.Errorf("a request has %d logits for %d rows of %d: %d are needed", len(req.Logits), len(req.Rows),
+			req.Vocab, len(req.Rows)*req.Vocab)
 	}
 	for i, g := range req.Groups {
 		switch {

@@ -35,7 +35,8 @@ func TestWarpers(t *testing.T) {
 			}
 		}
 		p := Reference{row: row}
-		p.warp(&Group{Temperature: c.Options.Temperature, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP, TypicalP: c.Options.TypicalP, MinKeep: c.Keep})
+		p.warp(&Group{Temperature: c.Options.Temperature, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP,
+			TypicalP: c.Options.TypicalP, MinKeep: c.Keep})
 		logSoftmax(p.row)
 		for j, x := range p.row {
 			if got := math.Exp(float64(x)); math.Abs(got-c.Probabilities[j]) > 1e-6 {
@@ -66,7 +67,8 @@ func TestReferenceDirect(t *testing.T) {
 					t.Fatalf("group %d (%+v): candidate %d is %+v, want %+v", i, g, j, c, w)
 				}
 			}
-			if !slices.IsSortedFunc(lists[i], func(a, b Candidate) int { return compare(keyed{a, a.Score}, keyed{b, b.Score}) }) {
+			if !slices.IsSortedFunc(lists[i],
+				func(a, b Candidate) int { return compare(keyed{a, a.Score}, keyed{b, b.Score}) }) {
 				t.Fatalf("group %d is not in order: %v", i, lists[i])
 			}
 		}
@@ -85,7 +87,8 @@ func randomRequest(r *rand.Rand) (*Request, [][]pair) {
 	req := &Request{Vocab: vocab}
 	var want [][]pair
 	for range 1 + r.IntN(4) {
-		g := Group{First: len(req.Rows), Count: 1 + r.IntN(4), K: 1 + r.IntN(12), Mode: Mode(r.IntN(2)), Normalize: r.IntN(3) == 0}
+		g := Group{First: len(req.Rows), Count: 1 + r.IntN(4), K: 1 + r.IntN(12), Mode: Mode(r.IntN(2)),
+			Normalize: r.IntN(3) == 0}
 		var pairs []pair
 		for range g.Count {
 			row := Row{}
@@ -187,7 +190,8 @@ func applyDirect(x []float64, e Processor) {
 
 // TestReferenceTies: among equal logits the lower row and token come first.
 func TestReferenceTies(t *testing.T) {
-	req := &Request{Logits: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2), Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
+	req := &Request{Logits: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2),
+		Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
 	lists, err := new(Reference).Run(req)
 	if err != nil {
 		t.Fatal(err)
@@ -216,13 +220,18 @@ func TestReferenceErrors(t *testing.T) {
 				r.Logits[i] = negInf
 			}
 		}, "logits of row 0: every token is banned or impossible", 0},
-		{"too few logits", func(r *Request) { r.Logits = r.Logits[:7] }, "a request has 7 logits for 2 rows of 4: 8 are needed", -1},
+		{"too few logits", func(r *Request) { r.Logits = r.Logits[:7] },
+			"a request has 7 logits for 2 rows of 4: 8 are needed", -1},
 		{"row outside", func(r *Request) { r.Groups[0].First = 1 }, "group 0 has rows 1 to 2: the request has 2", -1},
 		{"no candidates", func(r *Request) { r.Groups[0].K = 0 }, "group 0 asks for 0 candidates: at least 1 is needed", -1},
-		{"unknown mode", func(r *Request) { r.Groups[0].Mode = 7 }, "group 0 has the mode 7: LogProbs, Raw and Sample are known", -1},
-		{"random numbers", func(r *Request) { r.Groups[0].Mode = Sample }, "group 0 asks for 2 samples and gives 0 random numbers", -1},
-		{"two rows", func(r *Request) { r.Groups[0].Mode, r.Groups[0].Uniform = Sample, []float32{0, 0} }, "group 0 samples from 2 rows: only beam sampling has more than one", -1},
-		{"processor outside", func(r *Request) { r.Rows[1].Processors = []Processor{{Token: 4}} }, "row 1 has a processor of token 4: there are 4 tokens", -1},
+		{"unknown mode", func(r *Request) { r.Groups[0].Mode = 7 },
+			"group 0 has the mode 7: LogProbs, Raw and Sample are known", -1},
+		{"random numbers", func(r *Request) { r.Groups[0].Mode = Sample },
+			"group 0 asks for 2 samples and gives 0 random numbers", -1},
+		{"two rows", func(r *Request) { r.Groups[0].Mode, r.Groups[0].Uniform = Sample, []float32{0, 0} },
+			"group 0 samples from 2 rows: only beam sampling has more than one", -1},
+		{"processor outside", func(r *Request) { r.Rows[1].Processors = []Processor{{Token: 4}} },
+			"row 1 has a processor of token 4: there are 4 tokens", -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := good()
@@ -254,8 +263,8 @@ func TestReferenceErrors(t *testing.T) {
 	}
 }
 
-// TestTypicalOfTheImpossible: a token whose probability is too small for a number adds nothing to the row's entropy, and takes
-// no part in what is typical.
+// TestTypicalOfTheImpossible: a token whose probability is too small for a number adds nothing to the row's entropy,
+// and takes no part in what is typical.
 func TestTypicalOfTheImpossible(t *testing.T) {
 	p := Reference{row: []float32{0, -1, -1000}}
 	p.warp(&Group{TypicalP: 0.5})

@@ -104,7 +104,8 @@ func TestBeamSampling(t *testing.T) {
 	model := newHashModel(5, vocab, nil)
 	req := &Request{Vocab: vocab, Rows: []Row{{Bias: -1}, {Bias: -0.5, Processors: []Processor{{2, Ban, 0}}}}}
 	req.Logits = model.logits(model.logits(nil, []int32{1}), []int32{2})
-	req.Groups = []Group{{Count: rows, K: 2, Mode: Sample, LogSoftmax: true, Temperature: 0.8, TopK: 5, Uniform: make([]float32, 2)}}
+	req.Groups = []Group{{Count: rows, K: 2, Mode: Sample, LogSoftmax: true, Temperature: 0.8, TopK: 5,
+		Uniform: make([]float32, 2)}}
 	weights := make([]float64, rows*vocab)
 	sum := 0.0
 	for i := range rows {
@@ -180,7 +181,8 @@ func TestSampleAlone(t *testing.T) {
 		with := func(index uint64, change func(*Options)) *lane {
 			changed := o
 			change(&changed)
-			return newLane(t, changed, Input{Prompt: []int32{5, int32(index % 3)}, Vocab: vocab, Index: index}, newHashModel(1, vocab, nil))
+			return newLane(t, changed, Input{Prompt: []int32{5, int32(index % 3)}, Vocab: vocab, Index: index},
+				newHashModel(1, vocab, nil))
 		}
 		same := func(o *Options) {}
 		var batch []*lane

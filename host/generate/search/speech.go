@@ -64,7 +64,8 @@ func setMultilingual(o *Options, raw json.RawMessage) error {
 // language is the token of the language that the caller chose.
 func (s *Speech) language() (int32, error) {
 	if s.Languages == nil {
-		return 0, fmt.Errorf("language is %q, and generation_config.json has no lang_to_id: leave it out, or set forced_decoder_ids", s.Language)
+		return 0, fmt.Errorf("language is %q, and generation_config.json has no lang_to_id: leave it out, or set "+
+			"forced_decoder_ids", s.Language)
 	}
 	chosen := strings.ToLower(s.Language)
 	code := chosen
@@ -76,7 +77,8 @@ func (s *Speech) language() (int32, error) {
 			return token, nil
 		}
 	}
-	return 0, fmt.Errorf("language is %q, needed is one of the model's: %s", s.Language, strings.Join(slices.Sorted(maps.Keys(s.Languages)), " "))
+	return 0, fmt.Errorf("language is %q, needed is one of the model's: %s", s.Language,
+		strings.Join(slices.Sorted(maps.Keys(s.Languages)), " "))
 }
 
 // Detected is the language of the best logit among those of the model's languages.
@@ -108,7 +110,8 @@ func (o *Options) DecoderPrompt() ([]int32, error) {
 		start = o.BOSTokenID
 	}
 	if start == NoToken {
-		return nil, errors.New("decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one of them to start with")
+		return nil, errors.New("decoder_start_token_id and bos_token_id are not set: an encoder-decoder model needs one " +
+			"of them to start with")
 	}
 	prompt := []int32{start}
 	s := &o.Speech
@@ -123,15 +126,18 @@ func (o *Options) DecoderPrompt() ([]int32, error) {
 	}
 	chosen := s.Language != "" || s.Task != ""
 	if chosen && s.EnglishOnly {
-		return nil, fmt.Errorf("language is %q and task %q, and the model is for English only (is_multilingual): leave both out", s.Language, s.Task)
+		return nil, fmt.Errorf("language is %q and task %q, and the model is for English only (is_multilingual): leave "+
+			"both out", s.Language, s.Task)
 	}
 	if !chosen {
 		for i, f := range o.ForcedDecoderIDs {
 			if f.Index != i+1 {
-				return nil, fmt.Errorf("forced_decoder_ids: entry %d is for index %d: forced tokens that follow the start token, from index 1 on, are supported", i, f.Index)
+				return nil, fmt.Errorf("forced_decoder_ids: entry %d is for index %d: forced tokens that follow the start "+
+					"token, from index 1 on, are supported", i, f.Index)
 			}
 			if f.Token == NoToken && (i > 0 || s.Languages == nil) {
-				return nil, fmt.Errorf("forced_decoder_ids: the token at index %d is open (the language, for Whisper): choose one", f.Index)
+				return nil, fmt.Errorf("forced_decoder_ids: the token at index %d is open (the language, for Whisper): choose one",
+					f.Index)
 			}
 			prompt = append(prompt, f.Token)
 		}
@@ -153,7 +159,8 @@ func (o *Options) DecoderPrompt() ([]int32, error) {
 	if task != "" {
 		token, ok := s.Tasks[task]
 		if !ok {
-			return nil, fmt.Errorf("task is %q, needed is one of the model's (task_to_id): %q", task, slices.Sorted(maps.Keys(s.Tasks)))
+			return nil, fmt.Errorf("task is %q, needed is one of the model's (task_to_id): %q", task,
+				slices.Sorted(maps.Keys(s.Tasks)))
 		}
 		prompt = append(prompt, token)
 	}

@@ -99,7 +99,8 @@ func New(o Options, in Input) (*State, error) {
 	}
 	s := &State{o: o, in: in, limit: o.LengthLimit(len(in.Prompt)), least: o.MinLength, first: len(in.Prompt)}
 	if s.limit <= len(in.Prompt) {
-		return nil, fmt.Errorf("the prompt has %d tokens and max_length allows %d in all: shorten the prompt or set max_new_tokens", len(in.Prompt), s.limit)
+		return nil, fmt.Errorf("the prompt has %d tokens and max_length allows %d in all: shorten the prompt or set "+
+			"max_new_tokens", len(in.Prompt), s.limit)
 	}
 	if o.MinNewTokens > 0 {
 		s.least = len(in.Prompt) + o.MinNewTokens
@@ -300,11 +301,13 @@ func (s *State) take(phase, first int, lists [][]Candidate) error {
 // choose turns a group's candidates into its next steps and ended hypotheses.
 func (s *State) choose(g *group, base int, list []Candidate) error {
 	if len(list) == 0 {
-		return fmt.Errorf("top-k selection gave no candidate for rows %d to %d: every token is banned or impossible", base, base+len(g.rows)-1)
+		return fmt.Errorf("top-k selection gave no candidate for rows %d to %d: every token is banned or impossible", base,
+			base+len(g.rows)-1)
 	}
 	for _, c := range list {
 		if r := int(c.Row) - base; r < 0 || r >= len(g.rows) || c.Token < 0 || int(c.Token) >= s.in.Vocab {
-			return fmt.Errorf("top-k selection gave row %d and token %d: rows %d to %d and tokens below %d were requested", c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
+			return fmt.Errorf("top-k selection gave row %d and token %d: rows %d to %d and tokens below %d were requested",
+				c.Row, c.Token, base, base+len(g.rows)-1, s.in.Vocab)
 		}
 	}
 	g.next = g.next[:0]

@@ -17,10 +17,10 @@ type Stepper struct {
 // Step takes one step of every state that is not done: logits is [rows, vocab], the rows of the
 // states one after the other (State.Rows of each, and then one for each token that it Drafted). Those of drafted
 // positions change places where beams do; otherwise logits are only read.
-// Afterwards each state's Moves say which rows the next step has. Diverse beams take one call of the selector a group, since what a
-// group chooses depends on the groups before it; others one call in all, and one more for each drafted position that any
-// state has chosen: its processors and random numbers are those of a step of its own. After an error the states
-// cannot go on.
+// Afterwards each state's Moves say which rows the next step has. Diverse beams take one call of the selector a
+// group, since what a group chooses depends on the groups before it; others one call in all, and one more for each
+// drafted position that any state has chosen: its processors and random numbers are those of a step of its own. After
+// an error the states cannot go on.
 func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states []*State) error {
 	rows, phases := 0, 0
 	st.rows = st.rows[:0]
@@ -66,8 +66,8 @@ func (st *Stepper) Step(selector Selector, logits []float32, vocab int, states [
 	return nil
 }
 
-// accept counts the drafted positions, from 1 on, that states have just chosen, and reports whether there are any. They end no search: their tokens are
-// no end tokens, and another still fits after them.
+// accept counts the drafted positions, from 1 on, that states have just chosen, and reports whether there are any.
+// They end no search: their tokens are no end tokens, and another still fits after them.
 func (st *Stepper) accept(logits []float32, vocab int, states []*State, position int) (found bool) {
 	first := 0
 	for i, s := range states {
@@ -82,8 +82,8 @@ func (st *Stepper) accept(logits []float32, vocab int, states []*State, position
 	return found
 }
 
-// phase is one call of the selector: for all states that are not done, or at a position from 1 on for those that have chosen as many
-// drafted positions, with the logits of their rows there.
+// phase is one call of the selector: for all states that are not done, or at a position from 1 on for those that have
+// chosen as many drafted positions, with the logits of their rows there.
 func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states []*State, phase, position int) error {
 	req := &st.req
 	req.Logits, req.Vocab = logits, vocab
@@ -123,7 +123,8 @@ func (st *Stepper) phase(selector Selector, logits []float32, vocab int, states 
 }
 
 // run calls the selector, unless there is no group, and says of which input and step an error is.
-func (st *Stepper) run(selector Selector, states []*State, locate func(row int) (input, at int)) ([][]Candidate, error) {
+func (st *Stepper) run(selector Selector, states []*State, locate func(row int) (input, at int)) ([][]Candidate,
+	error) {
 	if len(st.req.Groups) == 0 {
 		return nil, nil
 	}

@@ -37,9 +37,12 @@ func TestStepErrors(t *testing.T) {
 		{"NaN", new(Reference), logits, 3, "input 1 of the batch, step 0: logits of row 0: the logit of token 1 is NaN"},
 		{"length", new(Reference), logits[:5], 3, "5 logits for a step of 2 rows of 3: 6 are needed"},
 		{"vocabulary", new(Reference), logits, 2, "input 0 was made for 3 logits a row and is given 2"},
-		{"lists", failing{lists: make([][]Candidate, 1)}, logits, 3, "top-k selection gave 1 lists of candidates for 2 groups"},
-		{"empty list", failing{lists: make([][]Candidate, 2)}, logits, 3, "input 0 of the batch: top-k selection gave no candidate for rows 0 to 0: every token is banned or impossible"},
-		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, logits, 3, "input 0 of the batch: top-k selection gave row 1 and token 0: rows 0 to 0 and tokens below 3 were requested"},
+		{"lists", failing{lists: make([][]Candidate, 1)}, logits, 3,
+			"top-k selection gave 1 lists of candidates for 2 groups"},
+		{"empty list", failing{lists: make([][]Candidate, 2)}, logits, 3,
+			"input 0 of the batch: top-k selection gave no candidate for rows 0 to 0: every token is banned or impossible"},
+		{"wrong row", failing{lists: [][]Candidate{{{Row: 1}}, {{Row: 1}}}}, logits, 3,
+			"input 0 of the batch: top-k selection gave row 1 and token 0: rows 0 to 0 and tokens below 3 were requested"},
 		{"its own", failing{err: errors.New("no memory")}, logits, 3, "no memory"},
 	} {
 		err := new(Stepper).Step(c.selector, c.logits, c.vocab, []*State{state(), state()})
@@ -108,7 +111,8 @@ func TestRows(t *testing.T) {
 	if g := selector.requests[3].Groups[0]; g.First != 2 || g.Count != 2 {
 		t.Errorf("the second group's second step: %+v", g)
 	}
-	if !s.Done() || s.Rows() != 0 || len(s.Moves()) != 0 || len(s.Results()) != 1 || s.Results()[0].Ended || generated(s, 0) != nil {
+	if !s.Done() || s.Rows() != 0 || len(s.Moves()) != 0 || len(s.Results()) != 1 || s.Results()[0].Ended ||
+		generated(s, 0) != nil {
 		t.Errorf("after the limit: done %t, %d rows, moves %v, results %v", s.Done(), s.Rows(), s.Moves(), s.Results())
 	}
 }

@@ -33,7 +33,8 @@ func Open(folder string, shape []int64) (*Extractor, error) {
 	e := &Extractor{path: filepath.Join(folder, ConfigFile), shape: shape}
 	data, err := storage.ReadRegular(e.path, limit.Config)
 	if errors.Is(err, os.ErrNotExist) {
-		e.missing = fmt.Errorf("%s: not found; needed is how features are computed from sound, which exporters write beside the model", e.path)
+		e.missing = fmt.Errorf("%s: not found; needed is how features are computed from sound, which exporters write "+
+			"beside the model", e.path)
 		return e, nil
 	}
 	if err != nil {
@@ -64,20 +65,25 @@ func (e *Extractor) configure(data []byte) error {
 	}
 	switch {
 	case c.Type != "WhisperFeatureExtractor":
-		return fmt.Errorf("feature_extractor_type is %q, supported is WhisperFeatureExtractor; features that were computed before can be given as .npy files", c.Type)
+		return fmt.Errorf("feature_extractor_type is %q, supported is WhisperFeatureExtractor; features that were "+
+			"computed before can be given as .npy files", c.Type)
 	case c.Dither != 0:
 		return fmt.Errorf("dither is %g: random noise is not supported; set it to 0", c.Dither)
 	case c.Padding != 0 || c.PaddingSide != "right":
-		return fmt.Errorf("padding_value is %g and padding_side %q; supported is silence (0) at the right", c.Padding, c.PaddingSide)
-	case c.Bins < 1 || c.Bins > 1024, c.Rate < 1 || c.Rate > 1<<20, c.Hop < 1, c.FFT < 4 || c.FFT > 1<<13, !(c.Seconds > 0 && c.Seconds*float64(c.Rate) < 1<<24):
-		return fmt.Errorf("feature_size %d, sampling_rate %d, hop_length %d, n_fft %d and chunk_length %g are no sizes of features", c.Bins, c.Rate, c.Hop, c.FFT, c.Seconds)
+		return fmt.Errorf("padding_value is %g and padding_side %q; supported is silence (0) at the right", c.Padding,
+			c.PaddingSide)
+	case c.Bins < 1 || c.Bins > 1024, c.Rate < 1 || c.Rate > 1<<20, c.Hop < 1, c.FFT < 4 ||
+		c.FFT > 1<<13, !(c.Seconds > 0 && c.Seconds*float64(c.Rate) < 1<<24):
+		return fmt.Errorf("feature_size %d, sampling_rate %d, hop_length %d, n_fft %d and chunk_length %g are no sizes of "+
+			"features", c.Bins, c.Rate, c.Hop, c.FFT, c.Seconds)
 	}
 	e.bins, e.rate, e.hop, e.fft, e.samples = c.Bins, c.Rate, c.Hop, c.FFT, int(c.Seconds*float64(c.Rate))
 	if e.samples <= e.fft/2 {
 		return fmt.Errorf("chunk_length of %g seconds is shorter than half of n_fft, %d samples", c.Seconds, c.FFT)
 	}
 	if frames := int64(e.samples / e.hop); int64(e.bins) != e.shape[1] || frames != e.shape[2] {
-		return fmt.Errorf("it makes features of %d mel bins and %d frames, config.json says %d and %d (num_mel_bins, twice max_source_positions): they are not of one model", e.bins, frames, e.shape[1], e.shape[2])
+		return fmt.Errorf("it makes features of %d mel bins and %d frames, config.json says %d and %d (num_mel_bins, "+
+			"twice max_source_positions): they are not of one model", e.bins, frames, e.shape[1], e.shape[2])
 	}
 	e.window, e.filters = hann(e.fft), melFilters(e.bins, e.fft/2+1, e.rate)
 	return nil
@@ -113,7 +119,8 @@ func (e *Extractor) File(path string) (values []float32, err error) {
 	case err != nil && len(magic) == 0:
 		err = fmt.Errorf("it cannot be read, or is empty: %w", err)
 	default:
-		err = fmt.Errorf("it begins with %q; needed is a WAV file or a NumPy file of features: convert it, as with ffmpeg -i IN -ar 16000 -ac 1 OUT.wav", magic)
+		err = fmt.Errorf("it begins with %q; needed is a WAV file or a NumPy file of features: convert it, as with ffmpeg "+
+			"-i IN -ar 16000 -ac 1 OUT.wav", magic)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -15,7 +15,8 @@ import (
 // of another rate are refused. It is for concurrent use.
 func (e *Extractor) Features(s *Sound) ([]float32, error) {
 	if s.Rate != e.rate {
-		return nil, fmt.Errorf("the sound has %d samples a second, needed are %d (sampling_rate in %s): convert it, as with ffmpeg -i IN -ar %d -ac 1 OUT.wav", s.Rate, e.rate, ConfigFile, e.rate)
+		return nil, fmt.Errorf("the sound has %d samples a second, needed are %d (sampling_rate in %s): convert it, as "+
+			"with ffmpeg -i IN -ar %d -ac 1 OUT.wav", s.Rate, e.rate, ConfigFile, e.rate)
 	}
 	frames := e.samples / e.hop
 	out := make([]float64, e.bins*frames)

@@ -47,7 +47,8 @@ func readNPY(r io.Reader, shape []int64) ([]float32, error) {
 		return nil, fmt.Errorf("the NumPy file's head %q is not understood", text[:min(n, 80)])
 	}
 	if string(descr[1]) != "<f4" || string(fortran[1]) != "False" {
-		return nil, fmt.Errorf("the NumPy file holds numbers of type %s with fortran_order %s; needed are <f4 (float32) and False: save numpy.ascontiguousarray(features, dtype=numpy.float32)", descr[1], fortran[1])
+		return nil, fmt.Errorf("the NumPy file holds numbers of type %s with fortran_order %s; needed are <f4 (float32) "+
+			"and False: save numpy.ascontiguousarray(features, dtype=numpy.float32)", descr[1], fortran[1])
 	}
 	found := []int64{}
 	for part := range strings.SplitSeq(string(dims[1]), ",") {
@@ -65,7 +66,8 @@ func readNPY(r io.Reader, shape []int64) ([]float32, error) {
 		inner = inner[1:]
 	}
 	if len(inner) != 2 || inner[0] != shape[1] || inner[1] != shape[2] {
-		return nil, fmt.Errorf("the NumPy file has the shape %d, needed is [%d %d], mel bins and frames", found, shape[1], shape[2])
+		return nil, fmt.Errorf("the NumPy file has the shape %d, needed is [%d %d], mel bins and frames", found, shape[1],
+			shape[2])
 	}
 	data := make([]byte, 4*shape[1]*shape[2])
 	if read, err := io.ReadFull(r, data); err != nil {

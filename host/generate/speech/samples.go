@@ -28,7 +28,8 @@ func OpenSamples(folder string, least, most int) (*Samples, error) {
 	s := &Samples{path: filepath.Join(folder, ConfigFile), least: least, most: most}
 	data, err := storage.ReadRegular(s.path, limit.Config)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, &diagnostic.Error{Path: s.path, Found: "not found", Needed: "how sound is prepared, which exporters write beside the model", Cause: err}
+		return nil, &diagnostic.Error{Path: s.path, Found: "not found",
+			Needed: "how sound is prepared, which exporters write beside the model", Cause: err}
 	}
 	if err != nil {
 		return nil, err
@@ -68,7 +69,8 @@ func (s *Samples) Shape() []int64 { return []int64{1, -1} }
 // Kind is what is read.
 func (s *Samples) Kind() string { return "sound" }
 
-// File reads a WAV file. It is for concurrent use. Errors are of type [*diagnostic.Error] or about a file that cannot be read.
+// File reads a WAV file. It is for concurrent use. Errors are of type [*diagnostic.Error] or about a file that cannot
+// be read.
 func (s *Samples) File(path string) ([]float32, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -77,15 +79,19 @@ func (s *Samples) File(path string) ([]float32, error) {
 	defer f.Close()
 	sound, err := ReadWAV(bufio.NewReaderSize(f, 1<<16), s.most/s.rate+1)
 	if err != nil {
-		return nil, &diagnostic.Error{Path: path, Found: err.Error(), Cause: err, Fix: fmt.Sprintf("convert it, as with ffmpeg -i IN -ar %d -ac 1 OUT.wav", s.rate)}
-	}
-	if sound.Rate != s.rate {
-		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("%d samples a second", sound.Rate), Needed: fmt.Sprintf("%d (sampling_rate in %s)", s.rate, ConfigFile),
+		return nil, &diagnostic.Error{Path: path, Found: err.Error(), Cause: err,
 			Fix: fmt.Sprintf("convert it, as with ffmpeg -i IN -ar %d -ac 1 OUT.wav", s.rate)}
 	}
+	if sound.Rate != s.rate {
+		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("%d samples a second", sound.Rate),
+			Needed: fmt.Sprintf("%d (sampling_rate in %s)", s.rate, ConfigFile),
+			Fix:    fmt.Sprintf("convert it, as with ffmpeg -i IN -ar %d -ac 1 OUT.wav", s.rate)}
+	}
 	if n := len(sound.Samples); n < s.least || n > s.most {
-		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("a sound of %.2f seconds", float64(n)/float64(s.rate)), Fix: "cut it into parts, at pauses",
-			Needed: fmt.Sprintf("%.2f to %g, which the model reads at once", float64(s.least)/float64(s.rate), float64(s.most)/float64(s.rate))}
+		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("a sound of %.2f seconds", float64(n)/float64(s.rate)),
+			Fix: "cut it into parts, at pauses",
+			Needed: fmt.Sprintf("%.2f to %g, which the model reads at once", float64(s.least)/float64(s.rate),
+				float64(s.most)/float64(s.rate))}
 	}
 	if s.normalize {
 		normalize(sound.Samples)

@@ -55,7 +55,8 @@ func TestSamplesAreHuggingFaces(t *testing.T) {
 
 func TestSamplesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := OpenSamples(dir, 1, 2); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), ConfigFile+": not found") {
+	if _, err := OpenSamples(dir, 1, 2); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), ConfigFile+": not found") {
 		t.Errorf("no configuration: %v", err)
 	}
 	for config, want := range map[string]string{
@@ -68,7 +69,8 @@ func TestSamplesThatAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		var d *diagnostic.Error
-		if _, err := OpenSamples(dir, 1, 2); !errors.As(err, &d) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), dir) {
+		if _, err := OpenSamples(dir, 1, 2); !errors.As(err, &d) || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), dir) {
 			t.Errorf("%s: %v, want %q", config, err, want)
 		}
 	}
@@ -79,8 +81,9 @@ func TestSamplesThatAreRefused(t *testing.T) {
 	}{
 		"short.wav": {saw(16000, 894), "a sound of 0.06 seconds, needed 0.06 to 2, which the model reads at once; cut it"},
 		"long.wav":  {saw(16000, 32001), "a sound of 2.00 seconds"},
-		"slow.wav":  {saw(8000, 2000), "8000 samples a second, needed 16000 (sampling_rate in preprocessor_config.json); convert it"},
-		"text.wav":  {[]byte("this is no sound"), "needed is a WAV file"},
+		"slow.wav": {saw(8000, 2000),
+			"8000 samples a second, needed 16000 (sampling_rate in preprocessor_config.json); convert it"},
+		"text.wav": {[]byte("this is no sound"), "needed is a WAV file"},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, c.data, 0o600); err != nil {

@@ -147,7 +147,8 @@ func TestLongSoundsAreCut(t *testing.T) {
 
 func TestConfigurationsAreChecked(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
-		{`{"feature_extractor_type": "Wav2Vec2FeatureExtractor"}`, `feature_extractor_type is "Wav2Vec2FeatureExtractor", supported is WhisperFeatureExtractor`},
+		{`{"feature_extractor_type": "Wav2Vec2FeatureExtractor"}`,
+			`feature_extractor_type is "Wav2Vec2FeatureExtractor", supported is WhisperFeatureExtractor`},
 		{`{"feature_size": 128}`, "features of 128 mel bins and 3000 frames, config.json says 80 and 3000"},
 		{`{"chunk_length": 15}`, "features of 80 mel bins and 1500 frames"},
 		{`{"dither": 0.1}`, "dither is 0.1"},
@@ -247,7 +248,8 @@ func TestSoundsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.Features(&Sound{Rate: 44100, Samples: make([]float32, 100)}); err == nil ||
-		!strings.Contains(err.Error(), "the sound has 44100 samples a second, needed are 16000 (sampling_rate in preprocessor_config.json): convert it") {
+		!strings.Contains(err.Error(),
+			"the sound has 44100 samples a second, needed are 16000 (sampling_rate in preprocessor_config.json): convert it") {
 		t.Errorf("%v", err)
 	}
 }
@@ -267,7 +269,9 @@ func TestSamplesToTheEnd(t *testing.T) {
 }
 
 func FuzzReadWAV(f *testing.F) {
-	for _, b := range [][]byte{nil, []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x04\x00\x00\x00\x01\x02\x03\x04")} {
+	for _, b := range [][]byte{nil,
+		[]byte("RIFF\x00\x00\x00\x00WAVEfmt " +
+			"\x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x04\x00\x00\x00\x01\x02\x03\x04")} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -296,7 +300,9 @@ func FuzzReadNPY(f *testing.F) {
 
 // FuzzConfigure: no preprocessor_config.json makes features that take more than a second of sound should.
 func FuzzConfigure(f *testing.F) {
-	for _, c := range []string{`{}`, `{"feature_size": 1, "sampling_rate": 1048576, "hop_length": 1000000, "chunk_length": 2, "n_fft": 65536}`, `{"feature_size": 2, "hop_length": 1, "chunk_length": 3599, "n_fft": 4}`} {
+	for _, c := range []string{`{}`,
+		`{"feature_size": 1, "sampling_rate": 1048576, "hop_length": 1000000, "chunk_length": 2, "n_fft": 65536}`,
+		`{"feature_size": 2, "hop_length": 1, "chunk_length": 3599, "n_fft": 4}`} {
 		f.Add([]byte(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -84,7 +84,8 @@ func readFormat(r io.Reader, size int64) (*wavFormat, error) {
 	case f.kind == wavIntegers && (f.bits == 8 || f.bits == 16 || f.bits == 24 || f.bits == 32):
 	case f.kind == wavFloats && (f.bits == 32 || f.bits == 64):
 	default:
-		return nil, fmt.Errorf("the WAV file has samples of kind %d with %d bits; needed are integers (1) of 8, 16, 24 or 32 bits or floats (3) of 32 or 64: convert it, as with ffmpeg -i IN -c:a pcm_s16le OUT.wav", f.kind, f.bits)
+		return nil, fmt.Errorf("the WAV file has samples of kind %d with %d bits; needed are integers (1) of 8, 16, 24 or "+
+			"32 bits or floats (3) of 32 or 64: convert it, as with ffmpeg -i IN -c:a pcm_s16le OUT.wav", f.kind, f.bits)
 	}
 	return f, nil
 }
@@ -104,7 +105,8 @@ func (f *wavFormat) read(r io.Reader, size int64, seconds int) (*Sound, error) {
 		return nil, err
 	}
 	if size != math.MaxInt64 && int64(len(data)) < size {
-		return nil, fmt.Errorf("the WAV file ends after %d bytes of samples, its head says %d: it was cut short", len(data), size)
+		return nil, fmt.Errorf("the WAV file ends after %d bytes of samples, its head says %d: it was cut short", len(data),
+			size)
 	}
 	s := &Sound{Rate: f.rate, Samples: make([]float32, int64(len(data))/frame)}
 	if len(s.Samples) == 0 {

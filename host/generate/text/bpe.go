@@ -31,19 +31,23 @@ func newBPE(m *bpe, merges [][2]string) (*bpe, error) {
 	for rank, pair := range merges {
 		left, ok := m.ids[pair[0]]
 		if !ok {
-			return nil, fmt.Errorf("merge %d: found token %q outside the vocabulary; needed both tokens and their merge in it", rank, pair[0])
+			return nil, fmt.Errorf("merge %d: found token %q outside the vocabulary; needed both tokens and their merge in it",
+				rank, pair[0])
 		}
 		right, ok := m.ids[pair[1]]
 		if !ok {
-			return nil, fmt.Errorf("merge %d: found token %q outside the vocabulary; needed both tokens and their merge in it", rank, pair[1])
+			return nil, fmt.Errorf("merge %d: found token %q outside the vocabulary; needed both tokens and their merge in it",
+				rank, pair[1])
 		}
 		if len(pair[1]) < len(m.prefix) {
-			return nil, fmt.Errorf("merge %d: found token %q, needed one that starts with the prefix %q", rank, pair[1], m.prefix)
+			return nil, fmt.Errorf("merge %d: found token %q, needed one that starts with the prefix %q", rank, pair[1],
+				m.prefix)
 		}
 		joined := pair[0] + pair[1][len(m.prefix):]
 		id, ok := m.ids[joined]
 		if !ok {
-			return nil, fmt.Errorf("merge %d: found the result %q outside the vocabulary; needed both tokens and their merge in it", rank, joined)
+			return nil, fmt.Errorf("merge %d: found the result %q outside the vocabulary; needed both tokens and their merge "+
+				"in it", rank, joined)
 		}
 		m.merges[pairKey(left, right)] = merge{int32(rank), id}
 	}
@@ -90,7 +94,8 @@ func (m *bpe) tokenize(word string, out []int32) ([]int32, error) {
 // characterIDs appends a symbol a character.
 func (m *bpe) characterIDs(word string, symbols []symbol) ([]symbol, error) {
 	add := func(id int32, length int) {
-		symbols = append(symbols, symbol{id: id, prev: int32(len(symbols)) - 1, next: int32(len(symbols)) + 1, length: int32(length)})
+		symbols = append(symbols,
+			symbol{id: id, prev: int32(len(symbols)) - 1, next: int32(len(symbols)) + 1, length: int32(length)})
 	}
 	unknownID, unknownLength := int32(0), 0 // unknown characters not yet added
 	for i := 0; i < len(word); {
@@ -240,7 +245,8 @@ func (h *candidates) pop() candidate {
 func splitMerge(line string) (pair [2]string, err error) {
 	left, right, ok := strings.Cut(line, " ")
 	if !ok || strings.Contains(right, " ") {
-		return pair, fmt.Errorf("merge %q: found %d parts, needed two tokens with a space between", line, len(strings.Split(line, " ")))
+		return pair, fmt.Errorf("merge %q: found %d parts, needed two tokens with a space between", line,
+			len(strings.Split(line, " ")))
 	}
 	return [2]string{left, right}, nil
 }
@@ -249,5 +255,6 @@ func unknownMissing(unknown, word string) error {
 	if len(word) > 40 {
 		word = word[:40] + "..."
 	}
-	return fmt.Errorf("word %q is not in the vocabulary, nor is the unknown token %q; needed an unk_token that is", word, unknown)
+	return fmt.Errorf("word %q is not in the vocabulary, nor is the unknown token %q; needed an unk_token that is", word,
+		unknown)
 }

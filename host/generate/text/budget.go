@@ -80,11 +80,14 @@ func (b *budget) left() time.Duration {
 func (b *budget) time() time.Duration { return regexFree + time.Duration(b.text)*regexForBytes }
 
 func (b *budget) overtime(expression string) error {
-	return b.exceeded(fmt.Sprintf("regular expression %q", expression), fmt.Sprintf("runs longer than %v on a text of %d bytes", b.time(), b.text))
+	return b.exceeded(fmt.Sprintf("regular expression %q", expression),
+		fmt.Sprintf("runs longer than %v on a text of %d bytes", b.time(), b.text))
 }
 
 func (b *budget) exceeded(component, found string) error {
-	return &diagnostic.Error{Found: "found that its " + component + " " + found, Needed: "a tokenizer whose cost grows with the text", Fix: "take the tokenizer's files from where the model comes from"}
+	return &diagnostic.Error{Found: "found that its " + component + " " + found,
+		Needed: "a tokenizer whose cost grows with the text",
+		Fix:    "take the tokenizer's files from where the model comes from"}
 }
 
 // checkDepth refuses JSON whose lists and objects lie deeper in each other than a tokenizer's do.
@@ -99,7 +102,8 @@ func checkDepth(data []byte) error {
 		case inString:
 		case c == '[' || c == '{':
 			if depth++; depth > maxDepth {
-				return fmt.Errorf("byte %d: found lists and objects more than %d deep in each other, needed those of a tokenizer", i, maxDepth)
+				return fmt.Errorf("byte %d: found lists and objects more than %d deep in each other, needed those of a tokenizer",
+					i, maxDepth)
 			}
 		case c == ']' || c == '}':
 			depth--

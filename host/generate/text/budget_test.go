@@ -40,17 +40,27 @@ func TestGrowth(t *testing.T) {
 		text  string
 		want  string
 	}{
-		"ten Replace":      {map[string]string{"normalizer": sequence("normalizers", 10, double)}, "a", "its Replace makes a text of 1 bytes more than 16 times as long"},
-		"Replace by regex": {map[string]string{"normalizer": sequence("normalizers", 10, `{"type":"Replace","pattern":{"Regex":"."},"content":"aaaaaaaaaa"}`)}, "a", "its Replace makes"},
-		"one Replace":      {map[string]string{"normalizer": `{"type":"Replace","pattern":{"String":"a"},"content":"` + long + `"}`}, strings.Repeat("a", 100_000), "its Replace makes a text of 100000 bytes"},
-		"empty matches":    {map[string]string{"normalizer": sequence("normalizers", 3, `{"type":"Replace","pattern":{"Regex":"()"},"content":"`+long+`"}`)}, "aaaa", "its Replace makes"},
-		"Prepend":          {map[string]string{"normalizer": sequence("normalizers", 100, `{"type":"Prepend","prepend":"`+long+`"}`)}, "a", "its Prepend makes"},
-		"ByteLevel":        {map[string]string{"normalizer": sequence("normalizers", 40, `{"type":"ByteLevel"}`)}, "\u00e9", "its normalizer makes"},
-		"ByteLevel words":  {map[string]string{"pre_tokenizer": sequence("pretokenizers", 40, `{"type":"ByteLevel","use_regex":false}`)}, "\u00e9", "its ByteLevel makes"},
-		"prefix spaces":    {map[string]string{"pre_tokenizer": sequence("pretokenizers", 60, `{"type":"ByteLevel","use_regex":true}`)}, strings.Repeat("a1", 50_000), "its ByteLevel "},
-		"forms":            {map[string]string{"normalizer": `{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":"a"},"content":"\ufdfa\ufdfa\ufdfa\ufdfa\ufdfa"},{"type":"NFKC"}]}`}, strings.Repeat("a", 100_000), "before a Unicode form"},
-		"charsmap":         {map[string]string{"normalizer": `{"type":"Precompiled","precompiled_charsmap":"` + charsmapOf('a', long) + `"}`}, strings.Repeat("a", 100_000), "its Precompiled makes"},
-		"Replace and back": {map[string]string{"normalizer": sequence("normalizers", 3, `{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`)}, "aaaa", ""},
+		"ten Replace": {map[string]string{"normalizer": sequence("normalizers", 10, double)}, "a",
+			"its Replace makes a text of 1 bytes more than 16 times as long"},
+		"Replace by regex": {map[string]string{"normalizer": sequence("normalizers", 10,
+			`{"type":"Replace","pattern":{"Regex":"."},"content":"aaaaaaaaaa"}`)}, "a", "its Replace makes"},
+		"one Replace": {map[string]string{"normalizer": `{"type":"Replace","pattern":{"String":"a"},"content":"` + long +
+			`"}`}, strings.Repeat("a", 100_000), "its Replace makes a text of 100000 bytes"},
+		"empty matches": {map[string]string{"normalizer": sequence("normalizers", 3,
+			`{"type":"Replace","pattern":{"Regex":"()"},"content":"`+long+`"}`)}, "aaaa", "its Replace makes"},
+		"Prepend": {map[string]string{"normalizer": sequence("normalizers", 100,
+			`{"type":"Prepend","prepend":"`+long+`"}`)}, "a", "its Prepend makes"},
+		"ByteLevel": {map[string]string{"normalizer": sequence("normalizers", 40, `{"type":"ByteLevel"}`)}, "\u00e9",
+			"its normalizer makes"},
+		"ByteLevel words": {map[string]string{"pre_tokenizer": sequence("pretokenizers", 40,
+			`{"type":"ByteLevel","use_regex":false}`)}, "\u00e9", "its ByteLevel makes"},
+		"prefix spaces": {map[string]string{"pre_tokenizer": sequence("pretokenizers", 60,
+			`{"type":"ByteLevel","use_regex":true}`)}, strings.Repeat("a1", 50_000), "its ByteLevel "},
+		"forms": {map[string]string{"normalizer": `{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":"a"},"content":"\ufdfa\ufdfa\ufdfa\ufdfa\ufdfa"},{"type":"NFKC"}]}`}, strings.Repeat("a", 100_000), "before a Unicode form"},
+		"charsmap": {map[string]string{"normalizer": `{"type":"Precompiled","precompiled_charsmap":"` +
+			charsmapOf('a', long) + `"}`}, strings.Repeat("a", 100_000), "its Precompiled makes"},
+		"Replace and back": {map[string]string{"normalizer": sequence("normalizers", 3,
+			`{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`)}, "aaaa", ""},
 		"Arabic ligatures": {map[string]string{"normalizer": `{"type":"NFKC"}`}, strings.Repeat("\ufdfa", 50_000), ""},
 	} {
 		cost(t, name, func() {
@@ -71,13 +81,16 @@ func TestGrowth(t *testing.T) {
 // TestDecodeGrowth: nor does one decode tokens to a text that is much longer.
 func TestDecodeGrowth(t *testing.T) {
 	cost(t, "decoding", func() {
-		codec, _, err := read([]byte(tiny(map[string]string{"decoder": sequence("decoders", 10, `{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}`)})))
+		codec, _, err := read([]byte(
+			tiny(map[string]string{"decoder": sequence("decoders", 10,
+				`{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}`)})))
 		if err != nil {
 			t.Fatal(err)
 		}
 		tok := &Tokenizer{codec: codec, path: "tokenizer.json"}
 		id, _ := tok.id("a")
-		if text, err := tok.Decode([]int64{int64(id)}, DecodeOptions{}); err == nil || !strings.Contains(err.Error(), "its Replace makes") {
+		if text, err := tok.Decode([]int64{int64(id)}, DecodeOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "its Replace makes") {
 			t.Errorf("found %d bytes, error %v", len(text), err)
 		}
 	})
@@ -93,7 +106,8 @@ func TestExpressionTime(t *testing.T) {
 	tok := &Tokenizer{codec: codec, path: "tokenizer.json"}
 	start := time.Now()
 	_, err = tok.Encode(strings.Repeat(strings.Repeat("a", 40)+"b", 20), EncodeOptions{})
-	if err == nil || !strings.Contains(err.Error(), `its regular expression "(?:a|a|aa)+$" runs longer than 1.041s on a text of 820 bytes`) || len(err.Error()) > 400 {
+	if err == nil || !strings.Contains(err.Error(),
+		`its regular expression "(?:a|a|aa)+$" runs longer than 1.041s on a text of 820 bytes`) || len(err.Error()) > 400 {
 		t.Errorf("found error %v, needed one that names the time", err)
 	}
 	if took := time.Since(start); took > 15*time.Second { // a match took 20 s alone, and there are many
@@ -109,13 +123,18 @@ func TestLimitsOfFile(t *testing.T) {
 		parts map[string]string
 		want  string
 	}{
-		"depth":       {map[string]string{"normalizer": deep}, "more than 32 deep"},
-		"components":  {map[string]string{"normalizer": sequence("normalizers", 100_000, "{}")}, "found 100000 components"},
-		"expressions": {map[string]string{"pre_tokenizer": `{"type":"Split","pattern":{"Regex":"` + strings.Repeat(`\\p{L}`, 10_000) + `"},"behavior":"Isolated"}`}, "bytes of regular expressions"},
-		"around":      {map[string]string{"post_processor": `{"type":"TemplateProcessing","single":[` + strings.Repeat(`{"SpecialToken":{"id":"x"}},`, 100) + `{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[` + ids + `]}}}`}, "ids around a text"},
-		"token":       {map[string]string{"model": `{"type":"WordLevel","vocab":{"` + strings.Repeat("a", 5000) + `":0}}`}, "which has 5000 bytes"},
-		"added token": {map[string]string{"added_tokens": `[{"id":0,"content":"` + strings.Repeat("a", 5000) + `"}]`}, "which has 5000 bytes"},
-		"prefix":      {map[string]string{"model": `{"type":"BPE","vocab":{"a":0},"merges":[],"continuing_subword_prefix":"###########"}`}, "prefix or suffix of 11 bytes"},
+		"depth":      {map[string]string{"normalizer": deep}, "more than 32 deep"},
+		"components": {map[string]string{"normalizer": sequence("normalizers", 100_000, "{}")}, "found 100000 components"},
+		"expressions": {map[string]string{"pre_tokenizer": `{"type":"Split","pattern":{"Regex":"` +
+			strings.Repeat(`\\p{L}`, 10_000) + `"},"behavior":"Isolated"}`}, "bytes of regular expressions"},
+		"around": {map[string]string{"post_processor": `{"type":"TemplateProcessing","single":[` +
+			strings.Repeat(`{"SpecialToken":{"id":"x"}},`, 100) + `{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[` +
+			ids + `]}}}`}, "ids around a text"},
+		"token": {map[string]string{"model": `{"type":"WordLevel","vocab":{"` + strings.Repeat("a", 5000) + `":0}}`},
+			"which has 5000 bytes"},
+		"added token": {map[string]string{"added_tokens": `[{"id":0,"content":"` + strings.Repeat("a", 5000) + `"}]`},
+			"which has 5000 bytes"},
+		"prefix": {map[string]string{"model": `{"type":"BPE","vocab":{"a":0},"merges":[],"continuing_subword_prefix":"###########"}`}, "prefix or suffix of 11 bytes"},
 	} {
 		cost(t, name, func() {
 			if _, _, err := read([]byte(tiny(c.parts))); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -128,7 +147,8 @@ func TestLimitsOfFile(t *testing.T) {
 // TestLinear: texts that meet the same token or the same unknown everywhere take time as others do.
 func TestLinear(t *testing.T) {
 	const n = 1 << 20
-	codec, _, err := read([]byte(tiny(map[string]string{"added_tokens": `[{"id":9,"content":" ","lstrip":true,"rstrip":true}]`})))
+	codec, _, err := read([]byte(
+		tiny(map[string]string{"added_tokens": `[{"id":9,"content":" ","lstrip":true,"rstrip":true}]`})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,13 +176,14 @@ func charsmapOf(letter byte, to string) string {
 	return base64.StdEncoding.EncodeToString(append(append(blob, to...), 0))
 }
 
-// TestMemoryOfLongTexts: one line of megabytes takes at most 60 times its size, freed memory included, whatever it is cut into.
-// A list of its words alone would take that.
+// TestMemoryOfLongTexts: one line of megabytes takes at most 60 times its size, freed memory included, whatever it is
+// cut into. A list of its words alone would take that.
 func TestMemoryOfLongTexts(t *testing.T) {
 	const size = 1 << 20
 	for _, name := range []string{"gpt2", "bert", "llama2", "t5", "marian", "bytes_unigram"} {
 		tok := open(t, name)
-		for what, unit := range map[string]string{"words": "the quick brown fox, 12 times! ", "letters": "a b ", "one word": "abcdefghij", "Han": "\u4f60\u597d"} {
+		for what, unit := range map[string]string{"words": "the quick brown fox, 12 times! ", "letters": "a b ",
+			"one word": "abcdefghij", "Han": "\u4f60\u597d"} {
 			s := strings.Repeat(unit, size/len(unit))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -28,7 +28,8 @@ func newCharsmap(blob []byte) (*charsmap, error) {
 	}
 	size := int64(binary.LittleEndian.Uint32(blob))
 	if size%4 != 0 || size == 0 || size > int64(len(blob)-4) {
-		return nil, fmt.Errorf("precompiled charsmap: found a trie of %d bytes in a blob of %d, needed a multiple of 4 that fits", size, len(blob))
+		return nil, fmt.Errorf("precompiled charsmap: found a trie of %d bytes in a blob of %d, needed a multiple of 4 "+
+			"that fits", size, len(blob))
 	}
 	c := &charsmap{units: make([]uint32, size/4), text: string(blob[4+size:])}
 	for i := range c.units {

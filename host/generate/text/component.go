@@ -113,7 +113,8 @@ func (c *component) normalizers() (normalizers, error) {
 	case "BertNormalizer":
 		return c.bert(), nil
 	}
-	return nil, c.unsupported("BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Sequence, Strip, StripAccents")
+	return nil, c.unsupported("BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, " +
+		"Replace, Sequence, Strip, StripAccents")
 }
 
 func (c *component) precompiled() (normalizers, error) {
@@ -195,7 +196,8 @@ func (c *component) preTokenizers() (preTokenizers, error) {
 		}
 		return one(fixedLength(length))
 	}
-	return nil, c.unsupported("BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation, Sequence, Split, Whitespace, WhitespaceSplit")
+	return nil, c.unsupported("BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, " +
+		"Punctuation, Sequence, Split, Whitespace, WhitespaceSplit")
 }
 
 func (c *component) splitter(p pattern) (preTokenizers, error) {
@@ -203,7 +205,8 @@ func (c *component) splitter(p pattern) (preTokenizers, error) {
 	case removed, isolated, mergedWithPrevious, mergedWithNext, contiguous:
 		return preTokenizers{splitter{p, b, c.Invert}}, nil
 	}
-	return nil, fmt.Errorf("%s: found behavior %q, needed one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", c.Type, c.Behavior)
+	return nil, fmt.Errorf("%s: found behavior %q, needed one of Removed, Isolated, MergedWithPrevious, "+
+		"MergedWithNext, Contiguous", c.Type, c.Behavior)
 }
 
 // scheme checks a Metaspace and returns where it puts its rune at the start.
@@ -233,7 +236,8 @@ func (c *component) template() (templates, error) {
 				return templates{}, err
 			}
 			if t.single != nil && only.single != nil {
-				return templates{}, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type, c.Processors[i].Type)
+				return templates{}, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type,
+					c.Processors[i].Type)
 			}
 			if t.single != nil {
 				only = t
@@ -245,14 +249,16 @@ func (c *component) template() (templates, error) {
 	case "BertProcessing", "RobertaProcessing":
 		var first, last int32
 		if json.Unmarshal(c.Classifier[1], &first) != nil || json.Unmarshal(c.Separator[1], &last) != nil {
-			return templates{}, fmt.Errorf("%s: found cls %s and sep %s, needed [token, id] in both", c.Type, c.Classifier, c.Separator)
+			return templates{}, fmt.Errorf("%s: found cls %s and sep %s, needed [token, id] in both", c.Type, c.Classifier,
+				c.Separator)
 		}
 		cls, sep := []int32{first}, []int32{last}
 		a := templates{single: template{{ids: cls}, {text: true}, {ids: sep}}}
 		if c.Type == "BertProcessing" {
 			a.pair = append(a.single[:3:3], templatePart{text: true, second: true, kind: 1}, templatePart{ids: sep, kind: 1})
 		} else { // which separates by two, and knows one type
-			a.pair = append(a.single[:3:3], templatePart{ids: sep}, templatePart{text: true, second: true}, templatePart{ids: sep})
+			a.pair = append(a.single[:3:3], templatePart{ids: sep}, templatePart{text: true, second: true},
+				templatePart{ids: sep})
 		}
 		return a, nil
 	case "TemplateProcessing":
@@ -297,7 +303,8 @@ func (c *component) pieces(what string, list []json.RawMessage) (template, error
 				return nil, fmt.Errorf("%s: found %d ids around a text, needed at most %d", c.Type, n, maxAround)
 			}
 		default:
-			return nil, fmt.Errorf("%s: found %s in %s, needed the sequence %s or a special token", c.Type, data, what, map[bool]string{true: "A", false: "A, B"}[what == "single"])
+			return nil, fmt.Errorf("%s: found %s in %s, needed the sequence %s or a special token", c.Type, data, what,
+				map[bool]string{true: "A", false: "A, B"}[what == "single"])
 		}
 	}
 	if texts := t.texts(); what == "pair" && texts != [2]int{1, 1} {
@@ -342,7 +349,8 @@ func (c *component) decoder() (decoder, error) {
 		return bpeDecoder(or(c.Suffix, "</w>")), nil
 	case "Strip":
 		if utf8.RuneCountInString(c.Content) != 1 || c.Start < 0 || c.Stop < 0 {
-			return nil, fmt.Errorf("%s: found content %q, start %d, stop %d, needed one character and counts of at least 0", c.Type, c.Content, c.Start, c.Stop)
+			return nil, fmt.Errorf("%s: found content %q, start %d, stop %d, needed one character and counts of at least 0",
+				c.Type, c.Content, c.Start, c.Stop)
 		}
 		return stripDecoder(c.Content, c.Start, c.Stop), nil
 	case "Replace":

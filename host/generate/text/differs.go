@@ -2,8 +2,9 @@ package text
 
 import "fmt"
 
-// Differs says where the vocabularies of two tokenizers differ first, "" where they do not: an id then stands for the same token in both, so
-// that one's ids may be read by the other's model. How a text is cut into tokens is not compared.
+// Differs says where the vocabularies of two tokenizers differ first, "" where they do not: an id then stands for the
+// same token in both, so that one's ids may be read by the other's model. How a text is cut into tokens is not
+// compared.
 func (t *Tokenizer) Differs(other *Tokenizer) string {
 	for id := range int32(max(t.size(), other.size())) {
 		a, has := t.token(id)

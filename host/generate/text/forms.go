@@ -22,7 +22,8 @@ func (f unicodeForm) normalize(s string, fresh int, b *budget) (string, int, err
 	}
 	// No form is longer than 11 times the text: what has been made longer already is not made that much longer.
 	if len(s) > formFree+formFactor*b.text {
-		return "", 0, b.exceeded("normalizer", fmt.Sprintf("makes a text of %d bytes more than %d times as long before a Unicode form", b.text, formFactor))
+		return "", 0, b.exceeded("normalizer",
+			fmt.Sprintf("makes a text of %d bytes more than %d times as long before a Unicode form", b.text, formFactor))
 	}
 	var out string
 	if needsCare(s) {

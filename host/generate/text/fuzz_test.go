@@ -14,13 +14,19 @@ import (
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(tiny(nil)))
 	for _, parts := range []map[string]string{
-		{"post_processor": around, "decoder": `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":1}]}`},
+		{"post_processor": around,
+			"decoder": `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":1}]}`},
 		{"normalizer": `{"type":"Sequence","normalizers":[{"type":"BertNormalizer"},{"type":"NFKC"},{"type":"Strip","strip_left":true,"strip_right":true}]}`},
-		{"normalizer": `{"type":"Precompiled","precompiled_charsmap":"CAAAAAAAAAAAAAAAYQA="}`, "decoder": `{"type":"WordPiece"}`},
-		{"pre_tokenizer": `{"type":"Split","pattern":{"Regex":"\\p{L}+|[^a]"},"behavior":"MergedWithNext","invert":true}`, "decoder": `{"type":"BPEDecoder","suffix":"a"}`},
-		{"model": `{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0xC3>":3},"merges":[["a","b"]],"byte_fallback":true}`, "decoder": `{"type":"Metaspace","replacement":"_"}`},
-		{"model": `{"vocab":[["a",-1.5],["ab",-2],["<unk>",0]],"unk_id":2}`, "pre_tokenizer": `{"type":"Metaspace","replacement":"_","prepend_scheme":"first"}`},
-		{"model": `{"type":"WordPiece","vocab":{"[UNK]":0,"a":1,"##b":2}}`, "pre_tokenizer": `{"type":"ByteLevel"}`, "decoder": `{"type":"ByteLevel"}`},
+		{"normalizer": `{"type":"Precompiled","precompiled_charsmap":"CAAAAAAAAAAAAAAAYQA="}`,
+			"decoder": `{"type":"WordPiece"}`},
+		{"pre_tokenizer": `{"type":"Split","pattern":{"Regex":"\\p{L}+|[^a]"},"behavior":"MergedWithNext","invert":true}`,
+			"decoder": `{"type":"BPEDecoder","suffix":"a"}`},
+		{"model": `{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0xC3>":3},"merges":[["a","b"]],"byte_fallback":true}`,
+			"decoder": `{"type":"Metaspace","replacement":"_"}`},
+		{"model": `{"vocab":[["a",-1.5],["ab",-2],["<unk>",0]],"unk_id":2}`,
+			"pre_tokenizer": `{"type":"Metaspace","replacement":"_","prepend_scheme":"first"}`},
+		{"model": `{"type":"WordPiece","vocab":{"[UNK]":0,"a":1,"##b":2}}`, "pre_tokenizer": `{"type":"ByteLevel"}`,
+			"decoder": `{"type":"ByteLevel"}`},
 	} {
 		f.Add([]byte(tiny(parts)))
 	}
@@ -42,7 +48,8 @@ func readAndUse(t *testing.T, data []byte) {
 			continue
 		}
 		err = decoded(tok, ids, DecodeOptions{Spaces: SpacesCleaned})
-		if err != nil && !strings.Contains(err.Error(), "needed one from") && !strings.Contains(err.Error(), "cost grows with the text") {
+		if err != nil && !strings.Contains(err.Error(), "needed one from") &&
+			!strings.Contains(err.Error(), "cost grows with the text") {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
@@ -137,7 +144,8 @@ func FuzzSentencePiece(f *testing.F) {
 func TestVocabularyFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"source.spm", "target.spm"} {
-		if err := os.WriteFile(filepath.Join(dir, name), unpack(t, filepath.Join("testdata", "marian", name+".gz")), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), unpack(t, filepath.Join("testdata", "marian", name+".gz")),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

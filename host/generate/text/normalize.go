@@ -101,7 +101,8 @@ func cleanText(out []byte, r rune) ([]byte, bool) {
 // BERT's own code, in which the fifth extension is misspelt (2B920).
 func isolateHan(out []byte, r rune) ([]byte, bool) {
 	switch {
-	case r >= 0x4E00 && r <= 0x9FFF, r >= 0x3400 && r <= 0x4DBF, r >= 0x20000 && r <= 0x2A6DF, r >= 0x2A700 && r <= 0x2B73F,
+	case r >= 0x4E00 && r <= 0x9FFF, r >= 0x3400 && r <= 0x4DBF, r >= 0x20000 && r <= 0x2A6DF,
+		r >= 0x2A700 && r <= 0x2B73F,
 		r >= 0x2B740 && r <= 0x2B81F, r >= 0x2B920 && r <= 0x2CEAF, r >= 0xF900 && r <= 0xFAFF, r >= 0x2F800 && r <= 0x2FA1F:
 		out = append(out, ' ')
 		return append(utf8.AppendRune(out, r), ' '), true
@@ -114,7 +115,8 @@ func nmt(out []byte, r rune) ([]byte, bool) {
 	switch {
 	case r >= 1 && r <= 8, r == 0xB, r >= 0xE && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
 		return out, true
-	case r == 9, r == 0xA, r == 0xC, r == 0xD, r == 0x1680, r >= 0x200B && r <= 0x200F, r == 0x2028, r == 0x2029, r == 0x2581, r == 0xFEFF, r == 0xFFFD:
+	case r == 9, r == 0xA, r == 0xC, r == 0xD, r == 0x1680, r >= 0x200B && r <= 0x200F, r == 0x2028, r == 0x2029,
+		r == 0x2581, r == 0xFEFF, r == 0xFFFD:
 		return append(out, ' '), true
 	}
 	return utf8.AppendRune(out, r), false

@@ -51,7 +51,8 @@ func exists(dir, name string) bool {
 // missing says what the folder holds instead.
 func missing(dir string) error {
 	var found []string
-	for _, name := range []string{"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "merges.txt", "vocab.txt", "target.spm"} {
+	for _, name := range []string{"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "merges.txt",
+		"vocab.txt", "target.spm"} {
 		if exists(dir, name) {
 			found = append(found, name)
 		}
@@ -60,9 +61,11 @@ func missing(dir string) error {
 	fix := "copy tokenizer.json from where the model comes from"
 	if len(found) > 0 {
 		what = strings.Join(found, ", ") + " only"
-		fix = "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER)"
+		fix = "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER, " +
+			"use_fast=True).save_pretrained(FOLDER)"
 	}
-	return fmt.Errorf("%s: %w: found %s, needed tokenizer.json, or source.spm, target.spm and vocab.json (Marian); %s", dir, ErrNoTokenizer, what, fix)
+	return fmt.Errorf("%s: %w: found %s, needed tokenizer.json, or source.spm, target.spm and vocab.json (Marian); %s",
+		dir, ErrNoTokenizer, what, fix)
 }
 
 func openJSON(dir, path string, data []byte) (*Tokenizer, error) {

@@ -66,7 +66,8 @@ func openMarian(dir string) (*Tokenizer, error) {
 	}
 	side := func(pieces *sentencePiece, ids map[string]int32) *Tokenizer {
 		m := &marian{pieces: pieces, spoken: target, ids: ids, names: map[int32]string{}, unknown: unknown,
-			around: templates{single: template{{text: true}, {ids: []int32{end}}}, bad: errPair}, addedID: map[string]int32{}, special: special}
+			around: templates{single: template{{text: true}, {ids: []int32{end}}}, bad: errPair}, addedID: map[string]int32{},
+			special: special}
 		for token, id := range targetIDs {
 			m.names[id] = token
 		}

@@ -93,7 +93,8 @@ func TestPairsEqualHuggingFace(t *testing.T) {
 			for i := 0; i < len(checks)/3; i += compareEvery {
 				first, second := pair(i)
 				got, err := pairAnswers(tok, first, second)
-				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; err != nil || c != pairCheck(got) {
+				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; err != nil ||
+					c != pairCheck(got) {
 					t.Fatalf("pair %d, %+q and %+q: differs from %s (%v)", i, first, second, want.Versions, err)
 				}
 			}
@@ -103,18 +104,24 @@ func TestPairsEqualHuggingFace(t *testing.T) {
 
 func TestPairsThatAreRefused(t *testing.T) {
 	template := func(pair string) string {
-		return `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":` + pair + `,"special_tokens":{}}`
+		return `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":` + pair +
+			`,"special_tokens":{}}`
 	}
 	a, b := `{"Sequence":{"id":"A","type_id":0}}`, `{"Sequence":{"id":"B","type_id":1}}`
 	for _, c := range []struct{ name, post, want string }{
 		{"no pair", template("[]"), "TemplateProcessing: found 0 times A and 0 times B in pair, needed each once"},
-		{"one text of two", template("[" + a + "]"), "TemplateProcessing: found 1 times A and 0 times B in pair, needed each once"},
-		{"a text twice", template("[" + a + "," + b + "," + b + "]"), "TemplateProcessing: found 1 times A and 2 times B in pair, needed each once"},
-		{"an unknown token", template(`[` + a + `,{"SpecialToken":{"id":"[X]","type_id":0}},` + b + `]`), `found token "[X]" in pair, needed it in special_tokens`},
-		{"too little room", around, "max length: found 2, needed at least 3: the tokenizer puts that many special tokens around a text"},
+		{"one text of two", template("[" + a + "]"),
+			"TemplateProcessing: found 1 times A and 0 times B in pair, needed each once"},
+		{"a text twice", template("[" + a + "," + b + "," + b + "]"),
+			"TemplateProcessing: found 1 times A and 2 times B in pair, needed each once"},
+		{"an unknown token", template(`[` + a + `,{"SpecialToken":{"id":"[X]","type_id":0}},` + b + `]`),
+			`found token "[X]" in pair, needed it in special_tokens`},
+		{"too little room", around, "max length: found 2, needed at least 3: the tokenizer puts that many special tokens " +
+			"around a text"},
 	} {
 		tok := mustTiny(t, map[string]string{"post_processor": c.post})
-		if _, err := tok.EncodePair("a", "b", EncodeOptions{MaxLength: 2}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := tok.EncodePair("a", "b", EncodeOptions{MaxLength: 2}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
 		if ids, err := tok.Encode("a", EncodeOptions{}); err != nil || len(ids) == 0 {
@@ -123,11 +130,13 @@ func TestPairsThatAreRefused(t *testing.T) {
 	}
 	tok := mustTiny(t, map[string]string{"post_processor": around})
 	for _, pair := range [][2]string{{"a\xff", "b"}, {"b", "a\xff"}} {
-		if _, err := tok.EncodePair(pair[0], pair[1], EncodeOptions{}); err == nil || !strings.Contains(err.Error(), "found byte 0xff at offset 1, needed UTF-8") {
+		if _, err := tok.EncodePair(pair[0], pair[1], EncodeOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "found byte 0xff at offset 1, needed UTF-8") {
 			t.Errorf("%q: %v", pair, err)
 		}
 	}
-	if _, err := open(t, "marian").EncodePair("a", "b", EncodeOptions{}); err == nil || !strings.Contains(err.Error(), "Marian's models read no pairs") {
+	if _, err := open(t, "marian").EncodePair("a", "b", EncodeOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "Marian's models read no pairs") {
 		t.Errorf("Marian: %v", err)
 	}
 }

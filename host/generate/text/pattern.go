@@ -24,7 +24,8 @@ func newPattern(expression string) (pattern, error) {
 	// regexp2 would read these as other sets, without an error.
 	for _, own := range []string{"[[:", "&&", "[["} {
 		if strings.Contains(expression, own) {
-			return nil, fmt.Errorf("regular expression %q: found %s of Oniguruma's own syntax, needed sets of characters, ranges and categories", expression, own)
+			return nil, fmt.Errorf("regular expression %q: found %s of Oniguruma's own syntax, needed sets of characters, "+
+				"ranges and categories", expression, own)
 		}
 	}
 	// Lines begin and end at ^ and $ in Oniguruma's syntax, without an option.

@@ -51,7 +51,8 @@ func read(data []byte) (*huggingFace, map[string]bool, error) {
 		}
 	}
 	if components > maxComponents || expressions > maxExpression {
-		return nil, nil, fmt.Errorf("found %d components with %d bytes of regular expressions, needed at most %d and %d", components, expressions, maxComponents, maxExpression)
+		return nil, nil, fmt.Errorf("found %d components with %d bytes of regular expressions, needed at most %d and %d",
+			components, expressions, maxComponents, maxExpression)
 	}
 	h := &huggingFace{cache: newWordCache(), prepare: func(word string) string { return word }, chain: spaced}
 	var err error
@@ -146,7 +147,8 @@ func readModel(data []byte) (model, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newBPE(&bpe{vocabulary: newVocabulary(ids), unknown: unknown, prefix: or(m.Prefix, ""), suffix: or(m.Suffix, ""),
+		return newBPE(&bpe{vocabulary: newVocabulary(ids), unknown: unknown, prefix: or(m.Prefix, ""),
+			suffix:      or(m.Suffix, ""),
 			fuseUnknown: m.FuseUnknown, byteFallback: m.ByteFallback, wholeWords: m.IgnoreMerges}, merges)
 	case "WordPiece":
 		return newWordPiece(newVocabulary(ids), or(m.UnknownToken, "[UNK]"), or(m.Prefix, "##"), or(m.LongestWord, 100)), nil

@@ -46,7 +46,8 @@ const visibleSpace = "\u2581"
 
 // readSentencePiece reads a sentencepiece model, a protobuf ModelProto.
 func readSentencePiece(data []byte) (*sentencePiece, error) {
-	m := &sentencePiece{dummyPrefix: true, removeExtra: true, escapeSpaces: true, unknown: -1, unknownText: " \u2047 ", ids: map[string]int32{}}
+	m := &sentencePiece{dummyPrefix: true, removeExtra: true, escapeSpaces: true, unknown: -1, unknownText: " \u2047 ",
+		ids: map[string]int32{}}
 	var charsmap []byte
 	kind, asSuffix := uint64(1), false
 	err := fields(data, func(number protowire.Number, v uint64, b []byte) error {

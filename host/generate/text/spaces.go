@@ -16,11 +16,13 @@ func (rules spaceRules) Replace(s string) string {
 }
 
 // wordPieceSpaces is the cleanup of the WordPiece decoder of tokenizers, a token at a time.
-var wordPieceSpaces = spaceRules{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
+var wordPieceSpaces = spaceRules{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
+	{" 'm", "'m"},
 	{" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
 
 // cleanSpaces is clean_up_tokenization_spaces of transformers.
-var cleanSpaces = spaceRules{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
+var cleanSpaces = spaceRules{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
+	{" 'm", "'m"},
 	{" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
 
 // inSpaceRules are the bytes of cleanSpaces. No rule reads or writes any other

@@ -68,7 +68,8 @@ func (t template) apply(first, second []int32, o EncodeOptions, types bool) (e E
 	if o.MaxLength > 0 {
 		room := o.MaxLength - added
 		if room < 0 {
-			return e, fmt.Errorf("max length: found %d, needed at least %d: the tokenizer puts that many special tokens around a text", o.MaxLength, added)
+			return e, fmt.Errorf("max length: found %d, needed at least %d: the tokenizer puts that many special tokens "+
+				"around a text", o.MaxLength, added)
 		}
 		a, b := longestFirst(len(first), len(second), room)
 		first, second = cut(first, a, o.TruncateLeft), cut(second, b, o.TruncateLeft)
@@ -98,8 +99,8 @@ func (t template) apply(first, second []int32, o EncodeOptions, types bool) (e E
 	return e, nil
 }
 
-// longestFirst is how many ids of two texts stay where there is room for so many: the longer one is cut to the length of
-// the shorter, then both. It is the rule of Hugging Face's tokenizers.
+// longestFirst is how many ids of two texts stay where there is room for so many: the longer one is cut to the length
+// of the shorter, then both. It is the rule of Hugging Face's tokenizers.
 func longestFirst(a, b, room int) (int, int) {
 	if a+b <= room {
 		return a, b

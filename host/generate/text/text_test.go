@@ -74,7 +74,8 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v\n%s", c.name, err, diff)
 		}
 	}
-	if _, err := tok.Encode("a", EncodeOptions{MaxLength: 1}); err == nil || !strings.Contains(err.Error(), "found 1, needed at least 2") {
+	if _, err := tok.Encode("a", EncodeOptions{MaxLength: 1}); err == nil ||
+		!strings.Contains(err.Error(), "found 1, needed at least 2") {
 		t.Errorf("max length 1: found error %v", err)
 	}
 }
@@ -103,7 +104,8 @@ func TestDecodeIDs(t *testing.T) {
 		t.Errorf("found %q (%v), needed \"a b\": ids without a token are passed over", got, err)
 	}
 	for _, id := range []int64{-1, 1 << 31} {
-		if _, err := tok.Decode([]int64{id}, DecodeOptions{}); err == nil || !strings.Contains(err.Error(), "needed one from 0 to 6") {
+		if _, err := tok.Decode([]int64{id}, DecodeOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "needed one from 0 to 6") {
 			t.Errorf("id %d: found error %v", id, err)
 		}
 	}
@@ -151,12 +153,16 @@ func TestOpenErrors(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{"nothing", nil, []string{"no tokenizer", "found none of a tokenizer's files", "needed tokenizer.json, or source.spm"}},
-		{"slow tokenizer only", map[string]string{"vocab.json": "{}", "merges.txt": ""}, []string{"found vocab.json, merges.txt only", "use_fast=True"}},
-		{"Marian without target", map[string]string{"source.spm": ""}, []string{"source.spm: found 0 pieces and none of type unknown"}},
+		{"nothing", nil, []string{"no tokenizer", "found none of a tokenizer's files",
+			"needed tokenizer.json, or source.spm"}},
+		{"slow tokenizer only", map[string]string{"vocab.json": "{}", "merges.txt": ""},
+			[]string{"found vocab.json, merges.txt only", "use_fast=True"}},
+		{"Marian without target", map[string]string{"source.spm": ""},
+			[]string{"source.spm: found 0 pieces and none of type unknown"}},
 		{"no JSON", map[string]string{"tokenizer.json": "{"}, []string{"tokenizer.json: unexpected end"}},
 		{"no model", map[string]string{"tokenizer.json": "{}"}, []string{"model: found none, needed one of BPE"}},
-		{"config no JSON", map[string]string{"tokenizer.json": tiny(nil), "tokenizer_config.json": "["}, []string{"tokenizer_config.json"}},
+		{"config no JSON", map[string]string{"tokenizer.json": tiny(nil), "tokenizer_config.json": "["},
+			[]string{"tokenizer_config.json"}},
 	} {
 		_, err := openTiny(t, c.files)
 		for _, want := range c.want {
@@ -280,6 +286,7 @@ func TestBothLanguages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cmp.Equal(source, target) {
-		t.Errorf("found ids %v for both languages, needed them to differ: only the target model has the piece newword", source)
+		t.Errorf("found ids %v for both languages, needed them to differ: only the target model has the piece newword",
+			source)
 	}
 }

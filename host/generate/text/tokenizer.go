@@ -80,7 +80,9 @@ func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encod
 	var ids [2][]int32
 	for k, s := range texts {
 		if i := invalidUTF8(s); i >= 0 {
-			return Encoding{}, fmt.Errorf("text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i], i)
+			return Encoding{}, fmt.Errorf(
+				"text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i],
+				i)
 		}
 		var err error
 		if ids[k], err = t.encode(s); err != nil {

@@ -25,7 +25,8 @@ func newUnigram(tokens []string, scores []float64, unknown int32, byteFallback b
 	if unknown >= int32(len(tokens)) {
 		return nil, fmt.Errorf("unk_id: found %d, needed one below the %d tokens of the vocabulary", unknown, len(tokens))
 	}
-	m := &unigram{tokens: tokens, scores: scores, ids: make(map[string]int32, len(tokens)), unknown: unknown, byteFallback: byteFallback}
+	m := &unigram{tokens: tokens, scores: scores, ids: make(map[string]int32, len(tokens)), unknown: unknown,
+		byteFallback: byteFallback}
 	lowest := math.Inf(1)
 	values := make([]int32, len(tokens))
 	for i, token := range tokens {
@@ -86,7 +87,8 @@ func (m *unigram) tokenize(word string, out []int32) ([]int32, error) {
 		}
 		if !single {
 			if m.unknown < 0 {
-				return nil, fmt.Errorf("character %q is not in the vocabulary and the model has no unk_id; needed one of the two", word[start:start+width])
+				return nil, fmt.Errorf("character %q is not in the vocabulary and the model has no unk_id; needed one of the two",
+					word[start:start+width])
 			}
 			end := start + width
 			if score := m.unknownScore + here; path[end].start < 0 || score > path[end].score {

@@ -185,7 +185,8 @@ func set[E any](t *Selector, slot int, dtype tensor.DType, data []E, shape ...in
 	for i, size := range shape {
 		t.shapes[slot][i] = int64(size)
 	}
-	t.slots[slot] = tensor.Tensor{DType: dtype, Shape: t.shapes[slot][:len(shape)], Data: unsafe.Pointer(unsafe.SliceData(data))}
+	t.slots[slot] = tensor.Tensor{DType: dtype, Shape: t.shapes[slot][:len(shape)],
+		Data: unsafe.Pointer(unsafe.SliceData(data))}
 	return &t.slots[slot]
 }
 

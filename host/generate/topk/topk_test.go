@@ -93,7 +93,8 @@ func random(r *rand.Rand, s scenery) *search.Request {
 	vocab := vocabulary(r)
 	req := &search.Request{Vocab: vocab}
 	for range 1 + r.IntN(4) {
-		g := search.Group{First: len(req.Rows), Count: 1 + r.IntN(4), K: 1 + r.IntN(12), Mode: search.Mode(r.IntN(3)), Normalize: r.IntN(4) == 0}
+		g := search.Group{First: len(req.Rows), Count: 1 + r.IntN(4), K: 1 + r.IntN(12), Mode: search.Mode(r.IntN(3)),
+			Normalize: r.IntN(4) == 0}
 		if r.IntN(10) == 0 {
 			g.K = 1 + r.IntN(2*vocab)
 		}
@@ -249,7 +250,8 @@ func sameBest(t *testing.T, req *search.Request, i int, got, want []search.Candi
 		}
 		known, ok := score[[2]int32{c.Row, c.Token}]
 		if !ok || !near(c.Score, known, of) || !near(c.Score, want[j].Score, of) {
-			t.Errorf("group %d %+v, vocabulary %d, row %+v: candidate %d is %+v (known as %v), want %+v", i, req.Groups[i], req.Vocab, req.Rows[c.Row], j, c, known, want[j])
+			t.Errorf("group %d %+v, vocabulary %d, row %+v: candidate %d is %+v (known as %v), want %+v", i, req.Groups[i],
+				req.Vocab, req.Rows[c.Row], j, c, known, want[j])
 			return
 		}
 		delete(score, [2]int32{c.Row, c.Token})
@@ -366,11 +368,15 @@ func TestErrors(t *testing.T) {
 			}
 			r.Groups[0].Count = 1
 		}, "logits of row 0: every token is banned or impossible"},
-		{"too few logits", func(r *search.Request) { r.Logits = r.Logits[:7] }, "a request has 7 logits for 2 rows of 4: 8 are needed"},
-		{"no candidates", func(r *search.Request) { r.Groups[0].K = 0 }, "group 0 asks for 0 candidates: at least 1 is needed"},
-		{"random numbers", func(r *search.Request) { r.Groups[0].Mode = search.Sample }, "group 0 asks for 2 samples and gives 0 random numbers"},
+		{"too few logits", func(r *search.Request) { r.Logits = r.Logits[:7] },
+			"a request has 7 logits for 2 rows of 4: 8 are needed"},
+		{"no candidates", func(r *search.Request) { r.Groups[0].K = 0 },
+			"group 0 asks for 0 candidates: at least 1 is needed"},
+		{"random numbers", func(r *search.Request) { r.Groups[0].Mode = search.Sample },
+			"group 0 asks for 2 samples and gives 0 random numbers"},
 	} {
-		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
+		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2),
+			Groups: []search.Group{{Count: 2, K: 2}}}
 		c.change(req)
 		if _, err := selector.Run(req); err == nil || err.Error() != c.want {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
@@ -384,7 +390,8 @@ func TestErrors(t *testing.T) {
 		func(r *search.Request) { r.Rows[1].Processors = []search.Processor{{Token: -1}} },
 		func(r *search.Request) { r.Rows[1].Processors = []search.Processor{{Op: 9}} },
 	} {
-		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2), Groups: []search.Group{{Count: 2, K: 2}}}
+		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2),
+			Groups: []search.Group{{Count: 2, K: 2}}}
 		change(req)
 		if _, err := selector.Run(req); !errors.Is(err, refusal.ErrKernel) {
 			t.Errorf("%+v: found %v, want an error of the kernel's", req.Groups[0], err)

@@ -27,18 +27,21 @@ type Processor struct {
 	value [3][256]float32 // of a byte of each channel
 }
 
-// Open reads how pixel values are computed for the model of a folder, whose encoder takes the given shape, [1, channels,
-// height, width]. Errors are of type [*diagnostic.Error].
+// Open reads how pixel values are computed for the model of a folder, whose encoder takes the given shape, [1,
+// channels, height, width]. Errors are of type [*diagnostic.Error].
 func Open(folder string, shape []int64) (*Processor, error) {
 	p := &Processor{path: filepath.Join(folder, ConfigFile), shape: shape}
 	if shape[1] != 3 {
 		return nil, &diagnostic.Error{Path: filepath.Join(folder, "config.json"),
-			Found: fmt.Sprintf("the encoder reads images of %d channels (num_channels)", shape[1]), Needed: "3: red, green and blue"}
+			Found:  fmt.Sprintf("the encoder reads images of %d channels (num_channels)", shape[1]),
+			Needed: "3: red, green and blue"}
 	}
 	data, err := storage.ReadRegular(p.path, limit.Config)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, &diagnostic.Error{Path: p.path, Found: "not found", Needed: "how pixel values are computed from images", Cause: err,
-			Fix: "save it beside the model, as with AutoImageProcessor.from_pretrained(MODEL, use_fast=False).save_pretrained(FOLDER)"}
+		return nil, &diagnostic.Error{Path: p.path, Found: "not found", Needed: "how pixel values are computed from images",
+			Cause: err,
+			Fix: "save it beside the model, as with AutoImageProcessor.from_pretrained(MODEL, " +
+				"use_fast=False).save_pretrained(FOLDER)"}
 	}
 	if err != nil {
 		return nil, err
@@ -80,7 +83,8 @@ const (
 
 // classes are the settings of each class where its file is silent.
 var classes = func() map[string]settings {
-	plain := settings{Resize: true, Size: size{Height: 224, Width: 224}, Resample: bilinear, Rescale: true, Factor: 1.0 / 255,
+	plain := settings{Resize: true, Size: size{Height: 224, Width: 224}, Resample: bilinear, Rescale: true,
+		Factor:    1.0 / 255,
 		Normalize: true, Mean: triple{0.5, 0.5, 0.5}, Deviation: triple{0.5, 0.5, 0.5}}
 	all := map[string]settings{vit: plain}
 	s := plain
@@ -89,7 +93,8 @@ var classes = func() map[string]settings {
 	s = plain
 	s.Crop, s.CropSize, s.Size, s.Resample = true, size{Height: 224, Width: 224}, size{Height: 256, Width: 256}, bicubic
 	all[deit] = s
-	s.Size, s.Mean, s.Deviation = size{Shortest: 224}, triple{0.48145466, 0.4578275, 0.40821073}, triple{0.26862954, 0.26130258, 0.27577711}
+	s.Size, s.Mean, s.Deviation = size{Shortest: 224}, triple{0.48145466, 0.4578275, 0.40821073},
+		triple{0.26862954, 0.26130258, 0.27577711}
 	all[clips] = s
 	for kind, s := range all {
 		s.kind = kind
@@ -118,12 +123,14 @@ func (p *Processor) configure(data []byte) error {
 	}
 	kind := strings.TrimSuffix(strings.TrimSuffix(name, "FeatureExtractor"), "ImageProcessor")
 	if strings.HasSuffix(name, "ImageProcessorFast") {
-		return p.refuse(fmt.Sprintf("image_processor_type is %q, whose pixels are not those of the one without Fast", diagnostic.Clip(name)), "",
+		return p.refuse(fmt.Sprintf("image_processor_type is %q, whose pixels are not those of the one without Fast",
+			diagnostic.Clip(name)), "",
 			"save the other, as with AutoImageProcessor.from_pretrained(FOLDER, use_fast=False).save_pretrained(FOLDER)")
 	}
 	s, ok := classes[kind]
 	if !ok || kind == name {
-		return p.refuse(fmt.Sprintf("image_processor_type is %q", diagnostic.Clip(name)), "ViTImageProcessor, DeiTImageProcessor, DonutImageProcessor or CLIPImageProcessor", "")
+		return p.refuse(fmt.Sprintf("image_processor_type is %q", diagnostic.Clip(name)),
+			"ViTImageProcessor, DeiTImageProcessor, DonutImageProcessor or CLIPImageProcessor", "")
 	}
 	if kind == clips {
 		s.Size.edge, s.CropSize.edge = true, false
@@ -145,11 +152,13 @@ func (p *Processor) configure(data []byte) error {
 // check refuses settings with which no image can be processed.
 func (p *Processor) check() error {
 	if (p.Resize || p.Thumbnail) && (p.Resample < 0 || p.Resample >= len(filters)) {
-		return p.refuse(fmt.Sprintf("resample is %d", p.Resample), "0 (nearest), 1 (lanczos), 2 (bilinear), 3 (bicubic), 4 (box) or 5 (hamming)", "")
+		return p.refuse(fmt.Sprintf("resample is %d", p.Resample),
+			"0 (nearest), 1 (lanczos), 2 (bilinear), 3 (bicubic), 4 (box) or 5 (hamming)", "")
 	}
 	edged := p.kind == clips && p.Size.Shortest > 0
 	if (bool(p.Resize) || p.kind == donut) && !edged && (p.Size.Height < 1 || p.Size.Width < 1) {
-		return p.refuse("size has no height and width", fmt.Sprintf("both, from 1 to %d, for %sImageProcessor", maxEdge, p.kind), "")
+		return p.refuse("size has no height and width",
+			fmt.Sprintf("both, from 1 to %d, for %sImageProcessor", maxEdge, p.kind), "")
 	}
 	if p.Crop && (p.CropSize.Height < 1 || p.CropSize.Width < 1) {
 		return p.refuse("crop_size has no height and width", fmt.Sprintf("both, from 1 to %d", maxEdge), "")
@@ -167,7 +176,8 @@ func (p *Processor) check() error {
 	}
 	if last != nil && (int64(last.Height) != p.shape[2] || int64(last.Width) != p.shape[3]) {
 		return p.refuse(fmt.Sprintf("it makes images of %d by %d pixels (height by width)", last.Height, last.Width),
-			fmt.Sprintf("%d by %d, which config.json says (image_size of the encoder): they are not of one model", p.shape[2], p.shape[3]), "")
+			fmt.Sprintf("%d by %d, which config.json says (image_size of the encoder): they are not of one model", p.shape[2],
+				p.shape[3]), "")
 	}
 	return nil
 }
@@ -184,7 +194,8 @@ func (p *Processor) tabulate() error {
 				v = (v - float32(p.Mean[c])) / float32(p.Deviation[c])
 			}
 			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-				return p.refuse(fmt.Sprintf("with rescale_factor %g, image_mean %g and image_std %g the value %d of channel %d becomes %g", p.Factor, p.Mean[c], p.Deviation[c], i, c, v), "numbers", "")
+				return p.refuse(fmt.Sprintf("with rescale_factor %g, image_mean %g and image_std %g the value %d of channel %d "+
+					"becomes %g", p.Factor, p.Mean[c], p.Deviation[c], i, c, v), "numbers", "")
 			}
 			p.value[c][i] = v
 		}

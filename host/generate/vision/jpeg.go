@@ -2,9 +2,9 @@ package vision
 
 import "image"
 
-// fillYCbCr takes the pixels of a JPEG image. Chroma of half the size is spread by a triangle filter, three parts of the
-// nearer sample and one of the farther, as libjpeg does and Go's image/jpeg does not. It reports subsampling that it
-// does not know.
+// fillYCbCr takes the pixels of a JPEG image. Chroma of half the size is spread by a triangle filter, three parts of
+// the nearer sample and one of the farther, as libjpeg does and Go's image/jpeg does not. It reports subsampling that
+// it does not know.
 func (p *picture) fillYCbCr(m *image.YCbCr) bool {
 	var across, down int // samples of chroma, in pixels
 	switch m.SubsampleRatio {

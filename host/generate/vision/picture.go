@@ -47,23 +47,28 @@ func read(path string, data []byte, most int) (*picture, error) {
 		size = func(b []byte) (image.Config, error) { return jpeg.DecodeConfig(bytes.NewReader(b)) }
 		decode = func(b []byte) (image.Image, error) { return jpeg.Decode(bytes.NewReader(b)) }
 		if n := bytes.Count(data, []byte("\xff\xda")); n > maxScans {
-			return nil, refused(fmt.Sprintf("found a JPEG file of %d scans", n), fmt.Sprintf("at most %d", maxScans), "save it anew")
+			return nil, refused(fmt.Sprintf("found a JPEG file of %d scans", n), fmt.Sprintf("at most %d", maxScans),
+				"save it anew")
 		}
 	default:
-		return nil, refused(fmt.Sprintf("it begins with %q", data[:min(len(data), 8)]), "a PNG or JPEG file", "convert it, as with magick IN OUT.png")
+		return nil, refused(fmt.Sprintf("it begins with %q", data[:min(len(data), 8)]), "a PNG or JPEG file",
+			"convert it, as with magick IN OUT.png")
 	}
 	c, err := size(data)
 	if err != nil {
 		return nil, &diagnostic.Error{Path: path, Found: "its head cannot be read: " + err.Error(), Cause: err}
 	}
 	if c.Width < 1 || c.Height < 1 || c.Width > most/c.Height {
-		return nil, refused(fmt.Sprintf("found an image of %d by %d pixels", c.Width, c.Height), fmt.Sprintf("1 to %d pixels in all", most), "make it smaller")
+		return nil, refused(fmt.Sprintf("found an image of %d by %d pixels", c.Width, c.Height),
+			fmt.Sprintf("1 to %d pixels in all", most), "make it smaller")
 	}
 	switch c.ColorModel {
 	case color.Gray16Model:
-		return nil, refused("found an image of 16 bits of grey", "8 bits a channel", "convert it, as with magick IN -depth 8 OUT.png")
+		return nil, refused("found an image of 16 bits of grey", "8 bits a channel",
+			"convert it, as with magick IN -depth 8 OUT.png")
 	case color.CMYKModel:
-		return nil, refused("found an image in CMYK", "one in RGB or grey", "convert it, as with magick IN -colorspace sRGB OUT.png")
+		return nil, refused("found an image in CMYK", "one in RGB or grey",
+			"convert it, as with magick IN -colorspace sRGB OUT.png")
 	}
 	decoded, err := decode(data)
 	if err != nil {
@@ -71,7 +76,8 @@ func read(path string, data []byte, most int) (*picture, error) {
 	}
 	p := newPicture(c.Width, c.Height)
 	if !p.fill(decoded) {
-		return nil, refused(fmt.Sprintf("found an image that is held as %T", decoded), "one in RGB or grey", "save it anew as PNG")
+		return nil, refused(fmt.Sprintf("found an image that is held as %T", decoded), "one in RGB or grey",
+			"save it anew as PNG")
 	}
 	return p, nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 )
 
-// File makes the pixel values of a PNG or JPEG file, in the shape of Shape. It is for concurrent use. Errors are of type
-// [*diagnostic.Error] or about a file that cannot be read.
+// File makes the pixel values of a PNG or JPEG file, in the shape of Shape. It is for concurrent use. Errors are of
+// type [*diagnostic.Error] or about a file that cannot be read.
 func (p *Processor) File(path string) ([]float32, error) {
 	data, err := storage.ReadRegular(path, maxFile)
 	if err != nil {
@@ -27,8 +27,10 @@ func (p *Processor) values(path string, data []byte, most int) ([]float32, error
 		return nil, err
 	}
 	if int64(image.height) != p.shape[2] || int64(image.width) != p.shape[3] {
-		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("processed it has %d by %d pixels (height by width)", image.height, image.width),
-			Needed: fmt.Sprintf("%d by %d, which the model reads", p.shape[2], p.shape[3]), Fix: "give an image of that size, or let " + ConfigFile + " resize it"}
+		return nil, &diagnostic.Error{Path: path,
+			Found:  fmt.Sprintf("processed it has %d by %d pixels (height by width)", image.height, image.width),
+			Needed: fmt.Sprintf("%d by %d, which the model reads", p.shape[2], p.shape[3]),
+			Fix:    "give an image of that size, or let " + ConfigFile + " resize it"}
 	}
 	return p.scaled(image), nil
 }
@@ -41,7 +43,8 @@ func (p *Processor) shaped(path string, image *picture, most int) (*picture, err
 	}
 	possible := func(h, w int, when string) error {
 		if h < 1 || w < 1 || w > most/h {
-			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("resized it would have %d by %d pixels (height by width)%s", h, w, when),
+			return &diagnostic.Error{Path: path,
+				Found:  fmt.Sprintf("resized it would have %d by %d pixels (height by width)%s", h, w, when),
 				Needed: fmt.Sprintf("1 to %d in all", most), Fix: "cut it into parts that are less long"}
 		}
 		return nil
@@ -77,8 +80,10 @@ func (p *Processor) shaped(path string, image *picture, most int) (*picture, err
 	}
 	if p.Pad {
 		if image.height > p.Size.Height || image.width > p.Size.Width {
-			return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("processed it has %d by %d pixels (height by width)", image.height, image.width),
-				Needed: fmt.Sprintf("at most %d by %d, up to which it is filled", p.Size.Height, p.Size.Width), Fix: "let " + ConfigFile + " make it smaller (do_thumbnail)"}
+			return nil, &diagnostic.Error{Path: path,
+				Found:  fmt.Sprintf("processed it has %d by %d pixels (height by width)", image.height, image.width),
+				Needed: fmt.Sprintf("at most %d by %d, up to which it is filled", p.Size.Height, p.Size.Width),
+				Fix:    "let " + ConfigFile + " make it smaller (do_thumbnail)"}
 		}
 		image = image.placed(p.Size.Height, p.Size.Width, (p.Size.Height-image.height)/2, (p.Size.Width-image.width)/2)
 	}

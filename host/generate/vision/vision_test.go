@@ -113,20 +113,24 @@ func TestValuesAreHuggingFaces(t *testing.T) {
 
 func TestConfigurationsAreChecked(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
-		{`{"image_processor_type": "BeitImageProcessor"}`, `image_processor_type is "BeitImageProcessor", needed ViTImageProcessor, DeiTImageProcessor, DonutImageProcessor or CLIPImageProcessor`},
+		{`{"image_processor_type": "BeitImageProcessor"}`,
+			`image_processor_type is "BeitImageProcessor", needed ViTImageProcessor, DeiTImageProcessor, DonutImageProcessor or CLIPImageProcessor`},
 		{`{}`, `image_processor_type is ""`},
 		{`{"image_processor_type": "ViT"}`, `image_processor_type is "ViT"`},
 		{`{"image_processor_type": "ViTImageProcessorFast"}`, "use_fast=False"},
 		{`{"image_processor_type": "ViTImageProcessor", "resample": 6}`, "resample is 6, needed 0 (nearest)"},
 		{`{"image_processor_type": "ViTImageProcessor", "size": {"shortest_edge": 32}}`, "size has no height and width"},
-		{`{"image_processor_type": "DonutImageProcessor", "do_resize": false, "size": {"shortest_edge": 32}}`, "size has no height and width"},
-		{`{"image_processor_type": "ViTImageProcessor", "size": 16}`, "it makes images of 16 by 16 pixels (height by width), needed 32 by 32, which config.json says"},
+		{`{"image_processor_type": "DonutImageProcessor", "do_resize": false, "size": {"shortest_edge": 32}}`,
+			"size has no height and width"},
+		{`{"image_processor_type": "ViTImageProcessor", "size": 16}`,
+			"it makes images of 16 by 16 pixels (height by width), needed 32 by 32, which config.json says"},
 		{`{"image_processor_type": "DeiTImageProcessor", "crop_size": 31}`, "it makes images of 31 by 31"},
 		{`{"image_processor_type": "DonutImageProcessor", "size": [32, 31]}`, "it makes images of 31 by 32"},
 		{`{"image_processor_type": "ViTImageProcessor", "size": [1, 2, 3]}`, "a size is a list of 3 numbers"},
 		{`{"image_processor_type": "ViTImageProcessor", "size": 99999999}`, "a size is 99999999"},
 		{`{"image_processor_type": "ViTImageProcessor", "size": 32, "image_std": 0}`, "becomes -Inf"},
-		{`{"image_processor_type": "ViTImageProcessor", "size": 32, "image_mean": [0.5]}`, "found 1 numbers, needed is one for each of 3 channels"},
+		{`{"image_processor_type": "ViTImageProcessor", "size": 32, "image_mean": [0.5]}`,
+			"found 1 numbers, needed is one for each of 3 channels"},
 		{`{"image_processor_type": "ViTImageProcessor", "size": 32, "rescale_factor": 1e300}`, "becomes"},
 		{`{"image_processor_type": 3}`, "image_processor_type"},
 		{`[`, "unexpected end of JSON"},
@@ -137,10 +141,12 @@ func TestConfigurationsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.config, err, c.want)
 		}
 	}
-	if _, err := Open(t.TempDir(), []int64{1, 3, 32, 32}); err == nil || !strings.Contains(err.Error(), ConfigFile+": not found, needed how pixel values are computed from images") {
+	if _, err := Open(t.TempDir(), []int64{1, 3, 32, 32}); err == nil ||
+		!strings.Contains(err.Error(), ConfigFile+": not found, needed how pixel values are computed from images") {
 		t.Errorf("without a configuration: %v", err)
 	}
-	if _, err := Open(t.TempDir(), []int64{1, 1, 32, 32}); err == nil || !strings.Contains(err.Error(), "config.json: the encoder reads images of 1 channels (num_channels), needed 3") {
+	if _, err := Open(t.TempDir(), []int64{1, 1, 32, 32}); err == nil ||
+		!strings.Contains(err.Error(), "config.json: the encoder reads images of 1 channels (num_channels), needed 3") {
 		t.Errorf("one channel: %v", err)
 	}
 }
@@ -165,13 +171,21 @@ func TestImagesThatAreRefused(t *testing.T) {
 		{"empty", "", `it begins with ""`, nil},
 		{"cut", "", "its pixels cannot be read: ", whole[:len(whole)-20]},
 		{"head", "", "its head cannot be read: ", whole[:20]},
-		{"large", "", "found an image of 2001 by 1000 pixels, needed 1 to 2000000 pixels in all", encoded(t, image.NewGray(image.Rect(0, 0, 2001, 1000)))},
+		{"large", "", "found an image of 2001 by 1000 pixels, needed 1 to 2000000 pixels in all",
+			encoded(t, image.NewGray(image.Rect(0, 0, 2001, 1000)))},
 		{"16 bits", "", "16 bits of grey", encoded(t, image.NewGray16(image.Rect(0, 0, 32, 32)))},
-		{"other size", `{"image_processor_type": "ViTImageProcessor", "do_resize": false}`, "processed it has 31 by 32 pixels (height by width), needed 32 by 32", encoded(t, image.NewGray(image.Rect(0, 0, 32, 31)))},
-		{"long", `{"image_processor_type": "DonutImageProcessor", "size": 32}`, "resized it would have 32 by 64000 pixels", encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
-		{"tall", "", "resized it would have 200000 by 32 pixels (height by width) on the way", encoded(t, image.NewGray(image.Rect(0, 0, 1, 200000)))},
-		{"thin", `{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false}`, "resized it would have 0 by 32 pixels", encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
-		{"not filled", `{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false, "do_thumbnail": false}`, "needed at most 32 by 32, up to which it is filled", encoded(t, image.NewGray(image.Rect(0, 0, 40, 20)))},
+		{"other size", `{"image_processor_type": "ViTImageProcessor", "do_resize": false}`,
+			"processed it has 31 by 32 pixels (height by width), needed 32 by 32",
+			encoded(t, image.NewGray(image.Rect(0, 0, 32, 31)))},
+		{"long", `{"image_processor_type": "DonutImageProcessor", "size": 32}`, "resized it would have 32 by 64000 pixels",
+			encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
+		{"tall", "", "resized it would have 200000 by 32 pixels (height by width) on the way",
+			encoded(t, image.NewGray(image.Rect(0, 0, 1, 200000)))},
+		{"thin", `{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false}`,
+			"resized it would have 0 by 32 pixels", encoded(t, image.NewGray(image.Rect(0, 0, 2000, 1)))},
+		{"not filled",
+			`{"image_processor_type": "DonutImageProcessor", "size": 32, "do_resize": false, "do_thumbnail": false}`,
+			"needed at most 32 by 32, up to which it is filled", encoded(t, image.NewGray(image.Rect(0, 0, 40, 20)))},
 	} {
 		if c.config == "" {
 			c.config = `{"image_processor_type": "ViTImageProcessor", "size": 32}`
@@ -220,7 +234,8 @@ func FuzzImage(f *testing.F) {
 	var processors []*Processor
 	for _, kind := range []string{"Donut", "ViT"} {
 		p := &Processor{shape: []int64{1, 3, 16, 12}}
-		if err := p.configure([]byte(`{"image_processor_type": "` + kind + `ImageProcessor", "size": {"height": 16, "width": 12}}`)); err != nil {
+		if err := p.configure([]byte(`{"image_processor_type": "` + kind +
+			`ImageProcessor", "size": {"height": 16, "width": 12}}`)); err != nil {
 			f.Fatal(err)
 		}
 		processors = append(processors, p)

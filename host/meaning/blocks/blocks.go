@@ -69,7 +69,8 @@ type Mask struct {
 	PerHead bool     `json:"per_head"`       // has a row for each head
 	Fill    *float64 `json:"fill,omitempty"` // score given to a key that a boolean mask hides
 	Zero    bool     `json:"zero_rows"`      // a row without visible keys gives zeros
-	Bias    string   `json:"bias,omitempty"` // "relative" when a learned position bias is added, "alibi" when one of fixed slopes
+	// "relative" when a learned position bias is added, "alibi" when one of fixed slopes
+	Bias string `json:"bias,omitempty"`
 }
 
 // Projections are the linear layers that make query, key, value, and take the result.
@@ -114,15 +115,17 @@ type Past struct {
 type Wiring struct {
 	Graph *graph.Graph
 
-	Query, Key, Value                          *graph.Value
-	QueryLayout, KeyLayout, ValueLayout        string
-	Packed                                     bool // Query holds q|k|v; Key and Value are nil
-	PastKey, PastValue                         *graph.Value
-	PresentKey, PresentValue                   *graph.Value
-	Biases                                     []Bias       // what is added to scores: their sum
-	Floor                                      float64      // their sum is raised to it where it is below; 0: it is not
-	Wide                                       bool         // they are of float16, which has no digits for their sum: it is made in float32
-	HeadScale                                  *graph.Value // (H, 1, 1): each head's query is multiplied by its own; or nil
+	Query, Key, Value                   *graph.Value
+	QueryLayout, KeyLayout, ValueLayout string
+	Packed                              bool // Query holds q|k|v; Key and Value are nil
+	PastKey, PastValue                  *graph.Value
+	PresentKey, PresentValue            *graph.Value
+	Biases                              []Bias  // what is added to scores: their sum
+	Floor                               float64 // their sum is raised to it where it is below; 0: it is not
+	// they are of float16, which has no digits for their sum: it is made in float32
+	Wide bool
+	// (H, 1, 1): each head's query is multiplied by its own; or nil
+	HeadScale                                  *graph.Value
 	BoolMask                                   *graph.Value // boolean, true where a key is seen
 	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
 	MaskAfterBias                              bool
@@ -230,7 +233,8 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 			return
 		}
 		if err != nil {
-			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: err.Error(), Classes: f.overClasses(n)})
+			r.Unrecognised = append(r.Unrecognised,
+				Unrecognised{Node: n.Path(), Op: n.Op(), Reason: err.Error(), Classes: f.overClasses(n)})
 			return
 		}
 		r.Blocks = append(r.Blocks, b)

@@ -2,8 +2,8 @@ package blocks
 
 import "github.com/opgraft/graft/host/onnx/graph"
 
-// Copies tells which values of a model are one and the same with nothing but a detour between them: a copy, a pair of transposes
-// that undo each other, a reshape there and back. Values that are computed twice are two.
+// Copies tells which values of a model are one and the same with nothing but a detour between them: a copy, a pair of
+// transposes that undo each other, a reshape there and back. Values that are computed twice are two.
 type Copies struct{ f *finder }
 
 // FindCopies looks at a main graph and its subgraphs. Graph.Bounded stops it.
@@ -16,11 +16,12 @@ func FindCopies(g *graph.Graph, shapes *graph.Shapes) *Copies {
 // First is the furthest value upstream with the same elements in the same shape; nil of nil.
 func (c *Copies) First(v *graph.Value) *graph.Value { return c.f.first(v) }
 
-// Readers are the nodes that read the elements of a value or of its copies, but for those that only copy it. Readers of its shape
-// do not count.
+// Readers are the nodes that read the elements of a value or of its copies, but for those that only copy it. Readers
+// of its shape do not count.
 func (c *Copies) Readers(v *graph.Value) []graph.Use { return c.f.readers(v) }
 
-// ReadOutside reports that something other than some nodes needs a value or its copies: reads its elements or its shape, or hands it out.
+// ReadOutside reports that something other than some nodes needs a value or its copies: reads its elements or its
+// shape, or hands it out.
 func (c *Copies) ReadOutside(v *graph.Value, inside func(*graph.Node) bool) bool {
 	first := c.f.first(v)
 	if c.f.guises.outputs[first] != nil {

@@ -29,7 +29,8 @@ func TestFactsOfFamilies(t *testing.T) {
 			}
 			return 0
 		}
-		heads, width := number("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads"), number("hidden_size", "dim", "d_model")
+		heads, width := number("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads"),
+			number("hidden_size", "dim", "d_model")
 		if c["num_heads"] != nil && number("num_heads") == 0 || heads == 0 || width == 0 {
 			continue // of each layer its own
 		}
@@ -38,7 +39,8 @@ func TestFactsOfFamilies(t *testing.T) {
 		for _, b := range r.Blocks {
 			held++
 			if a := b.Attention; a.Heads != heads || a.KVHeads != shared || a.HeadSize != size || a.DType != "float32" {
-				t.Errorf("%s: %s has %d heads over %d of size %d, the configuration says %d over %d of %d", f, b.Node, a.Heads, a.KVHeads, a.HeadSize, heads, shared, size)
+				t.Errorf("%s: %s has %d heads over %d of size %d, the configuration says %d over %d of %d", f, b.Node, a.Heads,
+					a.KVHeads, a.HeadSize, heads, shared, size)
 			}
 		}
 	}

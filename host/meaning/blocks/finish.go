@@ -51,7 +51,8 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 		return err
 	}
 	if !sharesBatch(query, key.fresh) || !sharesBatch(query, value.fresh) {
-		return errors.New("its query and its keys or values have other batches, of which a product repeats the one of length 1 and an operator does not")
+		return errors.New("its query and its keys or values have other batches, of which a product repeats the one of " +
+			"length 1 and an operator does not")
 	}
 	a.KVHeads, _ = key.heads.Const()
 	a.ValueSize, _ = value.size.Const()

@@ -69,10 +69,11 @@ func recognise(t *testing.T, f models.Fixture) (*graph.Graph, *blocks.Report) {
 
 // fact is one line of the golden file.
 type fact struct {
-	Node     string            `json:"node"`
-	Facts    *blocks.Attention `json:"facts"`
-	Layouts  string            `json:"layouts"` // of query, key, value and output; "packed" before them when one value holds the first three
-	Obstacle string            `json:"obstacle,omitempty"`
+	Node  string            `json:"node"`
+	Facts *blocks.Attention `json:"facts"`
+	// of query, key, value and output; "packed" before them when one value holds the first three
+	Layouts  string `json:"layouts"`
+	Obstacle string `json:"obstacle,omitempty"`
 }
 
 func TestFactsOfFixtures(t *testing.T) {
@@ -212,7 +213,8 @@ func first[T int | int64](list ...T) T {
 // made from, which the exporters' graphs do not carry.
 func TestFactsAreTrue(t *testing.T) {
 	// Of images positions have a table that is added as a whole: no index says what stands where.
-	positions := map[string]string{"vit": "none", "gpt2": "learned", "bert": "learned", "bart": "learned", "whisper": "learned", "llama": "rotary", "t5": "relative"}
+	positions := map[string]string{"vit": "none", "gpt2": "learned", "bert": "learned", "bart": "learned",
+		"whisper": "learned", "llama": "rotary", "t5": "relative"}
 	for _, f := range fixtures(t) {
 		if f.Exporter == "families" {
 			continue // TestFactsOfFamilies

@@ -54,8 +54,8 @@ func TestRegroup(t *testing.T) {
 	}
 }
 
-// TestRegroupWithOneLengthUnknown spreads axes over random shapes of as many elements: every dimension has the length that it
-// would have if it were told.
+// TestRegroupWithOneLengthUnknown spreads axes over random shapes of as many elements: every dimension has the length
+// that it would have if it were told.
 func TestRegroupWithOneLengthUnknown(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	found := 0

@@ -60,12 +60,13 @@ func (f *finder) mask(a *Attention, w *Wiring) {
 	}
 }
 
-// wide reports terms of float16 whose sum that type has no digits for: under a mask's -65504 it has none left. ONNX Runtime adds
-// them in float32 on the CPU, where float16 has few operators.
+// wide reports terms of float16 whose sum that type has no digits for: under a mask's -65504 it has none left. ONNX
+// Runtime adds them in float32 on the CPU, where float16 has few operators.
 func (f *finder) wide(terms []Bias) bool {
 	return slices.ContainsFunc(terms, func(t Bias) bool {
 		s := f.shapes.Of(t.Value)
-		return s.DType == onnx.Tensor_FLOAT16 && s.Rank > 0 && !t.Hides && (len(terms) > 1 || f.maker(t.Value).Is("Add", "Sub", "Sum"))
+		return s.DType == onnx.Tensor_FLOAT16 && s.Rank > 0 && !t.Hides &&
+			(len(terms) > 1 || f.maker(t.Value).Is("Add", "Sub", "Sum"))
 	})
 }
 
@@ -183,7 +184,8 @@ func (f *finder) origin(v *graph.Value) (o origin, up []*graph.Value) {
 				o.triangular = true
 			}
 		}
-	case n.Is("Mul") && (f.isTable(n.Input(0)) && f.counts(n.Input(1), 16) || f.isTable(n.Input(1)) && f.counts(n.Input(0), 16)):
+	case n.Is("Mul") && (f.isTable(n.Input(0)) && f.counts(n.Input(1), 16) ||
+		f.isTable(n.Input(1)) && f.counts(n.Input(0), 16)):
 		o.slopes = true
 	case n.Is("Slice", "Gather") && f.triangularTable(n.Input(0)):
 		o.triangular = true
@@ -206,7 +208,8 @@ func (f *finder) places(v *graph.Value, depth int) bool {
 			switch {
 			case n.Is("Gather") && u.Index == 1 && n.Input(0) != nil && n.Input(0).Tensor != nil, n.Is("Cos", "Sin"):
 				return true
-			case depth == 0 || n.Output(0) == nil || !n.Is("Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity"):
+			case depth == 0 || n.Output(0) == nil ||
+				!n.Is("Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity"):
 			case f.places(n.Output(0), depth-1):
 				return true
 			}
@@ -243,7 +246,8 @@ func (f *finder) window(n *graph.Node) int64 {
 	key, query, op := n.Input(0), n.Input(1), n.Op()
 	if f.shapes.Of(key).Dim(-1).Is(1) && !f.shapes.Of(query).Dim(-1).Is(1) { // keys run along the last axis
 		key, query = query, key
-		op = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}[op]
+		op = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less",
+			"GreaterOrEqual": "LessOrEqual"}[op]
 	}
 	distance := f.shift(key, 16) - f.shift(query, 16)
 	switch {

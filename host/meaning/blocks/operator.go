@@ -113,7 +113,8 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 			// ONNX Runtime takes a row of the lowest number for one without visible keys.
 			w.Biases = []Bias{{Value: mask, Factor: 1, Hides: true}}
 			if s.DType == onnx.Tensor_FLOAT16 && !f.hidesBy(mask, -65504) {
-				b.Obstacle = "it rounds the sum of scores and mask to float16, after which nothing is left of a row that the mask lowers by much"
+				b.Obstacle = "it rounds the sum of scores and mask to float16, after which nothing is left of a row that the " +
+					"mask lowers by much"
 			}
 		default:
 			return fmt.Errorf("its mask is of type %s", s.DType)
@@ -134,7 +135,8 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 }
 
 // insidePast finishes a block whose operator joins past and new by itself.
-func (f *finder) insidePast(b *Block, n *graph.Node, q, k, v, out view, scale float64, pastKey, pastValue, presentKey, presentValue *graph.Value) error {
+func (f *finder) insidePast(b *Block, n *graph.Node, q, k, v, out view, scale float64, pastKey, pastValue, presentKey,
+	presentValue *graph.Value) error {
 	if err := f.finish(b, q, k, v, out, scale); err != nil {
 		return err
 	}
@@ -194,7 +196,8 @@ func (f *finder) multiHead(b *Block, n *graph.Node) error {
 	queries, _ := q.size("s")
 	out := view{n.Output(0), folded(batch, graph.DimInt(heads), queries, size), 1}
 	if keys, _ := k.size("s"); n.Int("unidirectional", 0) != 0 && !keys.Equal(queries) {
-		b.Obstacle = "it is causal over other keys than those of its queries, of which ONNX Runtime lets its last query see all"
+		b.Obstacle = "it is causal over other keys than those of its queries, of which ONNX Runtime lets its last query " +
+			"see all"
 	}
 	scale := float64(n.Float("scale", 0))
 	if d, ok := q.size("d"); ok && scale == 0 {
@@ -240,7 +243,8 @@ func (f *finder) innerBias(b *Block, bias *graph.Value) {
 	for _, side := range []struct {
 		l     *Linear
 		width int64
-	}{{a.Projections.Query, a.Heads * a.HeadSize}, {a.Projections.Key, a.KVHeads * a.HeadSize}, {a.Projections.Value, a.KVHeads * a.ValueSize}} {
+	}{{a.Projections.Query, a.Heads * a.HeadSize}, {a.Projections.Key, a.KVHeads * a.HeadSize},
+		{a.Projections.Value, a.KVHeads * a.ValueSize}} {
 		if side.l != nil && side.l.Bias == "" {
 			side.l.Bias, side.l.BiasOffset = bias.Name, at
 		}
@@ -287,14 +291,17 @@ func (f *finder) packedAttention(b *Block, n *graph.Node) error {
 		bias = c.Name
 	}
 	linear := func(offset, width int64) *Linear {
-		l := &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Width: width, From: n.Input(0), Factor: 1, BiasFactor: 1}
+		l := &Linear{Weight: m.Name, Bias: bias, Inputs: m.Tensor.Dims[0], Width: width, From: n.Input(0), Factor: 1,
+			BiasFactor: 1}
 		l.move(offset)
 		return l
 	}
-	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]), Value: linear(sizes[0]+sizes[1], sizes[2])}
+	a.Projections = &Projections{Query: linear(0, sizes[0]), Key: linear(sizes[0], sizes[1]),
+		Value: linear(sizes[0]+sizes[1], sizes[2])}
 	a.Projections.Output = f.consumer(n.Output(0))
 	if past := n.Input(4); past != nil {
-		a.Past = &Past{Key: f.inputName(past), Value: f.inputName(past), PresentKey: f.outputName(n.Output(1)), PresentValue: f.outputName(n.Output(1))}
+		a.Past = &Past{Key: f.inputName(past), Value: f.inputName(past), PresentKey: f.outputName(n.Output(1)),
+			PresentValue: f.outputName(n.Output(1))}
 		a.PastLayout = "2bhsd"
 	}
 	b.Obstacle = "its projections lie inside the operator and would have to be taken out first"

@@ -6,11 +6,12 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// unpadded undoes a Pad that appends zeros to heads: v is its output, the result its input. Products of queries and keys that are
-// both filled up do not see them, and what values make of them is to be cut off (cutOff).
+// unpadded undoes a Pad that appends zeros to heads: v is its output, the result its input. Products of queries and
+// keys that are both filled up do not see them, and what values make of them is to be cut off (cutOff).
 func (f *finder) unpadded(v view, n *graph.Node) (view, bool) {
 	pads := f.numbers(n, 1, "pads")
-	if mode := n.Attr("mode"); mode != nil && string(mode.GetS()) != "constant" || n.Float("value", 0) != 0 || n.Input(3) != nil || len(pads) != 2*len(v.dims) {
+	if mode := n.Attr("mode"); mode != nil && string(mode.GetS()) != "constant" || n.Float("value", 0) != 0 ||
+		n.Input(3) != nil || len(pads) != 2*len(v.dims) {
 		return view{}, false
 	}
 	if fill := n.Input(2); fill != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 )
 
-// TestPaddedHeads: heads that are filled up with zeros are served as they are, where all are and what is made of the zeros of values
-// is cut off.
+// TestPaddedHeads: heads that are filled up with zeros are served as they are, where all are and what is made of the
+// zeros of values is cut off.
 func TestPaddedHeads(t *testing.T) {
 	const filled = `
 		in q f32[b, 4, s, 12]
@@ -25,10 +25,12 @@ func TestPaddedHeads(t *testing.T) {
 		o = MatMul(p, v2)
 		y = Slice(o, [0], [12], [3])`
 	b := find(t, filled)
-	if w := b.Wiring; b.Attention.HeadSize != 12 || b.Attention.ValueSize != 12 || w.Query.Name != "q" || w.Key.Name != "k" || w.Value.Name != "v" || w.Output.Name != "y" {
+	if w := b.Wiring; b.Attention.HeadSize != 12 || b.Attention.ValueSize != 12 || w.Query.Name != "q" ||
+		w.Key.Name != "k" || w.Value.Name != "v" || w.Output.Name != "y" {
 		t.Errorf("%+v", b.Wiring)
 	}
-	b = find(t, strings.NewReplacer("Pad(v, [0,0,0,0,0,0,0,4])", "Identity(v)", "Slice(o, [0], [12], [3])", "Identity(o)").Replace(filled))
+	b = find(t, strings.NewReplacer("Pad(v, [0,0,0,0,0,0,0,4])", "Identity(v)", "Slice(o, [0], [12], [3])",
+		"Identity(o)").Replace(filled))
 	if b.Attention.HeadSize != 12 || b.Attention.ValueSize != 12 {
 		t.Errorf("values as they are: %+v", b.Wiring)
 	}
@@ -37,10 +39,13 @@ func TestPaddedHeads(t *testing.T) {
 		t.Errorf("values filled with ones: %+v", b.Wiring)
 	}
 	for _, c := range []struct{ name, old, new, want string }{
-		{"queries alone", "k2 = Pad(k, [0,0,0,0,0,0,0,4], 0.0)", "k2 = Concat(k, ones) axis=3", "the head size of its queries is 12, of its keys 16"},
+		{"queries alone", "k2 = Pad(k, [0,0,0,0,0,0,0,4], 0.0)", "k2 = Concat(k, ones) axis=3",
+			"the head size of its queries is 12, of its keys 16"},
 		{"ones", "4], 0.0)", "4], 1.0)", "the head size of its queries is 12, of its keys 16"},
-		{"what is made of zeros is kept", "y = Slice(o, [0], [12], [3])", "y = Slice(o, [0], [13], [3])", "the axes of its result could not be told apart"},
-		{"what is made of zeros is kept, and the rest not", "y = Slice(o, [0], [12], [3])", "y = Slice(o, [4], [16], [3])", "the axes of its result could not be told apart"},
+		{"what is made of zeros is kept", "y = Slice(o, [0], [12], [3])", "y = Slice(o, [0], [13], [3])",
+			"the axes of its result could not be told apart"},
+		{"what is made of zeros is kept, and the rest not", "y = Slice(o, [0], [12], [3])", "y = Slice(o, [4], [16], [3])",
+			"the axes of its result could not be told apart"},
 		{"zeros before", "v2 = Pad(v, [0,0,0,0,0,0,0,4])", "v2 = Pad(v, [0,0,0,4,0,0,0,0])", ""},
 	} {
 		text := strings.Replace(filled, c.old, c.new, 1)

@@ -77,7 +77,8 @@ func (f *finder) piece(v *graph.Value) *piece {
 	}
 	starts, axes, steps := f.numbers(n, 1, "starts"), f.numbers(n, 3, "axes"), f.numbers(n, 4, "steps")
 	length, known := from.Dim(-1).Const()
-	if len(starts) != 1 || len(axes) != 1 || axes[0] != -1 && axes[0] != int64(from.Rank-1) || !known || len(steps) > 0 && steps[0] != 1 {
+	if len(starts) != 1 || len(axes) != 1 || axes[0] != -1 && axes[0] != int64(from.Rank-1) || !known ||
+		len(steps) > 0 && steps[0] != 1 {
 		return nil
 	}
 	if p.offset = starts[0]; p.offset < 0 {

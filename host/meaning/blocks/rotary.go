@@ -62,7 +62,8 @@ func (r *Rotary) Angles(shape []int64, data []float32) ([]float32, error) {
 				first, second = 2*j, 2*j+1
 			}
 			if line[first] != line[second] {
-				return nil, fmt.Errorf("features %d and %d of token %d are turned by different angles (%g and %g)", first, second, t, line[first], line[second])
+				return nil, fmt.Errorf("features %d and %d of token %d are turned by different angles (%g and %g)", first, second,
+					t, line[first], line[second])
 			}
 			list = append(list, line[first])
 		}
@@ -241,7 +242,8 @@ func (f *finder) halves(v *graph.Value) (x *graph.Value, style string) {
 		return nil, ""
 	}
 	turned := f.piece(neg.Input(0))
-	if turned == nil || turned.of != other.of || other.offset != 0 || turned.offset != other.width || turned.width != other.width ||
+	if turned == nil || turned.of != other.of || other.offset != 0 || turned.offset != other.width ||
+		turned.width != other.width ||
 		!f.shapes.Of(turned.of).Dim(-1).Is(2*other.width) {
 		return nil, ""
 	}
@@ -260,7 +262,8 @@ func (f *finder) neighbours(v *graph.Value) (x *graph.Value, style string) {
 	}
 	odd, one, negated := f.second(n.Input(0))
 	even, zero, known := f.second(n.Input(1))
-	if odd == nil || odd != even || one != 1 || zero != 0 || !negated || known || !f.shapes.Of(v).Dim(-1).Equal(f.shapes.Of(odd).Dim(-1)) {
+	if odd == nil || odd != even || one != 1 || zero != 0 || !negated || known ||
+		!f.shapes.Of(v).Dim(-1).Equal(f.shapes.Of(odd).Dim(-1)) {
 		return nil, ""
 	}
 	return odd, "interleaved"
@@ -276,7 +279,8 @@ func (f *finder) second(v *graph.Value) (of *graph.Value, start int64, negated b
 	if !n.Is("Slice") {
 		return nil, 0, false
 	}
-	starts, ends, axes, steps := f.numbers(n, 1, "starts"), f.numbers(n, 2, "ends"), f.numbers(n, 3, "axes"), f.numbers(n, 4, "steps")
+	starts, ends, axes, steps := f.numbers(n, 1, "starts"), f.numbers(n, 2, "ends"), f.numbers(n, 3, "axes"),
+		f.numbers(n, 4, "steps")
 	of = f.in(n, 0)
 	s := f.shapes.Of(of)
 	width, known := s.Dim(-1).Const()

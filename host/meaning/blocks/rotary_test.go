@@ -209,8 +209,10 @@ func TestAngles(t *testing.T) {
 		{"halves", half, []int64{1, 1, 2, 4}, []float32{1, 2, 1, 2, 3, 4, 3, 4}, []float32{1, 2, 3, 4}, ""},
 		{"neighbours", pairs, []int64{1, 2, 1, 4}, []float32{1, 1, 2, 2, 3, 3, 4, 4}, []float32{1, 2, 3, 4}, ""},
 		{"once", rotary, []int64{2, 2}, []float32{1, 2, 3, 4}, []float32{1, 2, 3, 4}, ""},
-		{"not doubled after all", half, []int64{1, 4}, []float32{1, 2, 1, 3}, nil, "features 1 and 3 of token 0 are turned by different angles (2 and 3)"},
-		{"several rows", half, []int64{2, 2, 4}, make([]float32, 16), nil, "have the shape [2 2 4]: need one axis of tokens before the last"},
+		{"not doubled after all", half, []int64{1, 4}, []float32{1, 2, 1, 3}, nil,
+			"features 1 and 3 of token 0 are turned by different angles (2 and 3)"},
+		{"several rows", half, []int64{2, 2, 4}, make([]float32, 16), nil,
+			"have the shape [2 2 4]: need one axis of tokens before the last"},
 		{"another width", half, []int64{2, 2}, make([]float32, 4), nil, "have the shape [2 2]: need 4 in the last axis"},
 		{"too few", rotary, []int64{3, 2}, make([]float32, 4), nil, "have 4 elements, their shape [3 2] needs 6"},
 	} {
@@ -317,7 +319,8 @@ func TestOrigin(t *testing.T) {
 		t.Fatalf("unrecognised: %v", r.Unrecognised)
 	}
 	o := blocks.Origin(past("0"), r)
-	if o == nil || o.Attention.Projections.Key.Weight != "wk" || o.Attention.Projections.Value.Weight != "wv" || o.Wiring.Input.Name != "e" {
+	if o == nil || o.Attention.Projections.Key.Weight != "wk" || o.Attention.Projections.Value.Weight != "wv" ||
+		o.Wiring.Input.Name != "e" {
 		t.Errorf("the first layer's is %+v", o)
 	}
 	if o := blocks.Origin(past("1"), r); o != nil {

@@ -43,8 +43,9 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if sc.floor != 0 && sc.boolMask != nil && len(sc.biases) > 0 {
 		return nil, errors.New("the sum of an additive and a boolean mask is raised to a number")
 	}
-	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
-		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
+	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, BoolMask: sc.boolMask,
+		BoolMaskInverted: sc.boolMaskInverted,
+		Fill:             sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
 		return nil, err
@@ -80,7 +81,8 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 		return nil, errors.New("batch and heads are told apart under its mask and not in its query")
 	}
 	if sc.headScale != nil && w.QueryLayout != "bhsd" {
-		return nil, errors.New("its scores are scaled by a factor for each head, and its query does not lie as heads of positions")
+		return nil, errors.New("its scores are scaled by a factor for each head, and its query does not lie as heads of " +
+			"positions")
 	}
 	return b, nil
 }
@@ -246,10 +248,12 @@ func (f *finder) raised(sc *scores, n *graph.Node, at *view) error {
 		x, bound = bound, x
 	}
 	c, ok := f.scalar(bound)
-	if !ok || len(n.In) > 2 && n.In[2] != nil || c > -1e30 || c < -math.MaxFloat32 || f.shapes.Of(n.Output(0)).DType != onnx.Tensor_FLOAT {
+	if !ok || len(n.In) > 2 && n.In[2] != nil || c > -1e30 || c < -math.MaxFloat32 ||
+		f.shapes.Of(n.Output(0)).DType != onnx.Tensor_FLOAT {
 		return fmt.Errorf("its scores pass through %s, whose bound is no number of float32 below all scores", n)
 	}
-	if len(sc.biases) > 0 || sc.boolMask != nil || sc.scale != 1 || sc.softcap != 0 || sc.headScale != nil || sc.floor != 0 {
+	if len(sc.biases) > 0 || sc.boolMask != nil || sc.scale != 1 || sc.softcap != 0 || sc.headScale != nil ||
+		sc.floor != 0 {
 		return fmt.Errorf("its scores pass through %s and are masked, scaled or raised after it", n)
 	}
 	at.value, sc.floor = x, c
@@ -298,7 +302,8 @@ func (f *finder) where(sc *scores, n *graph.Node, at *view) error {
 		c = max(c, sc.floor)
 	}
 	if b, err := f.fits(sc, condition, *at); err != nil || b.Joined || b.Windows {
-		return cmp.Or(err, fmt.Errorf("the boolean mask %s lies over batch and heads in another form than scores have", describe(condition)))
+		return cmp.Or(err, fmt.Errorf("the boolean mask %s lies over batch and heads in another form than scores have",
+			describe(condition)))
 	}
 	if err := f.longer(condition, x); err != nil {
 		return err

@@ -81,7 +81,8 @@ func TestFactsOfGraphs(t *testing.T) {
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool {
 				m := b.Attention.Mask
-				return m.Kinds[0] == "boolean" && *m.Fill == -1e9 && m.Sources[0] == "seen" && !b.Wiring.BoolMaskInverted && !m.PerHead
+				return m.Kinds[0] == "boolean" && *m.Fill == -1e9 && m.Sources[0] == "seen" && !b.Wiring.BoolMaskInverted &&
+					!m.PerHead
 			}},
 		{"boolean mask inverted", operands + `
 			in hidden bool[b, 1, s, t]
@@ -268,7 +269,8 @@ func TestFactsOfGraphs(t *testing.T) {
 			y = Reshape(o1, [0,0,64])`,
 			func(b *blocks.Block) bool {
 				a, w := b.Attention, b.Wiring
-				return a.Heads == 4 && a.Type == "self" && w.Biases[0].Value.Name == "bias" && w.Query.Name == "q0" && w.Output.Name == "y" && w.OutputRank == 3
+				return a.Heads == 4 && a.Type == "self" && w.Biases[0].Value.Name == "bias" && w.Query.Name == "q0" &&
+					w.Output.Name == "y" && w.OutputRank == 3
 			}},
 		{"scale after mask", operands + `
 			in bias f32[b, 1, s, t]
@@ -300,7 +302,8 @@ func TestFactsOfGraphs(t *testing.T) {
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool {
 				w := b.Wiring
-				return len(w.Biases) == 2 && w.Biases[0].Value.Name == "more" && w.Biases[1].Value.Name == "bias" && slices.Equal(b.Attention.Mask.Kinds, []string{"additive"})
+				return len(w.Biases) == 2 && w.Biases[0].Value.Name == "more" && w.Biases[1].Value.Name == "bias" &&
+					slices.Equal(b.Attention.Mask.Kinds, []string{"additive"})
 			}},
 		{"bias over batch and heads in one axis", `
 			in q f32[n, s, 16]
@@ -342,7 +345,8 @@ func TestFactsOfGraphs(t *testing.T) {
 			w = Softmax(a)
 			y = MatMul(w, vt)`,
 			func(b *blocks.Block) bool {
-				return b.Attention.PastLayout == "bshd" && b.Attention.Past.PresentKey == "present_key" && b.Wiring.AllKeys.String() == "k.1 + p"
+				return b.Attention.PastLayout == "bshd" && b.Attention.Past.PresentKey == "present_key" &&
+					b.Wiring.AllKeys.String() == "k.1 + p"
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -72,7 +72,8 @@ func Origin(b *Block, without *Report) *Block {
 	}
 	for _, o := range without.Blocks {
 		w := o.Wiring
-		if w.LeavingKey != nil && w.LeavingValue != nil && outputPresent(w.LeavingKey) == key && outputPresent(w.LeavingValue) == value {
+		if w.LeavingKey != nil && w.LeavingValue != nil && outputPresent(w.LeavingKey) == key &&
+			outputPresent(w.LeavingValue) == value {
 			return o
 		}
 	}

@@ -24,7 +24,8 @@ func (f *finder) added(sc *scores, n *graph.Node, at *view) error {
 		return fmt.Errorf("neither side of %s is a matmul of query and key", n)
 	}
 	if sc.rounded != nil {
-		return fmt.Errorf("its scores after their mask %s are rounded to float16 by %s: of a row that the mask hides wholly nothing is left then", n, sc.rounded)
+		return fmt.Errorf("its scores after their mask %s are rounded to float16 by %s: of a row that the mask hides "+
+			"wholly nothing is left then", n, sc.rounded)
 	}
 	term, err := f.fits(sc, b, *at)
 	if err != nil {
@@ -93,7 +94,8 @@ func (f *finder) fits(sc *scores, mask *graph.Value, over view) (b Bias, err err
 	case rank == 3 && sum.Dim(0).Equal(m.Dims[0]):
 		b.Joined = true
 	case rank == 3:
-		return b, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has them all", describe(mask))
+		return b, fmt.Errorf("the mask %s lies over batch and heads in one axis, of which it is not known whether it has "+
+			"them all", describe(mask))
 	case windows && m.Rank == 5 && isOne(m.Dims[0]) && m.Dims[1].Equal(sum.Dim(1)):
 		sc.apart, b.Windows = true, true
 	default:
@@ -107,7 +109,8 @@ func (f *finder) longer(mask, scores *graph.Value) error {
 	m, s := f.shapes.Of(mask), f.shapes.Of(scores)
 	for i, d := range m.Dims {
 		if n, known := d.Const(); known && n > 1 && s.Rank >= m.Rank && isOne(s.Dim(i-m.Rank)) {
-			return fmt.Errorf("the mask %s has a length of %d where its scores have 1: there are more of them after it", describe(mask), n)
+			return fmt.Errorf("the mask %s has a length of %d where its scores have 1: there are more of them after it",
+				describe(mask), n)
 		}
 	}
 	return nil
@@ -117,7 +120,8 @@ func (f *finder) longer(mask, scores *graph.Value) error {
 func (f *finder) headFactor(n *graph.Node) (factor, x *graph.Value) {
 	for i := range 2 {
 		c, rest := f.shapes.Of(n.Input(i)), n.Input(1-i)
-		if n.Is("Mul") && c.Rank == 3 && !isOne(c.Dims[0]) && isOne(c.Dims[1]) && isOne(c.Dims[2]) && f.shapes.Of(rest).Rank == 4 {
+		if n.Is("Mul") && c.Rank == 3 && !isOne(c.Dims[0]) && isOne(c.Dims[1]) && isOne(c.Dims[2]) &&
+			f.shapes.Of(rest).Rank == 4 {
 			return n.Input(i), rest
 		}
 	}

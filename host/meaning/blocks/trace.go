@@ -8,7 +8,8 @@ import (
 
 // up follows a view towards where its value comes from, through nodes that
 // only rearrange or scale it, and returns the furthest point at which the
-// axes stand in a layout that is looked for, and the end of the way with all scales on it. When scaled is false, scalar products end it.
+// axes stand in a layout that is looked for, and the end of the way with all scales on it. When scaled is false,
+// scalar products end it.
 func (f *finder) up(v view, scaled bool, as operand) (best, end view, found bool) {
 	for {
 		if v.reads(as) {
@@ -55,9 +56,9 @@ func (f *finder) stepUp(v view, scaled bool) (view, bool) {
 	return view{}, false
 }
 
-// down follows what a block makes of values of a size through nodes that only rearrange it, or cut off what is made of the zeros
-// that values were filled up with, as long as nothing else reads it, to the last arrangement that operators write. What nothing
-// reads may lead around in a circle, of a value's guises.
+// down follows what a block makes of values of a size through nodes that only rearrange it, or cut off what is made
+// of the zeros that values were filled up with, as long as nothing else reads it, to the last arrangement that
+// operators write. What nothing reads may lead around in a circle, of a value's guises.
 func (f *finder) down(v view, size graph.Dim, as operand) (best view, found bool) {
 	for range maxDetour {
 		d, _ := v.size("d")

@@ -129,7 +129,8 @@ func (f *finder) interleaved(v *graph.Value, size int64) *graph.Value {
 		return nil
 	}
 	from, to := f.shapes.Of(e.Input(0)), f.shapes.Of(e.Output(0))
-	if from.Rank != to.Rank || from.Rank < 3 || !from.Dims[0].Is(size/2) || !from.Dims[1].Is(1) || !to.Dims[0].Is(size/2) || !to.Dims[1].Is(2) ||
+	if from.Rank != to.Rank || from.Rank < 3 || !from.Dims[0].Is(size/2) || !from.Dims[1].Is(1) ||
+		!to.Dims[0].Is(size/2) || !to.Dims[1].Is(2) ||
 		!slices.EqualFunc(from.Dims[2:], to.Dims[2:], func(a, b graph.Dim) bool { return a.Known() && a.Equal(b) }) {
 		return nil
 	}
@@ -146,7 +147,8 @@ func (f *finder) interleaved(v *graph.Value, size int64) *graph.Value {
 
 // lineEach reports dimensions (rows, 1, ..., size).
 func lineEach(s graph.Fact, rows graph.Dim, size int64) bool {
-	return s.Rank > 1 && s.Dims[0].Equal(rows) && s.Dim(-1).Is(size) && !slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
+	return s.Rank > 1 && s.Dims[0].Equal(rows) && s.Dim(-1).Is(size) &&
+		!slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
 }
 
 // lines is the furthest value upstream that holds the same lines of a last axis of some
@@ -203,7 +205,8 @@ func (f *finder) twice(v *graph.Value, style string, depth int) bool {
 		return style == "interleaved" && from.Dim(-1).Is(2) && f.repeated(n.Input(0))
 	case n.Is("Transpose"):
 		p := f.perm(n)
-		return len(p) > 0 && p[len(p)-1] == int64(len(p)-1) && again(0) || style == "interleaved" && f.interleaved(v, width) != nil
+		return len(p) > 0 && p[len(p)-1] == int64(len(p)-1) && again(0) ||
+			style == "interleaved" && f.interleaved(v, width) != nil
 	case n.Is("Gather"):
 		axis := n.Int("axis", 0)
 		return axis != -1 && axis != int64(from.Rank-1) && from.Rank > 1 && again(0)

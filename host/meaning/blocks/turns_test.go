@@ -46,34 +46,54 @@ func TestTurns(t *testing.T) {
 		style            string // "" where it is left alone
 		cos              string // what holds its cosines
 	}{
-		{"doubled before the cosine", angles + double + "c = Cos(d)\nf = Mul(c, 1.5)\ncos = Unsqueeze(f, [1])\ns3 = Sin(d)\nsin = Unsqueeze(s3, [1])\n", turnedHalves, "half", "f"},
-		{"doubled after it", angles + "c = Cos(a)\nc2 = Concat(c, c) axis=2\ncos = Unsqueeze(c2, [1])\nn = Sin(a)\nn2 = Concat(n, n) axis=2\nsin = Unsqueeze(n2, [1])\n", turnedHalves, "half", "c2"},
-		{"by Tile", angles + "d = Tile(a, [1,1,2])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "half", "c"},
-		{"two angles", angles + "d = Concat(a, other) axis=-1\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "", ""},
-		{"two sines", angles + double + "e = Concat(a, other) axis=-1\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(e)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "", ""},
-		{"scaled unalike", angles + double + "const by f32[16]\nc = Cos(d)\nc3 = Mul(c, by)\ncos = Unsqueeze(c3, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "", ""},
+		{"doubled before the cosine", angles + double + "c = Cos(d)\nf = Mul(c, 1.5)\ncos = Unsqueeze(f, [1])\ns3 = " +
+			"Sin(d)\nsin = Unsqueeze(s3, [1])\n", turnedHalves, "half", "f"},
+		{"doubled after it", angles + "c = Cos(a)\nc2 = Concat(c, c) axis=2\ncos = Unsqueeze(c2, [1])\nn = Sin(a)\nn2 = " +
+			"Concat(n, n) axis=2\nsin = Unsqueeze(n2, [1])\n", turnedHalves, "half", "c2"},
+		{"by Tile", angles + "d = Tile(a, [1,1,2])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, " +
+			"[1])\n", turnedHalves, "half", "c"},
+		{"two angles", angles + "d = Concat(a, other) axis=-1\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = " +
+			"Unsqueeze(n, [1])\n", turnedHalves, "", ""},
+		{"two sines", angles + double +
+			"e = Concat(a, other) axis=-1\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(e)\nsin = Unsqueeze(n, [1])\n",
+			turnedHalves, "", ""},
+		{"scaled unalike", angles + double +
+			"const by f32[16]\nc = Cos(d)\nc3 = Mul(c, by)\ncos = Unsqueeze(c3, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n",
+			turnedHalves, "", ""},
 		{"a table of unlike halves", table("97, 16"), turnedHalves, "", ""},
 		{"from outside", "in cos f32[b, 1, s, 16]\nin sin f32[b, 1, s, 16]\n", turnedHalves, "", ""},
-		{"neighbours", angles + "a4 = Unsqueeze(a, [-1])\nd4 = Expand(a4, [1,1,1,2])\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "interleaved", "c"},
-		{"neighbours put side by side", angles + "a4 = Unsqueeze(a, [-1])\nd4 = Concat(a4, a4) axis=-1\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "interleaved", "c"},
-		{"neighbours by angles of halves", angles + double + "c = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "", ""},
-		{"halves by angles of neighbours", angles + "a4 = Unsqueeze(a, [-1])\nd4 = Expand(a4, [1,1,1,2])\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "", ""},
-		{"a run of other angles beside the first", angles + "a4 = Unsqueeze(a, [-1])\no4 = Unsqueeze(other, [-1])\nd4 = Concat(a4, o4) axis=-1\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "", ""},
+		{"neighbours", angles + "a4 = Unsqueeze(a, [-1])\nd4 = Expand(a4, [1,1,1,2])\nd = Reshape(d4, [0,0,16])\nc = " +
+			"Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "interleaved", "c"},
+		{"neighbours put side by side",
+			angles + "a4 = Unsqueeze(a, [-1])\nd4 = Concat(a4, a4) axis=-1\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = " +
+				"Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "interleaved", "c"},
+		{"neighbours by angles of halves",
+			angles + double + "c = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "",
+			""},
+		{"halves by angles of neighbours",
+			angles + "a4 = Unsqueeze(a, [-1])\nd4 = Expand(a4, [1,1,1,2])\nd = Reshape(d4, [0,0,16])\nc = Cos(d)\ncos = " +
+				"Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedHalves, "", ""},
+		{"a run of other angles beside the first",
+			angles + "a4 = Unsqueeze(a, [-1])\no4 = Unsqueeze(other, [-1])\nd4 = Concat(a4, o4) axis=-1\nd = Reshape(d4, " +
+				"[0,0,16])\nc = Cos(d)\ncos = Unsqueeze(c, [1])\nn = Sin(d)\nsin = Unsqueeze(n, [1])\n", turnedNeighbours, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, shapes := blockstest.Graph(t, "in q f32[b, 4, s, 16]\nout qt f32[b, 4, s, 16]\n"+c.text+c.turn)
 			found := blocks.FindTurns(g, shapes)
 			if c.style == "" {
 				if len(found) > 0 {
-					t.Fatalf("found %s by %s and %s, which may be two angles a pair", found[0].Style, found[0].Cos.Of.Name, found[0].Sin.Of.Name)
+					t.Fatalf("found %s by %s and %s, which may be two angles a pair", found[0].Style, found[0].Cos.Of.Name,
+						found[0].Sin.Of.Name)
 				}
 				return
 			}
 			if len(found) != 1 {
 				t.Fatalf("%d found, want 1", len(found))
 			}
-			if f := found[0]; f.Style != c.style || f.Size != 16 || f.Of.Name != "q" || f.Result.Name != "qt" || f.Cos.Of.Name != c.cos {
-				t.Errorf("%s of %d features of %s into %s by %s, want %s of 16 of q into qt by %s", f.Style, f.Size, f.Of.Name, f.Result.Name, f.Cos.Of.Name, c.style, c.cos)
+			if f := found[0]; f.Style != c.style || f.Size != 16 || f.Of.Name != "q" || f.Result.Name != "qt" ||
+				f.Cos.Of.Name != c.cos {
+				t.Errorf("%s of %d features of %s into %s by %s, want %s of 16 of q into qt by %s", f.Style, f.Size, f.Of.Name,
+					f.Result.Name, f.Cos.Of.Name, c.style, c.cos)
 			}
 		})
 	}
@@ -132,7 +152,8 @@ func TestTurnsByRepeatedAngles(t *testing.T) {
 			if len(found) == 0 && !c.found {
 				return
 			}
-			if len(found) != 1 || !c.found || found[0].Cos.Of.Name != "cos" || found[0].Cos.First != 0 || found[0].Cos.Step != 1 || found[0].Sin.Of.Name != "sin" {
+			if len(found) != 1 || !c.found || found[0].Cos.Of.Name != "cos" || found[0].Cos.First != 0 ||
+				found[0].Cos.Step != 1 || found[0].Sin.Of.Name != "sin" {
 				t.Errorf("found %+v, want it: %t, by the first elements of cos and sin", found, c.found)
 			}
 		})

@@ -106,7 +106,8 @@ func opened(t *testing.T, l *ort.Library, path string) *computed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &computed{library: l, path: path, model: m, graph: g, shapes: graph.Infer(g), numbers: map[string][]float32{}, dims: map[string][]int64{}}
+	c := &computed{library: l, path: path, model: m, graph: g, shapes: graph.Infer(g), numbers: map[string][]float32{},
+		dims: map[string][]int64{}}
 	c.report = blocks.Find(g, c.shapes)
 	return c
 }
@@ -135,8 +136,9 @@ func (c *computed) values(t *testing.T) {
 				continue
 			}
 			wanted[v.Name] = true
-			p.Graph.Output = append(p.Graph.Output, &onnx.ValueInfo{Name: proto.String(v.Name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
-				TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(c.shapes.Of(v).DType))}}}})
+			p.Graph.Output = append(p.Graph.Output,
+				&onnx.ValueInfo{Name: proto.String(v.Name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
+					TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(c.shapes.Of(v).DType))}}}})
 		}
 	}
 	if len(wanted) == 0 {
@@ -319,7 +321,8 @@ func (c *computed) rotary(t *testing.T, b *blocks.Block) (count int) {
 		raw, v             *graph.Value
 		rawLayout, vLayout string
 		heads              int64
-	}{{w.RawQuery, w.Query, w.RawQueryLayout, w.QueryLayout, a.Heads}, {w.RawKey, w.Key, w.RawKeyLayout, w.KeyLayout, a.KVHeads}} {
+	}{{w.RawQuery, w.Query, w.RawQueryLayout, w.QueryLayout, a.Heads},
+		{w.RawKey, w.Key, w.RawKeyLayout, w.KeyLayout, a.KVHeads}} {
 		x, want := c.rows(side.raw, side.rawLayout), c.rows(side.v, side.vLayout)
 		got := turned(r, x, angles[0], angles[1], side.heads, a.HeadSize)
 		if err := close32(got, want); err != nil {

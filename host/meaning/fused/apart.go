@@ -55,7 +55,9 @@ func (t *taker) multiHead(n *graph.Node) attention {
 		}
 		at := int64(0)
 		for i, width := range widths(n, t.shapes) {
-			part := t.g.AddInitializer(&onnx.Tensor{Name: proto.String(""), Dims: []int64{width}, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), RawData: slices.Clone(raw[4*at : 4*(at+width)])})
+			part := t.g.AddInitializer(
+				&onnx.Tensor{Name: proto.String(""), Dims: []int64{width}, DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+					RawData: slices.Clone(raw[4*at : 4*(at+width)])})
 			a.biases[i] = part.Name
 			n.SetInput(i, t.op("Add", n.In[i], part))
 			at += width
@@ -70,8 +72,8 @@ func (t *taker) multiHead(n *graph.Node) attention {
 	return a
 }
 
-// hide lets a node read what a mask adds to scores, with what is added besides. The result names the mask that the operator
-// itself takes in its place.
+// hide lets a node read what a mask adds to scores, with what is added besides. The result names the mask that the
+// operator itself takes in its place.
 func (t *taker) hide(n *graph.Node, mask, added, like *graph.Value) string {
 	if mask == nil {
 		read(n, 5, added)
@@ -103,7 +105,8 @@ type termKey struct {
 	fill float64
 }
 
-// term is what a mask adds to scores, (B, 1, 1 or S, S), and the mask as a MultiHeadAttention takes it. like is (B, S, ..).
+// term is what a mask adds to scores, (B, 1, 1 or S, S), and the mask as a MultiHeadAttention takes it. like is (B,
+// S, ..).
 func (t *taker) term(mask, like *graph.Value, fill float64) (own, term *graph.Value) {
 	s := t.shapes.Of(like)
 	own = mask
@@ -124,8 +127,8 @@ func (t *taker) term(mask, like *graph.Value, fill float64) (own, term *graph.Va
 	return own, term
 }
 
-// visible is 1 where a mask of lengths shows a key and 0 where it does not, (B, S) of int32. Of a sequence with a negative
-// length, which is an error of the operator, it is -1.
+// visible is 1 where a mask of lengths shows a key and 0 where it does not, (B, S) of int32. Of a sequence with a
+// negative length, which is an error of the operator, it is -1.
 func (t *taker) visible(mask, like *graph.Value) *graph.Value {
 	if made := t.keys[mask]; made != nil {
 		return made
@@ -164,8 +167,8 @@ type embedding struct {
 	places  string // the positions that it is told; "" where it was before
 }
 
-// embedding lets an EmbedLayerNormalization be told positions, and takes the counting of its mask out. The mask is left with it:
-// one of another shape than the tokens is an error of the operator.
+// embedding lets an EmbedLayerNormalization be told positions, and takes the counting of its mask out. The mask is
+// left with it: one of another shape than the tokens is an error of the operator.
 func (t *taker) embedding(n *graph.Node) embedding {
 	e := embedding{node: name(t.g, n), before: own(n)}
 	ids, mask := n.Input(0), n.Input(7)

@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// PutBack makes one operator again of parts that nothing took, in the graph that they were taken apart in or one that was made
-// of it. What is left of others has what it needs to run.
+// PutBack makes one operator again of parts that nothing took, in the graph that they were taken apart in or one that
+// was made of it. What is left of others has what it needs to run.
 func (p *Parts) PutBack(g *graph.Graph) error {
 	if !p.Any() {
 		return nil
@@ -61,7 +61,8 @@ func named(n *onnx.Node, i int) string {
 	return ""
 }
 
-// back lets an attention that nothing took hide keys by itself, and, where its projections are there too, is what it was.
+// back lets an attention that nothing took hide keys by itself, and, where its projections are there too, is what it
+// was.
 func (a attention) back(g *graph.Graph, n *graph.Node) error {
 	was := n.Op() == MultiHead && a.before.GetOpType() == "MultiHeadAttention"
 	mask := a.mask
@@ -150,7 +151,8 @@ func alone(v *graph.Value) bool { return v != nil && len(v.Uses) == 1 && !v.IsOu
 // back lets an embedding that reads the model's tokens count its mask again.
 func (e embedding) back(g *graph.Graph, n *graph.Node) error {
 	ids := n.Input(0)
-	if ids == nil || ids.Name != named(e.before, 0) || e.places != "" && (n.Input(8) == nil || n.Input(8).Name != e.places) {
+	if ids == nil || ids.Name != named(e.before, 0) ||
+		e.places != "" && (n.Input(8) == nil || n.Input(8).Name != e.places) {
 		return nil
 	}
 	counted := g.Lookup(e.counted)

@@ -1,8 +1,8 @@
 // Package fused takes operators of ONNX Runtime's own domain apart that stand for several parts, as its optimizer for
-// transformers writes them: the projections and the mask inside an attention, and the counting of a mask inside an embedding. A matmul with
-// integers of a few bits is one with the numbers that they stand for.
-// What recognises and replaces parts of a graph then finds them as exporters write them, and Parts.PutBack makes one operator
-// again of those that nothing took.
+// transformers writes them: the projections and the mask inside an attention, and the counting of a mask inside an
+// embedding. A matmul with integers of a few bits is one with the numbers that they stand for. What recognises and
+// replaces parts of a graph then finds them as exporters write them, and Parts.PutBack makes one operator again of
+// those that nothing took.
 //
 // Attention itself stays an operator, MultiHeadAttention, which has a kernel of its own where nothing takes it.
 package fused
@@ -59,11 +59,12 @@ func (p *Parts) And(other *Parts) *Parts {
 		}
 		return p
 	}
-	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings), slices.Concat(p.integers, other.integers)}
+	return &Parts{slices.Concat(p.attentions, other.attentions), slices.Concat(p.embeddings, other.embeddings),
+		slices.Concat(p.integers, other.integers)}
 }
 
-// TakeApart edits the view of a graph, and adds constants to its model; nodes of the model change when the view is committed.
-// Shapes are those of the graph before: where something was taken apart they are to be inferred anew.
+// TakeApart edits the view of a graph, and adds constants to its model; nodes of the model change when the view is
+// committed. Shapes are those of the graph before: where something was taken apart they are to be inferred anew.
 func TakeApart(g *graph.Graph, shapes *graph.Shapes) (*Parts, error) {
 	p := &Parts{}
 	if g.Opset("") < minOpset {
@@ -157,7 +158,9 @@ func (t *taker) number(x float64) *graph.Value {
 
 // whole is a constant of int32.
 func (t *taker) whole(x int32) *graph.Value {
-	return t.g.AddInitializer(&onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)), RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))})
+	return t.g.AddInitializer(
+		&onnx.Tensor{Name: proto.String(""), DataType: proto.Int32(int32(onnx.Tensor_INT32)),
+			RawData: binary.LittleEndian.AppendUint32(nil, uint32(x))})
 }
 
 // onAxes is an operator that has had its axes in an input since version 13.

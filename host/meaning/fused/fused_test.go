@@ -74,34 +74,49 @@ var apart = []struct {
 }{
 	{"projections", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4", fused.MultiHead},
 	{"projections without biases", attention + "y = com.microsoft.Attention(x, w) num_heads=4", fused.MultiHead},
-	{"values of another width", attention + "y = com.microsoft.Attention(x, narrow, c) num_heads=4 qkv_hidden_sizes=64,64,32", fused.MultiHead},
-	{"a mask of keys", attention + "y = com.microsoft.Attention(x, w, b, mask) num_heads=4 mask_filter_value=-3.4e38 scale=0.5", fused.MultiHead},
-	{"a mask of keys of each query", attention + "y = com.microsoft.Attention(x, w, b, pairs) num_heads=4", fused.MultiHead},
+	{"values of another width", attention + "y = com.microsoft.Attention(x, narrow, c) num_heads=4 " +
+		"qkv_hidden_sizes=64,64,32", fused.MultiHead},
+	{"a mask of keys", attention +
+		"y = com.microsoft.Attention(x, w, b, mask) num_heads=4 mask_filter_value=-3.4e38 scale=0.5", fused.MultiHead},
+	{"a mask of keys of each query", attention + "y = com.microsoft.Attention(x, w, b, pairs) num_heads=4",
+		fused.MultiHead},
 	{"lengths", attention + "y = com.microsoft.Attention(x, w, b, lengths) num_heads=4", fused.MultiHead},
 	{"ends and starts", attention + "y = com.microsoft.Attention(x, w, b, two) num_heads=4", fused.MultiHead},
 	{"lengths and their sums", attention + "y = com.microsoft.Attention(x, w, b, three) num_heads=4", fused.MultiHead},
-	{"a mask and what is added besides", attention + "y = com.microsoft.Attention(x, w, b, mask, , bias) num_heads=4", fused.MultiHead},
-	{"two that share a mask", attention + "z = com.microsoft.Attention(x, w, b, lengths) num_heads=4\ny = com.microsoft.Attention(z, w, b, lengths) num_heads=4", fused.MultiHead},
+	{"a mask and what is added besides", attention + "y = com.microsoft.Attention(x, w, b, mask, , bias) num_heads=4",
+		fused.MultiHead},
+	{"two that share a mask", attention + "z = com.microsoft.Attention(x, w, b, lengths) num_heads=4\ny = " +
+		"com.microsoft.Attention(z, w, b, lengths) num_heads=4", fused.MultiHead},
 	{"heads with a bias", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, b) num_heads=4", fused.MultiHead},
-	{"heads with a bias and a mask", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, b, mask) num_heads=4", fused.MultiHead},
-	{"heads with lengths and what is added besides", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, , lengths, bias) num_heads=4", fused.MultiHead},
-	{"an embedding that counts its mask", embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, types, words, places, kinds, scale, shift, mask)\ny = com.microsoft.Attention(x, w, b, index) num_heads=4", fused.MultiHead},
-	{"an embedding without one", embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, , words, places, , scale, shift)\ny = com.microsoft.Attention(x, w, b, mask) num_heads=4", fused.MultiHead},
-	{"an embedding that is told positions", embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, types, words, places, kinds, scale, shift, mask, at)\ny = com.microsoft.Attention(x, w, b, index) num_heads=4", fused.MultiHead},
+	{"heads with a bias and a mask", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, b, mask) num_heads=4",
+		fused.MultiHead},
+	{"heads with lengths and what is added besides",
+		heads + "y = com.microsoft.MultiHeadAttention(q, k, v, , lengths, bias) num_heads=4", fused.MultiHead},
+	{"an embedding that counts its mask",
+		embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, types, words, places, kinds, scale, shift, " +
+			"mask)\ny = com.microsoft.Attention(x, w, b, index) num_heads=4", fused.MultiHead},
+	{"an embedding without one", embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, , words, places, , " +
+		"scale, shift)\ny = com.microsoft.Attention(x, w, b, mask) num_heads=4", fused.MultiHead},
+	{"an embedding that is told positions",
+		embedding + "x, index = com.microsoft.EmbedLayerNormalization(ids, types, words, places, kinds, scale, shift, " +
+			"mask, at)\ny = com.microsoft.Attention(x, w, b, index) num_heads=4", fused.MultiHead},
 	{"a past", attention + "y, present = com.microsoft.Attention(x, w, b, , past) num_heads=4", ""},
 	{"causal", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4 unidirectional=1", ""},
 	{"rotated", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4 do_rotary=1", ""},
 	{"float16", attention + "y = com.microsoft.Attention(halves, w, b) num_heads=4", ""},
 	{"heads that do not fit", attention + "y = com.microsoft.Attention(x, w, b) num_heads=5", ""},
-	{"sizes that do not fit", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4 qkv_hidden_sizes=64,64,32", ""},
+	{"sizes that do not fit", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4 qkv_hidden_sizes=64,64,32",
+		""},
 	{"a mask of an unknown form", attention + "y = com.microsoft.Attention(x, w, b, some) num_heads=4", ""},
 	{"a mask of one key", attention + "y = com.microsoft.Attention(x, w, b, dummy) num_heads=4", ""},
-	{"heads with a bias that is no constant", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, given) num_heads=4", ""},
-	{"causal heads with a mask", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, , mask) num_heads=4 unidirectional=1", ""},
+	{"heads with a bias that is no constant", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, given) num_heads=4",
+		""},
+	{"causal heads with a mask", heads + "y = com.microsoft.MultiHeadAttention(q, k, v, , mask) num_heads=4 " +
+		"unidirectional=1", ""},
 }
 
-// TestApartAndBack: what was taken apart and nothing took is put back to the last attribute. In between no projection, bias or mask is
-// inside an attention.
+// TestApartAndBack: what was taken apart and nothing took is put back to the last attribute. In between no
+// projection, bias or mask is inside an attention.
 func TestApartAndBack(t *testing.T) {
 	for _, c := range apart {
 		t.Run(c.name, func(t *testing.T) {
@@ -160,14 +175,16 @@ func TestApartAndBack(t *testing.T) {
 	}
 }
 
-// TestPartsThatWereTaken: an attention whose projections something took is one with projections apart, and its mask inside.
+// TestPartsThatWereTaken: an attention whose projections something took is one with projections apart, and its mask
+// inside.
 func TestPartsThatWereTaken(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       []string // its inputs, in part
 	}{
 		{"keys", attention + "y = com.microsoft.Attention(x, w, b, mask) num_heads=4 scale=0.5", []string{"", "mask"}},
-		{"keys and what is added besides", attention + "y = com.microsoft.Attention(x, w, b, mask, , bias) num_heads=4", []string{"", "mask", "bias"}},
+		{"keys and what is added besides", attention + "y = com.microsoft.Attention(x, w, b, mask, , bias) num_heads=4",
+			[]string{"", "mask", "bias"}},
 		{"no mask", attention + "y = com.microsoft.Attention(x, w, b) num_heads=4", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,7 +202,8 @@ func TestPartsThatWereTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := g.Model().Graph.Node[len(g.Model().Graph.Node)-1]
-			if last.GetOpType() != "MultiHeadAttention" || len(last.Input) < 3 || strings.Join(last.Input[3:], " ") != strings.Join(c.want, " ") {
+			if last.GetOpType() != "MultiHeadAttention" || len(last.Input) < 3 ||
+				strings.Join(last.Input[3:], " ") != strings.Join(c.want, " ") {
 				t.Errorf("attention is %v", last)
 			}
 		})

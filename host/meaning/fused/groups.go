@@ -34,13 +34,14 @@ const (
 	groupInputs // those from here on are scales of caches in fewer bits, and weights of norms
 )
 
-// TakeGroupsApart writes each GroupQueryAttention as what it computes of rows that have no padding: parts of a packed projection,
-// RotaryEmbedding by the input position_ids, which is added where the model has none, keys and values after those of the past, repeated
-// for their groups, and a softmax over the keys that are not after a query and within its window. Of rows with padding these are other
-// answers: the operator takes lengths of rows from their mask. It reports whether any was written so; those that are not, WholeGroup
-// tells of.
+// TakeGroupsApart writes each GroupQueryAttention as what it computes of rows that have no padding: parts of a packed
+// projection, RotaryEmbedding by the input position_ids, which is added where the model has none, keys and values
+// after those of the past, repeated for their groups, and a softmax over the keys that are not after a query and
+// within its window. Of rows with padding these are other answers: the operator takes lengths of rows from their
+// mask. It reports whether any was written so; those that are not, WholeGroup tells of.
 func TakeGroupsApart(g *graph.Graph, shapes *graph.Shapes) (bool, error) {
-	t := &groups{taker: &taker{g: g, shapes: shapes, terms: map[termKey]*graph.Value{}, keys: map[*graph.Value]*graph.Value{}}, masks: map[groupMask]*graph.Value{}}
+	t := &groups{taker: &taker{g: g, shapes: shapes, terms: map[termKey]*graph.Value{},
+		keys: map[*graph.Value]*graph.Value{}}, masks: map[groupMask]*graph.Value{}}
 	any := false
 	for _, n := range slices.Clone(g.Nodes) {
 		g.Spend(1)
@@ -75,7 +76,8 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 		return "its queries are not of float32, (batch, positions, width)"
 	case groupsOf(n, shapes) == nil:
 		return "the widths of its queries, keys and values do not fit its heads"
-	case n.Input(groupPastKeys) == nil || n.Input(groupPastValues) == nil || past.Rank != 4 || past.DType != onnx.Tensor_FLOAT:
+	case n.Input(groupPastKeys) == nil || n.Input(groupPastValues) == nil || past.Rank != 4 ||
+		past.DType != onnx.Tensor_FLOAT:
 		return "it has no past of float32, (batch, heads, positions, size)"
 	case n.Input(groupSinks) != nil || n.Int("smooth_softmax", 0) != 0:
 		return "its softmax counts a sink"
@@ -87,7 +89,8 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 	if n.Int("do_rotary", 0) != 0 {
 		cos, sin := shapes.Of(n.Input(groupCos)), shapes.Of(n.Input(groupSin))
 		half, ok := cos.Dim(-1).Const()
-		if cos.Rank != 2 || sin.Rank != 2 || !ok || half < 1 || 2*half > groupsOf(n, shapes).size || !sin.Dim(-1).Is(half) || cos.DType != onnx.Tensor_FLOAT {
+		if cos.Rank != 2 || sin.Rank != 2 || !ok || half < 1 || 2*half > groupsOf(n, shapes).size || !sin.Dim(-1).Is(half) ||
+			cos.DType != onnx.Tensor_FLOAT {
 			return "its tables of angles are not of float32, (positions, at most half a head)"
 		}
 	}
@@ -101,7 +104,8 @@ type heads struct{ queries, groups, size int64 }
 func groupsOf(n *graph.Node, shapes *graph.Shapes) *heads {
 	h := &heads{queries: n.Int("num_heads", 0), groups: n.Int("kv_num_heads", 0)}
 	width, ok := shapes.Of(n.Input(groupQueries)).Dim(-1).Const()
-	if !ok || h.queries < 1 || h.groups < 1 || h.queries > math.MaxInt32 || h.queries%h.groups != 0 || width < 1 || (n.Input(groupKeys) == nil) != (n.Input(groupValues) == nil) {
+	if !ok || h.queries < 1 || h.groups < 1 || h.queries > math.MaxInt32 || h.queries%h.groups != 0 || width < 1 ||
+		(n.Input(groupKeys) == nil) != (n.Input(groupValues) == nil) {
 		return nil
 	}
 	of := h.queries
@@ -191,7 +195,8 @@ func (t *groups) turn(n *graph.Node, rows *graph.Value, of, size int64) *graph.V
 	if half, _ := t.shapes.Of(n.Input(groupCos)).Dim(-1).Const(); 2*half != size {
 		attributes = append(attributes, "num_heads", of, "rotary_embedding_dim", 2*half)
 	}
-	turned := t.node("RotaryEmbedding", []*graph.Value{rows, at, n.Input(groupCos), n.Input(groupSin)}, 1, attributes...)[0]
+	turned := t.node("RotaryEmbedding", []*graph.Value{rows, at, n.Input(groupCos), n.Input(groupSin)}, 1,
+		attributes...)[0]
 	if t.err == nil {
 		turned.Producer.Proto.Domain = proto.String("com.microsoft")
 	}
@@ -205,9 +210,11 @@ func (t *groups) positions(n *graph.Node) *graph.Value {
 	}
 	if t.position = t.g.Lookup(positionIDs); t.position == nil {
 		rows := t.shapes.Of(n.Input(groupQueries)) // whose lengths are those of the tokens
-		t.position, t.err = t.g.AddInput(positionIDs, graph.TensorType(onnx.Tensor_INT64, rows.Dim(0).String(), rows.Dim(1).String()))
+		t.position, t.err = t.g.AddInput(positionIDs,
+			graph.TensorType(onnx.Tensor_INT64, rows.Dim(0).String(), rows.Dim(1).String()))
 	} else if s := t.shapes.Of(t.position); !t.position.IsInput || s.Rank != 2 || s.DType != onnx.Tensor_INT64 {
-		t.err = fmt.Errorf("%s is no input of positions of each token, (batch, positions) of int64, which its rotary embedding is to read", positionIDs)
+		t.err = fmt.Errorf("%s is no input of positions of each token, (batch, positions) of int64, which its rotary "+
+			"embedding is to read", positionIDs)
 	}
 	return t.position
 }
@@ -218,7 +225,8 @@ func (t *groups) repeat(v *graph.Value, h *heads) *graph.Value {
 		return v
 	}
 	apart := t.node("Unsqueeze", []*graph.Value{v, t.longs(2)}, 1)[0]
-	return t.op("Reshape", t.op("Expand", apart, t.longs(1, 1, h.queries/h.groups, 1, 1)), t.longs(0, h.queries, -1, h.size))
+	return t.op("Reshape", t.op("Expand", apart, t.longs(1, 1, h.queries/h.groups, 1, 1)),
+		t.longs(0, h.queries, -1, h.size))
 }
 
 // mask is true where a query sees a key, (S, P + S).

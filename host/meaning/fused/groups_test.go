@@ -45,19 +45,34 @@ func TestWholeGroups(t *testing.T) {
 	for _, c := range []struct{ name, text, why string }{
 		{"packed", "y, nk, nv = com.microsoft.GroupQueryAttention(packed, , , pk, pv, lengths, longest)" + heads, ""},
 		{"apart", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest)" + heads, ""},
-		{"turned", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, cos, cos) do_rotary=1" + heads, ""},
-		{"turned by positions of its own", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, cos, cos, at) do_rotary=1" + heads, ""},
-		{"no angles", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) do_rotary=1" + heads, "its tables of angles are not of float32, (positions, at most half a head)"},
-		{"angles of more than a head", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, wide, wide) do_rotary=1" + heads, "its tables of angles are not of float32, (positions, at most half a head)"},
-		{"float16", "y, nk, nv = com.microsoft.GroupQueryAttention(halves, , , pk, pv, lengths, longest)" + heads, "its queries are not of float32, (batch, positions, width)"},
-		{"widths that do not fit", "y, nk, nv = com.microsoft.GroupQueryAttention(odd, , , pk, pv, lengths, longest)" + heads, "the widths of its queries, keys and values do not fit its heads"},
-		{"keys alone", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, , pk, pv, lengths, longest)" + heads, "the widths of its queries, keys and values do not fit its heads"},
-		{"groups that do not fit", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) num_heads=4 kv_num_heads=3", "the widths of its queries, keys and values do not fit its heads"},
-		{"no past", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, , , lengths, longest)" + heads, "it has no past of float32, (batch, heads, positions, size)"},
-		{"a sink", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , sinks)" + heads, "its softmax counts a sink"},
-		{"a smooth softmax", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) smooth_softmax=1" + heads, "its softmax counts a sink"},
-		{"a cache in fewer bits", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , , sinks, sinks)" + heads, "it scales its cache, or normalises queries and keys"},
-		{"scores that are read", "y, nk, nv, s = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest)" + heads + "\nz = Identity(s)", "its scores are read"},
+		{"turned", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, cos, cos) do_rotary=1" +
+			heads, ""},
+		{"turned by positions of its own",
+			"y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, cos, cos, at) do_rotary=1" + heads,
+			""},
+		{"no angles", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) do_rotary=1" + heads,
+			"its tables of angles are not of float32, (positions, at most half a head)"},
+		{"angles of more than a head",
+			"y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, wide, wide) do_rotary=1" + heads,
+			"its tables of angles are not of float32, (positions, at most half a head)"},
+		{"float16", "y, nk, nv = com.microsoft.GroupQueryAttention(halves, , , pk, pv, lengths, longest)" + heads,
+			"its queries are not of float32, (batch, positions, width)"},
+		{"widths that do not fit", "y, nk, nv = com.microsoft.GroupQueryAttention(odd, , , pk, pv, lengths, longest)" + heads,
+			"the widths of its queries, keys and values do not fit its heads"},
+		{"keys alone", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, , pk, pv, lengths, longest)" + heads,
+			"the widths of its queries, keys and values do not fit its heads"},
+		{"groups that do not fit", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
+			"num_heads=4 kv_num_heads=3", "the widths of its queries, keys and values do not fit its heads"},
+		{"no past", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, , , lengths, longest)" + heads,
+			"it has no past of float32, (batch, heads, positions, size)"},
+		{"a sink", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , sinks)" + heads,
+			"its softmax counts a sink"},
+		{"a smooth softmax", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
+			"smooth_softmax=1" + heads, "its softmax counts a sink"},
+		{"a cache in fewer bits", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , " +
+			", , sinks, sinks)" + heads, "it scales its cache, or normalises queries and keys"},
+		{"scores that are read", "y, nk, nv, s = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest)" +
+			heads + "\nz = Identity(s)", "its scores are read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, shapes := blockstest.Graph(t, groups+c.text)
@@ -79,7 +94,8 @@ func TestWholeGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsCompute runs GroupQueryAttention in ONNX Runtime, and what it is taken apart into, on random problems without padding.
+// TestGroupsCompute runs GroupQueryAttention in ONNX Runtime, and what it is taken apart into, on random problems
+// without padding.
 func TestGroupsCompute(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -120,7 +136,8 @@ type group struct {
 
 func randomGroup(r *rand.Rand) *group {
 	pick := func(list ...int64) int64 { return list[r.IntN(len(list))] }
-	p := &group{batch: pick(1, 2, 3), seq: pick(1, 2, 7), past: pick(0, 1, 9), groups: pick(1, 2, 4), size: pick(16, 32, 48), random: r, inputs: map[string][]float32{}}
+	p := &group{batch: pick(1, 2, 3), seq: pick(1, 2, 7), past: pick(0, 1, 9), groups: pick(1, 2, 4),
+		size: pick(16, 32, 48), random: r, inputs: map[string][]float32{}}
 	if p.seq > 1 && p.past > 0 {
 		p.batch = 1 // the operator takes several tokens after a past for one row
 	}
@@ -132,9 +149,11 @@ func randomGroup(r *rand.Rand) *group {
 		fmt.Fprintf(&text, "in q f32[batch, seq, %d]\n", (heads+2*p.groups)*p.size)
 		in[1], in[2] = "", ""
 	} else {
-		fmt.Fprintf(&text, "in q f32[batch, seq, %d]\nin k f32[batch, seq, %d]\nin v f32[batch, seq, %d]\n", heads*p.size, p.groups*p.size, p.groups*p.size)
+		fmt.Fprintf(&text, "in q f32[batch, seq, %d]\nin k f32[batch, seq, %d]\nin v f32[batch, seq, %d]\n", heads*p.size,
+			p.groups*p.size, p.groups*p.size)
 	}
-	fmt.Fprintf(&text, "in pk f32[batch, %d, past, %d]\nin pv f32[batch, %d, past, %d]\nin lengths i32[batch]\nin longest i32[1]\n", p.groups, p.size, p.groups, p.size)
+	fmt.Fprintf(&text, "in pk f32[batch, %d, past, %d]\nin pv f32[batch, %d, past, %d]\nin lengths i32[batch]\nin "+
+		"longest i32[1]\n", p.groups, p.size, p.groups, p.size)
 	turned := r.IntN(3) > 0
 	if turned {
 		half := p.size / 2
@@ -157,7 +176,8 @@ func randomGroup(r *rand.Rand) *group {
 			attributes += a
 		}
 	}
-	fmt.Fprintf(&text, "out y f32[batch, seq, %d]\nout nk f32[batch, %d, total, %d]\nout nv f32[batch, %d, total, %d]\n", heads*p.size, p.groups, p.size, p.groups, p.size)
+	fmt.Fprintf(&text, "out y f32[batch, seq, %d]\nout nk f32[batch, %d, total, %d]\nout nv f32[batch, %d, total, %d]\n",
+		heads*p.size, p.groups, p.size, p.groups, p.size)
 	fmt.Fprintf(&text, "y, nk, nv = com.microsoft.GroupQueryAttention(%s)%s", strings.Join(in, ", "), attributes)
 	p.text = text.String()
 	return p

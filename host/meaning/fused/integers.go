@@ -41,8 +41,8 @@ func integersOf(n *graph.Node) (m *model.Model, q *model.Integers, why string) {
 	return m, q, why
 }
 
-// integers lets a MatMulNBits be the matmul of the numbers that its integers stand for, and the sum with its bias. [model.Model.IntegersOf]
-// knows the integers of such a weight. The last of the nodes has the name that it had.
+// integers lets a MatMulNBits be the matmul of the numbers that its integers stand for, and the sum with its bias.
+// [model.Model.IntegersOf] knows the integers of such a weight. The last of the nodes has the name that it had.
 func (t *taker) integers(n *graph.Node) (taken bool) {
 	m, q, why := integersOf(n)
 	if why != "" {
@@ -71,7 +71,8 @@ func (t *taker) integers(n *graph.Node) (taken bool) {
 	return true
 }
 
-// putIntegersBack makes a MatMulNBits again of a matmul with its numbers, and of the sum with its bias where that follows.
+// putIntegersBack makes a MatMulNBits again of a matmul with its numbers, and of the sum with its bias where that
+// follows.
 func (p *Parts) putIntegersBack(g *graph.Graph) {
 	m, ok := g.Source().(*model.Model)
 	if !ok || len(p.integers) == 0 {
@@ -111,7 +112,8 @@ func (p *Parts) putIntegersBack(g *graph.Graph) {
 			in, whole = append(in, sum.In[1]), sum
 		}
 		own(whole)
-		whole.Proto.OpType, whole.Proto.Domain, whole.Proto.Attribute = q.Node.OpType, q.Node.Domain, slices.Clone(q.Node.Attribute)
+		whole.Proto.OpType, whole.Proto.Domain, whole.Proto.Attribute = q.Node.OpType, q.Node.Domain,
+			slices.Clone(q.Node.Attribute)
 		for i := range whole.In {
 			whole.SetInput(i, nil)
 		}

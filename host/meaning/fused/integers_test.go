@@ -28,8 +28,9 @@ const layer = `
 	const b f32[32]
 	`
 
-// TestProductsWithIntegers: a MatMulNBits whose integers can be laid out in panels is a matmul and a sum in the view, the model has neither
-// before a commit, and what nothing took is put back to the last attribute. Others stay, with a reason.
+// TestProductsWithIntegers: a MatMulNBits whose integers can be laid out in panels is a matmul and a sum in the view,
+// the model has neither before a commit, and what nothing took is put back to the last attribute. Others stay, with a
+// reason.
 func TestProductsWithIntegers(t *testing.T) {
 	const of = " K=64 N=32 bits=4 block_size=32"
 	for _, c := range []struct {
@@ -39,20 +40,25 @@ func TestProductsWithIntegers(t *testing.T) {
 	}{
 		{"four bits", "y = com.microsoft.MatMulNBits(x, w, s)" + of, []string{"MatMul"}, ""},
 		{"a bias", "y = com.microsoft.MatMulNBits(x, w, s, , , b)" + of, []string{"MatMul", "Add"}, ""},
-		{"zero points and a bias", "y = com.microsoft.MatMulNBits(x, w, s, z, , b) accuracy_level=4" + of, []string{"MatMul", "Add"}, ""},
+		{"zero points and a bias", "y = com.microsoft.MatMulNBits(x, w, s, z, , b) accuracy_level=4" + of,
+			[]string{"MatMul", "Add"}, ""},
 		{"eight bits", "y = com.microsoft.MatMulNBits(x, w8, s) K=64 N=32 bits=8 block_size=32", []string{"MatMul"}, ""},
-		{"a weight that two read", "a = com.microsoft.MatMulNBits(x, w, s)" + of + "\nc = com.microsoft.MatMulNBits(x, w, s, , , b)" + of + "\ny = Mul(a, c)", []string{"MatMul", "MatMul", "Add", "Mul"}, ""},
-		{"blocks of 16", "y = com.microsoft.MatMulNBits(x, small, s4) K=64 N=32 bits=4 block_size=16", nil, "in blocks of 16"},
+		{"a weight that two read", "a = com.microsoft.MatMulNBits(x, w, s)" + of + "\nc = com.microsoft.MatMulNBits(x, w, " +
+			"s, , , b)" + of + "\ny = Mul(a, c)", []string{"MatMul", "MatMul", "Add", "Mul"}, ""},
+		{"blocks of 16", "y = com.microsoft.MatMulNBits(x, small, s4) K=64 N=32 bits=4 block_size=16", nil,
+			"in blocks of 16"},
 		{"two bits", "y = com.microsoft.MatMulNBits(x, two, s) K=64 N=32 bits=2 block_size=32", nil, "2 bits"},
 		{"groups in an order of their own", "y = com.microsoft.MatMulNBits(x, w, s, , order)" + of, nil, "g_idx"},
 		{"zero points of float32", "y = com.microsoft.MatMulNBits(x, w, s, zf)" + of, nil, "zero points are float32"},
 		{"scales that callers give", "y = com.microsoft.MatMulNBits(x, w, given)" + of, nil, "no constant"},
-		{"sizes that the weight has not", "y = com.microsoft.MatMulNBits(x, w, s) K=64 N=32 bits=4 block_size=64", nil, "scales of float32 [64]"},
+		{"sizes that the weight has not", "y = com.microsoft.MatMulNBits(x, w, s) K=64 N=32 bits=4 block_size=64", nil,
+			"scales of float32 [64]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, shapes := blockstest.Graph(t, layer+c.text)
 			for _, n := range g.Nodes {
-				if why := fused.WholeNBits(n); n.Is(fused.NBits) && ((why == "") != (c.stays == "") || !strings.Contains(why, c.stays)) {
+				if why := fused.WholeNBits(n); n.Is(fused.NBits) &&
+					((why == "") != (c.stays == "") || !strings.Contains(why, c.stays)) {
 					t.Errorf("stays because %q, want %q", why, c.stays)
 				}
 			}

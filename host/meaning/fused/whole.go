@@ -108,7 +108,8 @@ func sizes(n *graph.Node, w graph.Fact) []int64 {
 // widths are those of query, key and value of a MultiHeadAttention whose bias is a constant of as many, or nil.
 func widths(n *graph.Node, shapes *graph.Shapes) []int64 {
 	bias := n.Input(3)
-	if bias.Tensor == nil || len(bias.Tensor.Dims) != 1 || onnx.Tensor_DataType(bias.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
+	if bias.Tensor == nil || len(bias.Tensor.Dims) != 1 ||
+		onnx.Tensor_DataType(bias.Tensor.GetDataType()) != onnx.Tensor_FLOAT {
 		return nil
 	}
 	var list []int64
@@ -148,7 +149,8 @@ func formOf(mask *graph.Value, shapes *graph.Shapes, batch, keys graph.Dim) form
 		return tokens
 	case s.Rank == 3 && s.Dims[0].Equal(batch) && s.Dims[2].Equal(keys):
 		return pairs
-	case s.Rank == 1 && s.Dims[0].Equal(batch), s.Rank == 1 && s.Dims[0].Equal(batch.Mul(graph.DimInt(3)).Add(graph.DimInt(2))):
+	case s.Rank == 1 && s.Dims[0].Equal(batch),
+		s.Rank == 1 && s.Dims[0].Equal(batch.Mul(graph.DimInt(3)).Add(graph.DimInt(2))):
 		return lengths
 	case s.Rank == 1 && s.Dims[0].Equal(batch.Mul(graph.DimInt(2))):
 		return spans

@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// apart follows what is computed of rows that are put back in their places, zeros standing for those of hidden tokens, up to where
-// rows are taken of it again: attention that stays as the model has it.
+// apart follows what is computed of rows that are put back in their places, zeros standing for those of hidden
+// tokens, up to where rows are taken of it again: attention that stays as the model has it.
 type apart struct {
 	*rows
 	traces map[*graph.Value]*trace
@@ -29,7 +29,8 @@ type trace struct {
 // follow says which node sees hidden rows of values that are put back, or "".
 func (a *apart) follow() string {
 	for _, n := range a.main.Nodes {
-		if _, ends := a.facts.Ends[n]; ends || a.chosen[n] || a.inner[n] || a.blocks[first(n.Out)] != nil || n.Is("Shape", "Size") {
+		if _, ends := a.facts.Ends[n]; ends || a.chosen[n] || a.inner[n] || a.blocks[first(n.Out)] != nil ||
+			n.Is("Shape", "Size") {
 			continue
 		}
 		in := make([]*trace, len(n.In))
@@ -44,7 +45,8 @@ func (a *apart) follow() string {
 			continue
 		}
 		t := a.pass(n, in)
-		if t == nil || len(n.Out) != 1 || n.Out[0].IsOutput || slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return u.Node.Graph != a.main }) {
+		if t == nil || len(n.Out) != 1 || n.Out[0].IsOutput ||
+			slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return u.Node.Graph != a.main }) {
 			return fmt.Sprintf("rows of hidden tokens reach %s (%s) by %s", n, n.Op(), from.Name)
 		}
 		a.traces[n.Out[0]] = t
@@ -82,7 +84,8 @@ func (a *apart) of(v *graph.Value) *trace {
 
 // pass is what a node makes; nil where that is not known.
 func (a *apart) pass(n *graph.Node, in []*trace) *trace {
-	if n.Graph != a.main || len(n.Subgraphs) > 0 || slices.ContainsFunc(in, func(t *trace) bool { return t != nil && t.batch < 0 }) {
+	if n.Graph != a.main || len(n.Subgraphs) > 0 ||
+		slices.ContainsFunc(in, func(t *trace) bool { return t != nil && t.batch < 0 }) {
 		return nil
 	}
 	switch {
@@ -104,7 +107,8 @@ func (a *apart) pass(n *graph.Node, in []*trace) *trace {
 		if axis < 0 {
 			axis += rank
 		}
-		if t == nil || in[1] != nil || slices.Contains(t.tokens, axis) || axis == t.batch || !a.sameBut(n.In[0], n.In[1], axis) {
+		if t == nil || in[1] != nil || slices.Contains(t.tokens, axis) || axis == t.batch ||
+			!a.sameBut(n.In[0], n.In[1], axis) {
 			return nil
 		}
 		return &trace{batch: t.batch, joined: t.joined, tokens: t.tokens, low: -1, none: -1}
@@ -194,8 +198,8 @@ func (a *apart) elements(n *graph.Node, in []*trace) *trace {
 	return out
 }
 
-// round passes numbers that are rounded, all by one scale, to integers and back. Zeros stay: an integer stands for them, and it is the
-// same both ways. Scores do not stay below all others, as integers have a least one.
+// round passes numbers that are rounded, all by one scale, to integers and back. Zeros stay: an integer stands for
+// them, and it is the same both ways. Scores do not stay below all others, as integers have a least one.
 func (a *apart) round(n *graph.Node, in []*trace) *trace {
 	if in[0] == nil || slices.ContainsFunc(in[1:], func(t *trace) bool { return t != nil }) || !a.single(n.Input(1)) {
 		return nil
@@ -205,7 +209,8 @@ func (a *apart) round(n *graph.Node, in []*trace) *trace {
 	if n.Is("DequantizeLinear") && n.In[0].Producer.Is("QuantizeLinear") && a.sameZero(n, n.In[0].Producer) {
 		return &out
 	}
-	if n.Is("DequantizeLinear") || slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return !u.Node.Is("DequantizeLinear") || u.Index != 0 }) {
+	if n.Is("DequantizeLinear") ||
+		slices.ContainsFunc(n.Out[0].Uses, func(u graph.Use) bool { return !u.Node.Is("DequantizeLinear") || u.Index != 0 }) {
 		out.zero, out.none = false, -1
 	}
 	return &out
@@ -241,7 +246,8 @@ func (a *apart) sameZero(n, m *graph.Node) bool {
 func (a *apart) keys(v *graph.Value, t *trace, rank int) (hidden term, ok bool) {
 	l := a.masks.lane(v, 0)
 	lift := rank - a.shapes.Of(v).Rank
-	if l == nil || l.token < 0 || t.joined || l.token+lift != rank-1 || l.batch+lift != t.batch || !slices.Contains(t.tokens, rank-1) ||
+	if l == nil || l.token < 0 || t.joined || l.token+lift != rank-1 || l.batch+lift != t.batch ||
+		!slices.Contains(t.tokens, rank-1) ||
 		l.query >= 0 && !slices.Contains(t.tokens, l.query+lift) {
 		return term{}, false
 	}
@@ -291,7 +297,8 @@ func (a *apart) where(n *graph.Node, in []*trace) *trace {
 	return out
 }
 
-// weigh passes a softmax over keys, of which hidden ones have scores below all others. Their weights are 0 then, in the model too.
+// weigh passes a softmax over keys, of which hidden ones have scores below all others. Their weights are 0 then, in
+// the model too.
 func (a *apart) weigh(n *graph.Node, t *trace) *trace {
 	rank := a.shapes.Of(n.In[0]).Rank
 	axis := int(n.Int("axis", -1))
@@ -308,7 +315,8 @@ func (a *apart) weigh(n *graph.Node, t *trace) *trace {
 		return nil
 	}
 	a.hides = true
-	return &trace{batch: t.batch, joined: t.joined, tokens: slices.DeleteFunc(slices.Clone(t.tokens), func(i int) bool { return i == axis }), low: -1, none: axis}
+	return &trace{batch: t.batch, joined: t.joined,
+		tokens: slices.DeleteFunc(slices.Clone(t.tokens), func(i int) bool { return i == axis }), low: -1, none: axis}
 }
 
 // multiply passes a matmul: of rows by columns, of which positions may be axes, or of weights by rows.
@@ -394,9 +402,11 @@ func (a *apart) view(n *graph.Node, t *trace) *trace {
 				}
 			case len(src) == 2 && len(dst) == 1 && src[0] == t.batch && !t.joined && heads(from.Dims[src[1]]):
 				place[src[0]], out.joined = dst[0], true
-			case len(src) == 1 && len(dst) == 2 && src[0] == t.batch && t.joined && heads(to.Dims[dst[1]]) && to.Dims[dst[0]].Equal(a.batch):
+			case len(src) == 1 && len(dst) == 2 && src[0] == t.batch && t.joined && heads(to.Dims[dst[1]]) &&
+				to.Dims[dst[0]].Equal(a.batch):
 				place[src[0]] = dst[0]
-			case slices.ContainsFunc(src, func(i int) bool { return i == t.batch || slices.Contains(t.tokens, i) || i == t.low || i == t.none }):
+			case slices.ContainsFunc(src,
+				func(i int) bool { return i == t.batch || slices.Contains(t.tokens, i) || i == t.low || i == t.none }):
 				return nil
 			}
 		}

@@ -2,11 +2,12 @@ package padding
 
 import "github.com/opgraft/graft/host/onnx/graph"
 
-// embed passes rows of tokens and of their types into an embedding that is told their positions, and whose mask counts for
-// nothing: it is left out of rows.
+// embed passes rows of tokens and of their types into an embedding that is told their positions, and whose mask
+// counts for nothing: it is left out of rows.
 func (r *rows) embed(n *graph.Node) *passage {
 	at, ok := r.at(n.Input(0))
-	if !ok || at != (Place{0, 1}) || n.Input(8) == nil || n.Output(1) != nil && (len(n.Out[1].Uses) > 0 || n.Out[1].IsOutput) {
+	if !ok || at != (Place{0, 1}) || n.Input(8) == nil ||
+		n.Output(1) != nil && (len(n.Out[1].Uses) > 0 || n.Out[1].IsOutput) {
 		return nil
 	}
 	p := &passage{out: map[int]Place{0: at}, given: map[int]Given{}, rows: []int{0}}

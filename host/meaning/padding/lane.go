@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// lane is what is known of the elements of a value, by whether the token is hidden that they belong to. The token's axes
-// are -1 where the elements belong to none; both terms are one then.
+// lane is what is known of the elements of a value, by whether the token is hidden that they belong to. The token's
+// axes are -1 where the elements belong to none; both terms are one then.
 type lane struct {
 	rank            int
 	batch, token    int
@@ -134,8 +134,8 @@ func (l *lane) moved(axes []int, rank int) *lane {
 	return out
 }
 
-// together is an operator whose inputs are broadcast to each other. Where they have two axes of tokens, the last is that of keys, and
-// what is known is that of queries which are visible.
+// together is an operator whose inputs are broadcast to each other. Where they have two axes of tokens, the last is
+// that of keys, and what is known is that of queries which are visible.
 func together(rank int, in []*lane, f func([]term) term) *lane {
 	out := &lane{rank: rank, batch: -1, token: -1, query: -1}
 	hidden, visible := make([]term, len(in)), make([]term, len(in))
@@ -208,7 +208,8 @@ func (m *masks) axes(n *graph.Node) (list []int, ok bool) {
 				return nil, false
 			}
 		}
-		return list, n.Input(4) == nil || !slices.ContainsFunc(steps, func(d graph.Dim) bool { return !d.Is(1) }) && steps != nil
+		return list, n.Input(4) == nil ||
+			!slices.ContainsFunc(steps, func(d graph.Dim) bool { return !d.Is(1) }) && steps != nil
 	case n.Is("Reshape", "Unsqueeze", "Squeeze"): // that adds axes of one, or takes them away
 		at := 0
 		for i, d := range from.Dims {

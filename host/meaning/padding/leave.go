@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// leave finds the values that go on to nodes outside, and whether hidden rows of theirs can be seen there. The result is
-// why the graph cannot run without padding, or "".
+// leave finds the values that go on to nodes outside, and whether hidden rows of theirs can be seen there. The result
+// is why the graph cannot run without padding, or "".
 func (r *rows) leave() (why string) {
 	for _, n := range r.main.Nodes {
 		for _, v := range n.Out {
@@ -55,7 +55,8 @@ func (r *rows) leave() (why string) {
 	return (&apart{rows: r, traces: map[*graph.Value]*trace{}}).follow()
 }
 
-// lengths says which value that is laid out anew, where rows are taken of it or put back, has a length that is not known, or "".
+// lengths says which value that is laid out anew, where rows are taken of it or put back, has a length that is not
+// known, or "".
 func (r *rows) lengths() string {
 	check := func(v *graph.Value, at Place) string {
 		if r.fixed(r.shapes.Of(v), at) {
@@ -102,12 +103,15 @@ func (r *rows) seen(v *graph.Value, u graph.Use) (why string) {
 			ends, _, ok2 := r.numbers(n, 2, "ends")
 			axes, _, ok3 := r.numbers(n, 3, "axes")
 			steps, _, ok4 := r.numbers(n, 4, "steps")
-			if ok1 && ok2 && ok3 && ok4 && len(starts) == 1 && len(ends) == 1 && len(axes) == 1 && (len(steps) == 0 || steps[0] == 1) {
+			if ok1 && ok2 && ok3 && ok4 && len(starts) == 1 && len(ends) == 1 && len(axes) == 1 &&
+				(len(steps) == 0 || steps[0] == 1) {
 				axis := axes[0]
 				if axis < 0 {
 					axis += int64(r.shapes.Of(v).Rank)
 				}
-				if int(axis) == at.Position && (starts[0] == 0 && ends[0] == 1 && r.take(n, 0, true) || starts[0] == -1 && ends[0] > 1<<30 && r.take(n, -1, true)) {
+				if int(axis) == at.Position &&
+					(starts[0] == 0 && ends[0] == 1 && r.take(n, 0, true) ||
+						starts[0] == -1 && ends[0] > 1<<30 && r.take(n, -1, true)) {
 					return ""
 				}
 			}
@@ -127,8 +131,8 @@ func (r *rows) take(n *graph.Node, position int64, axis bool) bool {
 	return true
 }
 
-// zero reports a value whose hidden rows are zeros in the graph too: what is made of rows there was multiplied by what the
-// mask says.
+// zero reports a value whose hidden rows are zeros in the graph too: what is made of rows there was multiplied by
+// what the mask says.
 func (r *rows) zero(v *graph.Value) bool {
 	n := v.Producer
 	for range maxWay {
@@ -169,5 +173,6 @@ func (r *rows) hides(n *graph.Node, input int) bool {
 	v := n.In[input]
 	l, at := r.clears.lane(v, 0), r.facts.Places[n.Out[0]]
 	lift := r.shapes.Of(n.Out[0]).Rank - r.shapes.Of(v).Rank
-	return l != nil && l.token >= 0 && l.query < 0 && l.hidden.is(0) && l.token+lift == at.Position && l.batch+lift == at.Batch
+	return l != nil && l.token >= 0 && l.query < 0 && l.hidden.is(0) && l.token+lift == at.Position &&
+		l.batch+lift == at.Batch
 }

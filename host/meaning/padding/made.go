@@ -11,8 +11,8 @@ import (
 // maxMade bounds how many values above a mask are tried.
 const maxMade = 64
 
-// made finds a mask of tokens that the graph makes, such as one of lengths, by which a block's keys are hidden: whatever it is
-// made from, a run in which it holds anything but 0 and 1 is an error. It is nil where there is none.
+// made finds a mask of tokens that the graph makes, such as one of lengths, by which a block's keys are hidden:
+// whatever it is made from, a run in which it holds anything but 0 and 1 is an error. It is nil where there is none.
 func (m *masks) made(b *blocks.Block) (root *graph.Value, h Hides) {
 	if v := m.found; v != nil {
 		m.follow(v, false)
@@ -55,7 +55,8 @@ func (m *masks) ofTokens(v *graph.Value) bool {
 	return !s.Dims[0].Equal(s.Dims[1])
 }
 
-// countable reports a mask beside which rows are taken of the input that it is made from: one without axes between its own.
+// countable reports a mask beside which rows are taken of the input that it is made from: one without axes between
+// its own.
 func (m *masks) countable(b *blocks.Block, root *graph.Value) bool {
 	v := m.given(b, root)
 	return v == nil || m.shapes.Of(v).Rank == 2
@@ -87,8 +88,9 @@ func (m *masks) beforeAttention(v *graph.Value) bool {
 	return true
 }
 
-// given is the input of tokens that a mask is made from where the graph makes that: a program takes tokens for visible that are
-// so in it, whatever the graph makes of them. It is nil where there is none. A run in which it has other lengths is an error.
+// given is the input of tokens that a mask is made from where the graph makes that: a program takes tokens for
+// visible that are so in it, whatever the graph makes of them. It is nil where there is none. A run in which it has
+// other lengths is an error.
 func (m *masks) given(b *blocks.Block, root *graph.Value) *graph.Value {
 	if v := m.source(b); v != nil && !root.IsInput && !namesTokens(v, maxGiven) {
 		return v

@@ -28,8 +28,8 @@ func newMasks(g *graph.Graph, shapes *graph.Shapes) *masks {
 	return &masks{main: g, shapes: shapes, lanes: map[*graph.Value]*lane{}}
 }
 
-// of finds the mask that a block's keys are hidden by, and how. Without a mask of tokens the result is nil, with a reason
-// where there is another one.
+// of finds the mask that a block's keys are hidden by, and how. Without a mask of tokens the result is nil, with a
+// reason where there is another one.
 func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 	a, w := b.Attention, b.Wiring
 	h = Hides{Left: -1, Right: -1}
@@ -219,7 +219,8 @@ func (m *masks) source(b *blocks.Block) *graph.Value {
 // spansTokens reports a value (B, S), or with axes of one between them.
 func (m *masks) spansTokens(v *graph.Value) bool {
 	s := m.shapes.Of(v)
-	return s.Rank >= 2 && s.Rank <= 4 && !slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
+	return s.Rank >= 2 && s.Rank <= 4 &&
+		!slices.ContainsFunc(s.Dims[1:s.Rank-1], func(d graph.Dim) bool { return !d.Is(1) })
 }
 
 // isMask reports such a value of a type that masks have.
@@ -231,8 +232,8 @@ func (m *masks) isMask(v *graph.Value) bool {
 	return false
 }
 
-// weighed is the one input of tokens that lowers what a softmax weighs, where attention is not a block: its products may be of
-// rounded numbers. It is nil where there is none.
+// weighed is the one input of tokens that lowers what a softmax weighs, where attention is not a block: its products
+// may be of rounded numbers. It is nil where there is none.
 func (m *masks) weighed() *graph.Value {
 	for _, n := range m.main.Nodes {
 		if !n.Is("Softmax") {

@@ -1,6 +1,7 @@
-// Package padding finds what a graph computes for tokens that its attention mask hides, and whether anything of that can be
-// seen. Where nothing can, the tokens need not be computed: rows that the mask shows are gathered from the batch, what
-// works a row at a time runs on them alone, attention runs within each sequence, and what leaves is put back.
+// Package padding finds what a graph computes for tokens that its attention mask hides, and whether anything of that
+// can be seen. Where nothing can, the tokens need not be computed: rows that the mask shows are gathered from the
+// batch, what works a row at a time runs on them alone, attention runs within each sequence, and what leaves is put
+// back.
 //
 // Everything is read off the graph: which input hides keys and what it adds to their scores, which operators keep rows
 // apart, and what is read of the result. Names decide nothing.
@@ -18,9 +19,9 @@ import (
 
 // Facts say how a graph can run without padding.
 type Facts struct {
-	// Mask is the input (B, S), or with axes of one between them, that is 0 where a token is hidden and 1 where it is visible or,
-	// with Added, 0 where it is visible and a number below all scores where it is hidden. Or it is a value that the graph makes,
-	// (B, S), of 0 and 1.
+	// Mask is the input (B, S), or with axes of one between them, that is 0 where a token is hidden and 1 where it is
+	// visible or, with Added, 0 where it is visible and a number below all scores where it is hidden. Or it is a value
+	// that the graph makes, (B, S), of 0 and 1.
 	Mask  *graph.Value
 	Added bool
 	// Tokens is the input (B, S) that such a value is made from, in another way than token by token, or nil: one that is
@@ -45,17 +46,19 @@ type Facts struct {
 	// Shapes are nodes that read no more than the lengths of values of which rows are left.
 	Shapes []*graph.Node
 
-	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees others beyond it:
-	// all keys of its sequence, hidden ones included, must be there. Mixed says that it does not see all of them alike either.
+	// Blind says that a hidden token may see no visible key within a window of its attention, and then sees others
+	// beyond it: all keys of its sequence, hidden ones included, must be there. Mixed says that it does not see all of
+	// them alike either.
 	Blind, Mixed bool
-	// Apart says that attention which stays as the model has it reads rows that are put back in their places, zeros standing for hidden
-	// ones, and that rows are taken of its result again: those of visible tokens are the model's.
+	// Apart says that attention which stays as the model has it reads rows that are put back in their places, zeros
+	// standing for hidden ones, and that rows are taken of its result again: those of visible tokens are the model's.
 	Apart bool
 	// First and Last say that what is read of the first or last position matters, hidden or not.
 	First, Last bool
 	// Outputs are those of the model that hold hidden rows. Without any, nothing of hidden rows can be seen.
 	Outputs []string
-	// Rounds says that one scale is taken over all rows, hidden ones included: without them, answers are rounded otherwise.
+	// Rounds says that one scale is taken over all rows, hidden ones included: without them, answers are rounded
+	// otherwise.
 	Rounds bool
 }
 
@@ -68,8 +71,8 @@ type End struct {
 	Axis bool // its result has an axis of one position
 }
 
-// Place says which axes of a value count the sequences of a batch and their positions. A value that has both in one axis has
-// no Batch (-1).
+// Place says which axes of a value count the sequences of a batch and their positions. A value that has both in one
+// axis has no Batch (-1).
 type Place struct{ Batch, Position int }
 
 // Flat says that sequences and positions are in one axis.
@@ -100,10 +103,12 @@ func (b *Block) mixed() bool {
 	if !b.blind() {
 		return false
 	}
-	return b.Given || b.Hides.Mixed || b.Bias != nil || b.Wiring.Compares() || b.Wiring.Window > 0 || b.Beyond != b.Fill || b.Fill > swallows
+	return b.Given || b.Hides.Mixed || b.Bias != nil || b.Wiring.Compares() || b.Wiring.Window > 0 || b.Beyond != b.Fill ||
+		b.Fill > swallows
 }
 
-// AllAlike reports that a query which sees no visible key within its window sees all keys alike: their scores are Beyond.
+// AllAlike reports that a query which sees no visible key within its window sees all keys alike: their scores are
+// Beyond.
 func (b *Block) AllAlike() bool { return b.blind() && !b.mixed() }
 
 // swallows is the number from which on down whatever is added to it is rounded away.
@@ -199,7 +204,8 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 		if failed == nil {
 			break
 		}
-		list = slices.DeleteFunc(slices.Clone(list), func(b *Block) bool { return slices.Contains(failed, b) }) // they stay as they are
+		// they stay as they are
+		list = slices.DeleteFunc(slices.Clone(list), func(b *Block) bool { return slices.Contains(failed, b) })
 	}
 	return nil, first
 }
@@ -208,12 +214,15 @@ func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) (f *Facts
 const most = 3
 
 // find finds how a graph runs when these blocks attend within sequences. failed are those that cannot.
-func find(g *graph.Graph, masks *masks, tokens *graph.Value, batch, positions graph.Dim, list []*Block) (f *Facts, why string, failed []*Block) {
+func find(g *graph.Graph, masks *masks, tokens *graph.Value, batch, positions graph.Dim, list []*Block) (f *Facts,
+	why string, failed []*Block) {
 	blind, mixed := slices.ContainsFunc(list, (*Block).blind), slices.ContainsFunc(list, (*Block).mixed)
 	r := &rows{main: g, shapes: masks.shapes, batch: batch, positions: positions, masks: masks,
-		facts:  &Facts{Mask: masks.root, Tokens: tokens, Added: masks.adds, Blocks: list, Blind: blind, Mixed: mixed, Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
+		facts: &Facts{Mask: masks.root, Tokens: tokens, Added: masks.adds, Blocks: list, Blind: blind, Mixed: mixed,
+			Places: map[*graph.Value]Place{}, Given: map[graph.Use]Given{}, Ends: map[*graph.Node]End{}},
 		blocks: map[*graph.Value]*Block{}, inner: map[*graph.Node]bool{}, beyond: map[*graph.Value]bool{},
-		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{}, scales: map[*graph.Value]bool{}}
+		through: map[*graph.Node]*passage{}, chosen: map[*graph.Node]bool{}, late: map[*graph.Value]bool{},
+		scales: map[*graph.Value]bool{}}
 	r.clears = masks
 	if tokens != nil {
 		r.clears = newMasks(g, masks.shapes)

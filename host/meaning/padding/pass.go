@@ -8,13 +8,20 @@ import (
 
 // pointwise are operators that compute each element of a result from the elements at its place in what they read.
 var pointwise = map[string]bool{
-	"Add": true, "Sub": true, "Mul": true, "Div": true, "Pow": true, "Mod": true, "Min": true, "Max": true, "Sum": true, "Mean": true, "PRelu": true,
-	"And": true, "Or": true, "Xor": true, "Not": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true, "GreaterOrEqual": true,
-	"Where": true, "Abs": true, "Neg": true, "Sign": true, "Floor": true, "Ceil": true, "Round": true, "Reciprocal": true, "Sqrt": true, "Exp": true,
-	"Log": true, "Sin": true, "Cos": true, "Erf": true, "Tanh": true, "Sigmoid": true, "HardSigmoid": true, "HardSwish": true, "Softplus": true,
-	"Softsign": true, "Relu": true, "LeakyRelu": true, "Elu": true, "Selu": true, "Celu": true, "Mish": true, "Gelu": true, "Clip": true,
+	"Add": true, "Sub": true, "Mul": true, "Div": true, "Pow": true, "Mod": true, "Min": true, "Max": true, "Sum": true,
+	"Mean": true, "PRelu": true,
+	"And": true, "Or": true, "Xor": true, "Not": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true,
+	"GreaterOrEqual": true,
+	"Where":          true, "Abs": true, "Neg": true, "Sign": true, "Floor": true, "Ceil": true, "Round": true,
+	"Reciprocal": true,
+	"Sqrt":       true, "Exp": true,
+	"Log": true, "Sin": true, "Cos": true, "Erf": true, "Tanh": true, "Sigmoid": true, "HardSigmoid": true,
+	"HardSwish": true, "Softplus": true,
+	"Softsign": true, "Relu": true, "LeakyRelu": true, "Elu": true, "Selu": true, "Celu": true, "Mish": true, "Gelu": true,
+	"Clip":  true,
 	"IsNaN": true, "IsInf": true, "Cast": true, "Identity": true, "Swish": true,
-	"com.microsoft.Gelu": true, "com.microsoft.FastGelu": true, "com.microsoft.QuickGelu": true, "com.microsoft.BiasGelu": true,
+	"com.microsoft.Gelu": true, "com.microsoft.FastGelu": true, "com.microsoft.QuickGelu": true,
+	"com.microsoft.BiasGelu": true,
 }
 
 // pass says how rows pass a node; nil where it does not keep them apart.
@@ -54,7 +61,8 @@ func (r *rows) pass(n *graph.Node) *passage {
 			return p
 		}
 	case n.Is("QuantizeLinear", "DequantizeLinear"):
-		if at, ok := r.at(n.In[0]); ok && (r.shapes.Of(n.Input(1)).Rank == 0 || r.axisApart(n.In[0], at, n.Int("axis", 1))) && n.Int("block_size", 0) == 0 {
+		if at, ok := r.at(n.In[0]); ok && (r.shapes.Of(n.Input(1)).Rank == 0 || r.axisApart(n.In[0], at, n.Int("axis", 1))) &&
+			n.Int("block_size", 0) == 0 {
 			p = r.alone(n, at)
 		}
 	case n.Is("Split"):
@@ -102,7 +110,8 @@ func (r *rows) pass(n *graph.Node) *passage {
 
 // scale passes numbers that were taken over all rows, and what is computed of them.
 func (r *rows) scale(n *graph.Node) *passage {
-	if !slices.ContainsFunc(n.In, func(v *graph.Value) bool { return r.scales[v] }) || slices.ContainsFunc(n.In, func(v *graph.Value) bool { return v != nil && !r.apartFrom(v) }) {
+	if !slices.ContainsFunc(n.In, func(v *graph.Value) bool { return r.scales[v] }) ||
+		slices.ContainsFunc(n.In, func(v *graph.Value) bool { return v != nil && !r.apartFrom(v) }) {
 		return nil
 	}
 	return &passage{}
@@ -125,7 +134,8 @@ func (r *rows) alone(n *graph.Node, out Place) *passage {
 // apartFrom reports a value that knows nothing of sequences and positions.
 func (r *rows) apartFrom(v *graph.Value) bool {
 	s := r.shapes.Of(v)
-	return s.Rank >= 0 && !slices.ContainsFunc(s.Dims, func(d graph.Dim) bool { return !d.Known() || has(d, r.batch, r.positions) })
+	return s.Rank >= 0 && !slices.ContainsFunc(s.Dims,
+		func(d graph.Dim) bool { return !d.Known() || has(d, r.batch, r.positions) })
 }
 
 // before reports an axis from which on all axes come after those of rows.
@@ -191,8 +201,8 @@ func (r *rows) elements(n *graph.Node) *passage {
 	return p
 }
 
-// spread says how rows are taken of a value that is broadcast to rows at a place of a rank: for a value that is the same
-// for all, that is not needed.
+// spread says how rows are taken of a value that is broadcast to rows at a place of a rank: for a value that is the
+// same for all, that is not needed.
 func (r *rows) spread(v *graph.Value, at Place, rank int) (g Given, needed, ok bool) {
 	s := r.shapes.Of(v)
 	if s.Rank < 0 || s.Rank > rank {
@@ -229,11 +239,13 @@ func (r *rows) multiply(n *graph.Node) *passage {
 		return nil
 	}
 	left, right, out := r.shapes.Of(a), r.shapes.Of(b), r.shapes.Of(n.Out[0])
-	if out.Rank != left.Rank || at.Position == left.Rank-1 || at.Batch == left.Rank-1 || right.Rank < 2 || right.Rank > left.Rank {
+	if out.Rank != left.Rank || at.Position == left.Rank-1 || at.Batch == left.Rank-1 || right.Rank < 2 ||
+		right.Rank > left.Rank {
 		return nil
 	}
 	if other, ok := r.at(b); ok {
-		if other != at || right.Rank != left.Rank || at.Position >= left.Rank-2 || at.Batch >= left.Rank-2 || !n.Is("MatMul") {
+		if other != at || right.Rank != left.Rank || at.Position >= left.Rank-2 || at.Batch >= left.Rank-2 ||
+			!n.Is("MatMul") {
 			return nil
 		}
 		return &passage{out: map[int]Place{0: at}, rows: []int{0, 1}}

@@ -44,7 +44,8 @@ func (r *rows) find() (why string, failed []*Block) {
 	for _, b := range r.facts.Blocks {
 		w := b.Wiring
 		r.blocks[w.Output] = b
-		for _, n := range blocks.Region(append([]*graph.Value{w.Query, w.Key, w.Value}, w.Hiding()...), []*graph.Value{w.Output}) {
+		for _, n := range blocks.Region(append([]*graph.Value{w.Query, w.Key, w.Value}, w.Hiding()...),
+			[]*graph.Value{w.Output}) {
 			r.inner[n] = true
 		}
 	}
@@ -64,7 +65,8 @@ func (r *rows) find() (why string, failed []*Block) {
 		}
 		p := r.pass(n)
 		if p == nil {
-			beyond := n.Is("Softmax") && has(r.shapes.Of(n.Output(0)).Dim(-1), r.positions) || slices.ContainsFunc(n.In, func(v *graph.Value) bool { return v != nil && r.beyond[v] })
+			beyond := n.Is("Softmax") && has(r.shapes.Of(n.Output(0)).Dim(-1), r.positions) ||
+				slices.ContainsFunc(n.In, func(v *graph.Value) bool { return v != nil && r.beyond[v] })
 			for _, v := range n.Out {
 				if beyond && v != nil {
 					r.beyond[v] = true

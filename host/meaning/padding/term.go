@@ -136,10 +136,12 @@ func unary(op string, t term) term {
 	return term{}
 }
 
-var binaries = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Min": true, "Max": true, "And": true, "Or": true,
+var binaries = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Min": true, "Max": true,
+	"And": true, "Or": true,
 	"Equal": true, "Less": true, "LessOrEqual": true, "Greater": true, "GreaterOrEqual": true}
 
-var mirrored = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
+var mirrored = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less",
+	"GreaterOrEqual": "LessOrEqual"}
 
 // binary applies an operator of two inputs.
 func binary(op string, a, b term) term {
@@ -151,7 +153,8 @@ func binary(op string, a, b term) term {
 			a, b = b, a
 		}
 		switch {
-		case op == "Add" && a.is(0), op == "And" && a.kind == constant && a.number != 0, op == "Or" && a.is(0), op == "Mul" && a.is(1):
+		case op == "Add" && a.is(0), op == "And" && a.kind == constant && a.number != 0, op == "Or" && a.is(0),
+			op == "Mul" && a.is(1):
 			return b
 		case op == "And" && a.is(0), op == "Or" && a.kind == constant && a.number != 0:
 			return number(truth(op == "Or"))

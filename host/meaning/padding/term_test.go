@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestBands: a comparison of positions is one band, in whatever way it is written. Queries count along axis 0, keys along 1.
+// TestBands: a comparison of positions is one band, in whatever way it is written. Queries count along axis 0, keys
+// along 1.
 func TestBands(t *testing.T) {
 	q, k := term{kind: count, i: 0}, term{kind: count, i: 1}
 	less := func(a, b term) term { return binary("Sub", a, b) }
@@ -31,8 +32,11 @@ func TestBands(t *testing.T) {
 		{"keys less than 3 before", compare("Less", less(q, k), number(3)), is(2, unbounded)},
 		{"the number first", compare("GreaterOrEqual", number(3), less(q, k)), is(3, unbounded)},
 		{"a query that is moved", compare("LessOrEqual", less(binary("Add", q, number(1)), k), number(3)), is(2, unbounded)},
-		{"both ends", binary("And", compare("LessOrEqual", less(q, k), number(3)), compare("LessOrEqual", less(k, q), number(1))), is(3, 1)},
-		{"both ends, by what is left out", unary("Not", binary("Or", unary("Not", compare("LessOrEqual", less(q, k), number(3))), compare("Greater", less(k, q), number(1)))), term{}},
+		{"both ends", binary("And", compare("LessOrEqual", less(q, k), number(3)),
+			compare("LessOrEqual", less(k, q), number(1))), is(3, 1)},
+		{"both ends, by what is left out",
+			unary("Not", binary("Or", unary("Not", compare("LessOrEqual", less(q, k), number(3))),
+				compare("Greater", less(k, q), number(1)))), term{}},
 		{"a query that does not see itself", compare("Less", k, q), term{}},
 		{"no whole number", compare("LessOrEqual", less(q, k), number(0.5)), term{}},
 		{"positions of one axis", compare("LessOrEqual", q, q), term{}},
@@ -60,7 +64,8 @@ func TestTerms(t *testing.T) {
 		{"hidden by either", binary("And", number(0), unseen), number(0)},
 		{"visible by one", binary("And", number(1), window), window},
 		{"visible by one of two", binary("Or", number(1), unseen), number(1)},
-		{"in place of what is outside the window", where(window, number(0), lowest), term{kind: band, i: 0, j: 1, left: 4, right: 4, yes: 0, no: lowest.number}},
+		{"in place of what is outside the window", where(window, number(0), lowest),
+			term{kind: band, i: 0, j: 1, left: 4, right: 4, yes: 0, no: lowest.number}},
 		{"alike inside and outside", where(window, lowest, lowest), lowest},
 		{"a choice that is known", where(number(1), lowest, unseen), lowest},
 		{"a choice that is not", where(unseen, lowest, number(0)), term{}},

@@ -62,7 +62,8 @@ func (r *Roles) past(v *graph.Value, is Input, layout string, heads, size int64,
 func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
 	// Without an input that may come from an encoder, attention is called cross attention
 	// because nothing says that queries and keys are equally many.
-	encoder := slices.ContainsFunc(g.Inputs, func(v *graph.Value) bool { return r.inputs[v] != Past && r.shapes.Of(v).Rank >= 3 })
+	encoder := slices.ContainsFunc(g.Inputs,
+		func(v *graph.Value) bool { return r.inputs[v] != Past && r.shapes.Of(v).Rank >= 3 })
 	for _, b := range report.Blocks {
 		if b.Attention == nil || b.Attention.Mask == nil {
 			continue

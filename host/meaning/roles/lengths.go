@@ -9,7 +9,8 @@ import (
 // lengths decides what the axes of the inputs count, and by them what symbols do.
 // Tokens say more than masks, which some exporters give the lengths of other inputs.
 func (r *Roles) lengths(g *graph.Graph) {
-	order := []Input{Tokens, Past, EncoderPast, EncoderOutput, Positions, Types, Mask, Image, KeyLengths, UseCacheBranch, Other}
+	order := []Input{Tokens, Past, EncoderPast, EncoderOutput, Positions, Types, Mask, Image, KeyLengths, UseCacheBranch,
+		Other}
 	for _, is := range order {
 		for _, v := range g.Inputs {
 			g.Spend(1)
@@ -21,7 +22,8 @@ func (r *Roles) lengths(g *graph.Graph) {
 			}
 			r.HasPast = r.HasPast || slices.ContainsFunc(r.axes[v], func(a Axis) bool { return a.Length == Cached })
 			for i, d := range r.shapes.Of(v).Dims {
-				if list := d.Symbols(); i < len(r.axes[v]) && len(list) == 1 && d.Equal(graph.DimSym(list[0])) && r.symbols[list[0]] == Unknown {
+				if list := d.Symbols(); i < len(r.axes[v]) && len(list) == 1 && d.Equal(graph.DimSym(list[0])) &&
+					r.symbols[list[0]] == Unknown {
 					r.symbols[list[0]] = r.axes[v][i].Length
 				}
 			}

@@ -68,8 +68,9 @@ type Axis struct {
 
 // Find decides the roles of the inputs of a main graph. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) *Roles {
-	r := &Roles{main: g, shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{}, symbols: map[string]Length{},
-		rows: walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
+	r := &Roles{main: g, shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{},
+		symbols: map[string]Length{},
+		rows:    walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
 	r.attention(g, report)
 	r.tables(g)
 	for _, v := range g.Inputs {

@@ -88,13 +88,16 @@ func TestRolesOfFixtures(t *testing.T) {
 		{"optimum", "bert", false, map[string]string{
 			"input_ids": "tokens: batch new", "attention_mask": "mask: batch new", "token_type_ids": "types: batch new"}},
 		{"optimum", "gpt2", true, map[string]string{
-			"input_ids": "tokens: batch new", "past_key_values.0.key": "past: batch - past -", "past_key_values.0.value": "past: batch - past -",
-			"attention_mask": "mask: batch total", "position_ids": "positions: batch new"}},
+			"input_ids": "tokens: batch new", "past_key_values.0.key": "past: batch - past -",
+			"past_key_values.0.value": "past: batch - past -",
+			"attention_mask":          "mask: batch total", "position_ids": "positions: batch new"}},
 		{"optimum", "bart-decoder-with-past", true, map[string]string{
 			"input_ids": "tokens: batch new", "past_key_values.0.decoder.key": "past: batch - past -",
-			"past_key_values.0.encoder.key": "encoder past: batch - encoder -", "encoder_attention_mask": "mask: batch encoder"}},
+			"past_key_values.0.encoder.key": "encoder past: batch - encoder -",
+			"encoder_attention_mask":        "mask: batch encoder"}},
 		{"optimum", "t5-decoder", false, map[string]string{
-			"input_ids": "tokens: batch new", "encoder_hidden_states": "encoder output: batch encoder -", "encoder_attention_mask": "mask: batch encoder"}},
+			"input_ids": "tokens: batch new", "encoder_hidden_states": "encoder output: batch encoder -",
+			"encoder_attention_mask": "mask: batch encoder"}},
 	} {
 		for lie, edit := range names {
 			t.Run(c.exporter+"/"+c.name+"/"+lie, func(t *testing.T) {
@@ -119,9 +122,11 @@ func TestRolesOfFixtures(t *testing.T) {
 // Input names decide where the graph says nothing, and only there.
 func TestNames(t *testing.T) {
 	for name, want := range map[string]roles.Input{
-		"input_ids": roles.Tokens, "decoder_input_ids": roles.Tokens, "attention_mask": roles.Mask, "position_ids": roles.Positions,
-		"token_type_ids": roles.Types, "past_key_values.0.key": roles.Past, "past_key_values.0.encoder.key": roles.EncoderPast,
-		"use_cache_branch": roles.UseCacheBranch, "seqlens_k": roles.KeyLengths, "pixel_values": roles.Other,
+		"input_ids": roles.Tokens, "decoder_input_ids": roles.Tokens, "attention_mask": roles.Mask,
+		"position_ids":   roles.Positions,
+		"token_type_ids": roles.Types, "past_key_values.0.key": roles.Past,
+		"past_key_values.0.encoder.key": roles.EncoderPast,
+		"use_cache_branch":              roles.UseCacheBranch, "seqlens_k": roles.KeyLengths, "pixel_values": roles.Other,
 	} {
 		if got := roles.ByName(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)

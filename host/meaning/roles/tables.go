@@ -23,7 +23,8 @@ func (r *Roles) tables(g *graph.Graph) {
 		if r.inputs[v] != Other {
 			continue
 		}
-		if rows[v] = indexed(v, maxDepth, r.rows); rows[v] > 0 && named(v.Name) != Positions && (largest == nil || rows[v] > rows[largest]) {
+		if rows[v] = indexed(v, maxDepth, r.rows); rows[v] > 0 && named(v.Name) != Positions &&
+			(largest == nil || rows[v] > rows[largest]) {
 			largest = v
 		}
 	}
@@ -67,7 +68,8 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 				if t := n.Input(at); t != nil && t.Tensor != nil && len(t.Tensor.Dims) > 0 {
 					found = t.Tensor.Dims[0]
 				}
-			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil && n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand", "Tile"):
+			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil &&
+				n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand", "Tile"):
 				if u.Index == 0 {
 					found = indexed(n.Out[0], depth-1, before)
 				}
@@ -110,8 +112,8 @@ func rowsOf(v *graph.Value, axis int64) int64 {
 // leastTable is the number of rows from which on a constant that is cut to a length is one of positions.
 const leastTable = 8
 
-// cut is the length of the shortest axis of a constant that is cut where the model's inputs say; 0 where there is none. A table
-// of positions and a triangle that hides what comes later are used so.
+// cut is the length of the shortest axis of a constant that is cut where the model's inputs say; 0 where there is
+// none. A table of positions and a triangle that hides what comes later are used so.
 func cut(n *graph.Node) (rows int64) {
 	if !n.Is("Slice") || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) < 2 || n.Input(2) == nil {
 		return 0
@@ -164,7 +166,8 @@ func decides(v *graph.Value, depth int, before walk[bool]) bool {
 		return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
 			n := u.Node
 			return n.Is("If") && u.Index == 0 ||
-				depth > 0 && n.Is("Squeeze", "Reshape", "Cast", "Identity", "Not") && u.Index == 0 && n.Output(0) != nil && decides(n.Output(0), depth-1, before)
+				depth > 0 && n.Is("Squeeze", "Reshape", "Cast", "Identity", "Not") && u.Index == 0 && n.Output(0) != nil &&
+					decides(n.Output(0), depth-1, before)
 		})
 	})
 }
@@ -175,12 +178,14 @@ func turns(v *graph.Value, depth int, before walk[bool]) bool {
 		return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
 			n := u.Node
 			switch {
-			case n.Is("Cos", "Sin"), n.Op() == "com.microsoft.RotaryEmbedding" && u.Index == 1, n.Is("RotaryEmbedding") && u.Index == 3:
+			case n.Is("Cos", "Sin"), n.Op() == "com.microsoft.RotaryEmbedding" && u.Index == 1,
+				n.Is("RotaryEmbedding") && u.Index == 3:
 				return true
 			case depth == 0 || n.Output(0) == nil:
 				return false
 			}
-			return n.Is("Cast", "Unsqueeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity", "Squeeze") && turns(n.Output(0), depth-1, before)
+			return n.Is("Cast", "Unsqueeze", "Reshape", "Expand", "Mul", "MatMul", "Transpose", "Concat", "Identity",
+				"Squeeze") && turns(n.Output(0), depth-1, before)
 		})
 	})
 }
@@ -205,7 +210,8 @@ func convolved(v *graph.Value, depth int, before walk[*graph.Node]) *graph.Node 
 
 // rotaryCaches are the operators that look angles up in tables, with the input that
 // is one.
-var rotaryCaches = map[string]int{"com.microsoft.GroupQueryAttention": 7, "com.microsoft.RotaryEmbedding": 2, "RotaryEmbedding": 1}
+var rotaryCaches = map[string]int{"com.microsoft.GroupQueryAttention": 7, "com.microsoft.RotaryEmbedding": 2,
+	"RotaryEmbedding": 1}
 
 // positions is the number of rows of the smallest table of positions: one that is
 // indexed by counting or by an input of positions, one of angles, or one that is cut to

@@ -1,5 +1,5 @@
-// Package bisect finds which replaced blocks of a model change its answers, fail or slow it down: it halves the set of blocks,
-// with each probe in a child process, and writes what of the model shows it.
+// Package bisect finds which replaced blocks of a model change its answers, fail or slow it down: it halves the set
+// of blocks, with each probe in a child process, and writes what of the model shows it.
 package bisect
 
 import (
@@ -25,10 +25,12 @@ type Job struct {
 	Options comparison.Options // whose B does otherwise than A
 	Slower  bool               // search for what takes longer, not for other answers
 	Extract string             // the folder that extracts are written to; "" for none
-	Plan    string             // the plan file of B without the culprits, which is written where there are some; "" for none
-	Runtime string             // path of ONNX Runtime's library; "" to find it
-	Folders []string           // of plugins, searched first
-	// Deadline is how long a probe may take; 0 is ten times what A takes, from half a minute to comparison.DefaultDeadline.
+	// the plan file of B without the culprits, which is written where there are some; "" for none
+	Plan    string
+	Runtime string   // path of ONNX Runtime's library; "" to find it
+	Folders []string // of plugins, searched first
+	// Deadline is how long a probe may take; 0 is ten times what A takes, from half a minute to
+	// comparison.DefaultDeadline.
 	Deadline time.Duration
 	// Output gets what children print; nil for silence.
 	Output io.Writer
@@ -56,10 +58,11 @@ type Culprit struct {
 	// Padding says that it takes the removal of padding, which stands in no block.
 	Padding bool    `json:"padding,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Like is the number, from 1, of an earlier culprit of the same operators that does the same. What that has of a first tensor and
-	// an extract is not done again; 0 for none.
+	// Like is the number, from 1, of an earlier culprit of the same operators that does the same. What that has of a
+	// first tensor and an extract is not done again; 0 for none.
 	Like int `json:"like,omitempty"`
-	// First is the first value, in the model's order, that leaves the tolerance; nil where the run failed, took longer, or no value inside does.
+	// First is the first value, in the model's order, that leaves the tolerance; nil where the run failed, took longer,
+	// or no value inside does.
 	First   *Tensor  `json:"first_tensor,omitempty"`
 	Extract *Extract `json:"extract,omitempty"`
 }
@@ -110,8 +113,9 @@ type run struct {
 	tried  map[string]Outcome // by the name of side B
 }
 
-// Apart searches, with everything that native code does in child processes: this executable, whose main calls worker.Main with Tasks and
-// comparison.Tasks. That A itself fails or has other answers in each run is an error, and so is a B that replaces what A does.
+// Apart searches, with everything that native code does in child processes: this executable, whose main calls
+// worker.Main with Tasks and comparison.Tasks. That A itself fails or has other answers in each run is an error, and
+// so is a B that replaces what A does.
 func Apart(ctx context.Context, j Job) (*Result, error) {
 	if j.Extract != "" {
 		if err := vacant(j.Extract); err != nil {
@@ -123,7 +127,9 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 		return nil, err
 	}
 	defer folder.Remove()
-	r := &run{Job: j, folder: folder, tried: map[string]Outcome{}, result: &Result{SchemaVersion: 2, Model: j.Model, A: j.Options.A, B: j.Options.B, Searched: "answers", Culprits: []Culprit{}}}
+	r := &run{Job: j, folder: folder, tried: map[string]Outcome{},
+		result: &Result{SchemaVersion: 2, Model: j.Model, A: j.Options.A, B: j.Options.B, Searched: "answers",
+			Culprits: []Culprit{}}}
 	if j.Slower {
 		r.result.Searched, r.result.Rounds = "time", cmp.Or(j.Options.Rounds, 15)
 	}
@@ -183,8 +189,9 @@ func (r *run) plan(ctx context.Context) error {
 		r.result.Blocks += len(u.choices)
 	}
 	if len(r.units) == 0 && !b.Unpadded {
-		return &diagnostic.Error{Kind: comparison.ErrSame, Path: r.Model, Needed: "a side that replaces something else", Found: fmt.Sprintf("%s and %s replace the same blocks by the same operators", r.Options.A, r.Options.B),
-			Fix: "graft inspect shows what is replaced; --force uses operators whatever they are expected to gain"}
+		return &diagnostic.Error{Kind: comparison.ErrSame, Path: r.Model, Needed: "a side that replaces something else",
+			Found: fmt.Sprintf("%s and %s replace the same blocks by the same operators", r.Options.A, r.Options.B),
+			Fix:   "graft inspect shows what is replaced; --force uses operators whatever they are expected to gain"}
 	}
 	return nil
 }
@@ -201,9 +208,11 @@ func (r *run) baseline(ctx context.Context) error {
 	case err != nil:
 		return err
 	case found.Parity.Random != "":
-		return &diagnostic.Error{Path: r.Model, Found: "its answers cannot be compared: " + found.Parity.Random, Fix: "give the node a seed"}
+		return &diagnostic.Error{Path: r.Model, Found: "its answers cannot be compared: " + found.Parity.Random,
+			Fix: "give the node a seed"}
 	case !found.Parity.OK && !r.Slower:
-		return &diagnostic.Error{Path: r.Model, Found: fmt.Sprintf("the answers of %s differ from run to run", o.A), Needed: "a side whose answers are the same in each", Fix: "allow for it with --absolute and --relative"}
+		return &diagnostic.Error{Path: r.Model, Found: fmt.Sprintf("the answers of %s differ from run to run", o.A),
+			Needed: "a side whose answers are the same in each", Fix: "allow for it with --absolute and --relative"}
 	}
 	if r.Deadline <= 0 {
 		r.Deadline = min(max(10*time.Since(start), 30*time.Second), comparison.DefaultDeadline)
@@ -218,7 +227,8 @@ func (r *run) culprit(ctx context.Context, parts []int) (c Culprit, err error) {
 	}
 	for _, i := range parts {
 		for _, x := range r.units[i].choices {
-			c.Blocks = append(c.Blocks, Block{Node: x.Node, Kind: x.Kind, Plugin: x.Plugin, Operator: x.Operator, OperatorA: r.placed[x.Node]})
+			c.Blocks = append(c.Blocks,
+				Block{Node: x.Node, Kind: x.Kind, Plugin: x.Plugin, Operator: x.Operator, OperatorA: r.placed[x.Node]})
 		}
 		c.Padding = c.Padding || r.units[i].padding
 	}
@@ -235,9 +245,10 @@ func (r *run) culprit(ctx context.Context, parts []int) (c Culprit, err error) {
 
 // alike says of two culprits that the same operators do the same.
 func (c *Culprit) alike(d *Culprit) bool {
-	return c.Outcome.How == d.Outcome.How && c.Padding == d.Padding && slices.EqualFunc(c.Blocks, d.Blocks, func(a, b Block) bool {
-		return a.Plugin == b.Plugin && a.Operator == b.Operator && a.OperatorA == b.OperatorA
-	})
+	return c.Outcome.How == d.Outcome.How && c.Padding == d.Padding &&
+		slices.EqualFunc(c.Blocks, d.Blocks, func(a, b Block) bool {
+			return a.Plugin == b.Plugin && a.Operator == b.Operator && a.OperatorA == b.OperatorA
+		})
 }
 
 func (r *run) step(what string) {
@@ -253,9 +264,11 @@ func vacant(folder string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return &diagnostic.Error{Path: folder, Found: "cannot write an extract there: " + diagnostic.Cause(err), Needed: "an empty folder or none", Cause: err}
+		return &diagnostic.Error{Path: folder, Found: "cannot write an extract there: " + diagnostic.Cause(err),
+			Needed: "an empty folder or none", Cause: err}
 	case len(entries) > 0:
-		return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("found a folder that holds %s", entries[0].Name()), Needed: "an empty folder or none", Fix: "name another for --extract"}
+		return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("found a folder that holds %s", entries[0].Name()),
+			Needed: "an empty folder or none", Fix: "name another for --extract"}
 	}
 	return nil
 }

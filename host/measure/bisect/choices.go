@@ -39,8 +39,9 @@ const (
 // Tasks are what an executable that can be a child does for Apart, besides comparison.Tasks: pass them to worker.Main.
 func Tasks() map[string]worker.Handler {
 	return map[string]worker.Handler{
-		taskChoices: comparison.Task(func(ctx context.Context, j comparison.Job) (choices, error) { return chosenBy(ctx, j) }),
-		taskTrace:   comparison.Task(func(ctx context.Context, j traceJob) (traced, error) { return j.trace(ctx) }),
+		taskChoices: comparison.Task(
+			func(ctx context.Context, j comparison.Job) (choices, error) { return chosenBy(ctx, j) }),
+		taskTrace: comparison.Task(func(ctx context.Context, j traceJob) (traced, error) { return j.trace(ctx) }),
 	}
 }
 
@@ -56,7 +57,8 @@ func (r *run) choices(ctx context.Context, side string) (*choices, error) {
 		return nil, err
 	}
 	defer child.Close()
-	found, err := comparison.Ask[choices](ctx, child, taskChoices, comparison.Job{Model: r.Model, Options: o, Runtime: r.Runtime, Folders: r.Folders})
+	found, err := comparison.Ask[choices](ctx, child, taskChoices,
+		comparison.Job{Model: r.Model, Options: o, Runtime: r.Runtime, Folders: r.Folders})
 	if r.Refused != nil {
 		for _, why := range found.Refused {
 			r.Refused(why)
@@ -82,16 +84,17 @@ func chosenBy(ctx context.Context, j comparison.Job) (found choices, err error) 
 		return found, err
 	}
 	planned := errors.New("planned") // in place of a session
-	_, err = l.NewSession(j.Model, ort.SessionOptions{IntraOpThreads: j.Options.Threads, Patcher: func(r ort.Request) (*ort.Patch, error) {
-		p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: found.take}).Patch(r)
-		if err != nil {
-			return nil, err
-		}
-		if p != nil {
-			p.Release()
-		}
-		return nil, planned
-	}})
+	_, err = l.NewSession(j.Model,
+		ort.SessionOptions{IntraOpThreads: j.Options.Threads, Patcher: func(r ort.Request) (*ort.Patch, error) {
+			p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: found.take}).Patch(r)
+			if err != nil {
+				return nil, err
+			}
+			if p != nil {
+				p.Release()
+			}
+			return nil, planned
+		}})
 	if !errors.Is(err, planned) {
 		return found, err
 	}
@@ -104,7 +107,9 @@ func (f *choices) take(a *patch.Analysis) {
 	f.Choices = nil
 	for _, c := range a.Plan.Choices {
 		if c.Operator != nil {
-			f.Choices = append(f.Choices, choice{Node: c.Node, Kind: c.Kind, Plugin: c.Plugin, Operator: c.Operator.Name, Padding: f.Unpadded && c.Kept != nil})
+			f.Choices = append(f.Choices,
+				choice{Node: c.Node, Kind: c.Kind, Plugin: c.Plugin, Operator: c.Operator.Name,
+					Padding: f.Unpadded && c.Kept != nil})
 		}
 	}
 }
@@ -120,7 +125,8 @@ func (f *choices) locate(ctx context.Context, set *loaded.Set, j comparison.Job)
 	for _, c := range f.Choices {
 		fixed[c.Node] = c.Operator
 	}
-	a, err := patch.Analyse(ctx, m, set.Manifests(), set.Plan(plan.Options{Fixed: fixed, QuantizationNoise: true, Padding: j.Options.Padding}))
+	a, err := patch.Analyse(ctx, m, set.Manifests(),
+		set.Plan(plan.Options{Fixed: fixed, QuantizationNoise: true, Padding: j.Options.Padding}))
 	if err != nil {
 		return err
 	}

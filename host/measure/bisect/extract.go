@@ -56,8 +56,8 @@ type extraction struct {
 	fed     *inputs.Batch
 }
 
-// extract writes an extract of each culprit that is like no earlier one, all in one step: into the folder, or of several into folders in it with the
-// culprits' numbers.
+// extract writes an extract of each culprit that is like no earlier one, all in one step: into the folder, or of
+// several into folders in it with the culprits' numbers.
 func (r *run) extract(ctx context.Context, sets [][]int) error {
 	if r.Extract == "" {
 		return nil
@@ -77,11 +77,13 @@ func (r *run) extract(ctx context.Context, sets [][]int) error {
 	}
 	defer fed.Close()
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(r.Extract)), 0o755); err != nil {
-		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	beside, err := storage.Temporary(filepath.Dir(filepath.Clean(r.Extract)))
 	if err != nil {
-		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	defer beside.Remove()
 	stage := filepath.Join(beside.Path, "extract")
@@ -107,7 +109,8 @@ func (r *run) extract(ctx context.Context, sets [][]int) error {
 		}
 	}
 	if err := storage.Place(stage, filepath.Clean(r.Extract)); err != nil {
-		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err), Cause: err}
+		return &diagnostic.Error{Path: r.Extract, Found: "cannot write an extract there: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	return nil
 }
@@ -152,7 +155,8 @@ func (x *extraction) archived() bool {
 }
 
 // part writes the part of the model that makes what a culprit changes, and leaves it there where it shows the culprit.
-func (x *extraction) part(ctx context.Context, at, final string, c *Culprit, parts []int, cut bool) (shown bool, err error) {
+func (x *extraction) part(ctx context.Context, at, final string, c *Culprit, parts []int, cut bool) (shown bool,
+	err error) {
 	a, err := patch.View(ctx, x.model, proto.CloneOf(x.model.Proto()))
 	if err != nil {
 		return false, err
@@ -296,7 +300,8 @@ func empty(folder string) error {
 }
 
 // try runs the comparison of a command, and notes the command as it will be once at has become final.
-func (x *extraction) try(ctx context.Context, at, final string, e *Extract, c *Culprit, side candidate) (shown bool, err error) {
+func (x *extraction) try(ctx context.Context, at, final string, e *Extract, c *Culprit, side candidate) (shown bool,
+	err error) {
 	j := x.comparison(x.sides(at, e, side))
 	if j.Model = filepath.Join(at, modelFile); e.Whole {
 		j.Model = x.Model

@@ -11,8 +11,9 @@ type search struct {
 	known map[string]bool // of sets that were tried
 }
 
-// culprits are sets of the parts 0 to n-1, apart from each other, each of which fails and no smaller part of which that was tried does: one of several
-// parts fails by their interaction. Without them the other parts do not fail. The order is that in which they were found.
+// culprits are sets of the parts 0 to n-1, apart from each other, each of which fails and no smaller part of which
+// that was tried does: one of several parts fails by their interaction. Without them the other parts do not fail. The
+// order is that in which they were found.
 func (s *search) culprits(n int) ([][]int, error) {
 	var rest []int
 	for i := range n {
@@ -34,7 +35,8 @@ func (s *search) culprits(n int) ([][]int, error) {
 	return found, nil
 }
 
-// blame finds some of the culprits among parts that fail: in each half that does, and where none does, what of both it takes.
+// blame finds some of the culprits among parts that fail: in each half that does, and where none does, what of both
+// it takes.
 func (s *search) blame(parts []int) (found [][]int, err error) {
 	if len(parts) == 1 {
 		return [][]int{parts}, nil
@@ -60,8 +62,8 @@ func (s *search) blame(parts []int) (found [][]int, err error) {
 	return [][]int{least}, err
 }
 
-// minimal is a smallest set of parts which together fail: leaving any of it out, they do not. It is found by delta debugging (Zeller and
-// Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002).
+// minimal is a smallest set of parts which together fail: leaving any of it out, they do not. It is found by delta
+// debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002).
 func (s *search) minimal(parts []int) ([]int, error) {
 	for pieces := 2; len(parts) > 1; {
 		smaller, one, err := s.reduce(parts, pieces)

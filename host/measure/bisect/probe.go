@@ -19,8 +19,8 @@ import (
 // slowdown is the speed-up below which a side is slower: less is not worth a search.
 const slowdown = 0.98
 
-// share is the part of what a block of B takes longer on average from which on a block is a culprit: operators that cost their call and
-// no more are none beside one that is slow.
+// share is the part of what a block of B takes longer on average from which on a block is a culprit: operators that
+// cost their call and no more are none beside one that is slow.
 const share = 0.5
 
 // unit is what is tried as one: a block, or the blocks that stand only together.
@@ -121,7 +121,8 @@ func (r *run) side(ctx context.Context, parts int, b string) (Outcome, error) {
 }
 
 func (r *run) comparison(o comparison.Options) comparison.Job {
-	j := comparison.Job{Model: r.Model, Options: o, Runtime: r.Runtime, Folders: r.Folders, Deadline: r.Deadline, Output: r.Output}
+	j := comparison.Job{Model: r.Model, Options: o, Runtime: r.Runtime, Folders: r.Folders, Deadline: r.Deadline,
+		Output: r.Output}
 	if r.result.Probes == 0 {
 		j.Refused = r.Refused
 	}
@@ -149,14 +150,16 @@ func (r *run) compare(ctx context.Context, j comparison.Job) (Outcome, error) {
 	return o, nil
 }
 
-// slower times both sides. B is slower where that is significant, twice in a row: of many probes, some are significant by chance.
+// slower times both sides. B is slower where that is significant, twice in a row: of many probes, some are
+// significant by chance.
 func (r *run) slower(ctx context.Context, j comparison.Job) (o Outcome, err error) {
 	for range 2 {
 		found, err := comparison.Apart(ctx, j)
 		if err != nil {
 			return failed(ctx, err)
 		}
-		if o = (Outcome{How: Equal, Speedup: &found.Speedup, LongerMS: found.B.MedianMS - found.A.MedianMS}); !found.Speedup.Significant || found.Speedup.Median > slowdown {
+		if o = (Outcome{How: Equal, Speedup: &found.Speedup,
+			LongerMS: found.B.MedianMS - found.A.MedianMS}); !found.Speedup.Significant || found.Speedup.Median > slowdown {
 			return o, nil
 		}
 	}

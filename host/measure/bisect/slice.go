@@ -21,8 +21,9 @@ type slice struct {
 	outputs []*graph.Value
 }
 
-// sliceOf is the part that makes some values. With cut it begins at tensors of floats that no node of part makes: what is computed from
-// shapes, masks and numbers belongs to it, since blocks are recognised by that. Without, it begins at the model's inputs.
+// sliceOf is the part that makes some values. With cut it begins at tensors of floats that no node of part makes:
+// what is computed from shapes, masks and numbers belongs to it, since blocks are recognised by that. Without, it
+// begins at the model's inputs.
 func sliceOf(g *graph.Graph, shapes *graph.Shapes, part map[*graph.Node]bool, outputs []*graph.Value, cut bool) *slice {
 	s := &slice{graph: g, shapes: shapes, nodes: map[*graph.Node]bool{}, reads: map[*graph.Value]bool{}, outputs: outputs}
 	var left []*graph.Value
@@ -63,7 +64,8 @@ func sliceOf(g *graph.Graph, shapes *graph.Shapes, part map[*graph.Node]bool, ou
 	}
 	order := func(a, b *graph.Value) int { return place[a.Name] - place[b.Name] }
 	slices.SortFunc(s.cut, order)
-	slices.SortStableFunc(s.inputs, func(a, b *graph.Value) int { return slices.Index(g.Inputs, a) - slices.Index(g.Inputs, b) })
+	slices.SortStableFunc(s.inputs,
+		func(a, b *graph.Value) int { return slices.Index(g.Inputs, a) - slices.Index(g.Inputs, b) })
 	slices.SortFunc(s.outputs, order)
 	s.inputs = append(s.inputs, s.cut...)
 	return s
@@ -118,7 +120,8 @@ func (s *slice) edit(m *onnx.Model, fed map[string]*ort.Value) {
 		read[v.Name] = true
 	}
 	g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnx.Tensor) bool { return !read[t.GetName()] })
-	g.SparseInitializer = slices.DeleteFunc(g.SparseInitializer, func(t *onnx.SparseTensor) bool { return !read[t.GetValues().GetName()] })
+	g.SparseInitializer = slices.DeleteFunc(g.SparseInitializer,
+		func(t *onnx.SparseTensor) bool { return !read[t.GetValues().GetName()] })
 	g.Input = slices.DeleteFunc(g.Input, func(in *onnx.ValueInfo) bool { return !read[in.GetName()] })
 	for _, v := range s.cut {
 		g.Input = append(g.Input, s.declare(v, fed[v.Name]))
@@ -147,7 +150,8 @@ func (s *slice) declare(v *graph.Value, had *ort.Value) *onnx.ValueInfo {
 		if known && f.Dims[i].Is(n) {
 			d.Value = &onnx.Shape_Dim_DimValue{DimValue: n}
 		} else if known {
-			if names := f.Dims[i].Symbols(); len(names) == 1 && f.Dims[i].Equal(graph.DimSym(names[0])) && s.shapes.Declarable(names[0]) {
+			if names := f.Dims[i].Symbols(); len(names) == 1 && f.Dims[i].Equal(graph.DimSym(names[0])) &&
+				s.shapes.Declarable(names[0]) {
 				d.Value = &onnx.Shape_Dim_DimParam{DimParam: names[0]}
 			}
 		}

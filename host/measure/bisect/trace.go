@@ -32,7 +32,8 @@ type traced struct {
 	First comparison.OutputParity
 }
 
-// some is how many values are compared first; there are more each time, since the first that differs is mostly among the first.
+// some is how many values are compared first; there are more each time, since the first that differs is mostly among
+// the first.
 const some = 8
 
 // trace finds the first value that leaves the tolerance with some of B's choices.
@@ -71,8 +72,8 @@ func (r *run) trace(ctx context.Context, parts []int) (*Tensor, error) {
 	return &Tensor{OutputParity: found.First, Node: n.Path(), Op: n.Op()}, nil
 }
 
-// region are the nodes of the main graph for which B's choices stand, and the values that depend on what they make, in the order of the
-// graph.
+// region are the nodes of the main graph for which B's choices stand, and the values that depend on what they make,
+// in the order of the graph.
 func (r *run) region(g *graph.Graph, parts []int) (inside map[*graph.Node]bool, after []*graph.Value) {
 	inside, reached := map[*graph.Node]bool{}, map[*graph.Value]bool{}
 	for _, i := range parts {
@@ -154,7 +155,8 @@ func (j traceJob) trace(ctx context.Context) (found traced, err error) {
 }
 
 // differ runs both sides and compares some values.
-func (j traceJob) differ(ctx context.Context, a, b *instrumented, fed *inputs.Batch, names []string) (found traced, err error) {
+func (j traceJob) differ(ctx context.Context, a, b *instrumented, fed *inputs.Batch, names []string) (found traced,
+	err error) {
 	x, err := a.values(ctx, fed, names)
 	if err != nil {
 		return found, fmt.Errorf("a: %w", err)
@@ -197,7 +199,8 @@ func (s *instrumented) values(ctx context.Context, fed *inputs.Batch, names []st
 }
 
 // instrument makes one of side none, or of one whose operators are those of set.
-func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o comparison.Options, watch []string) (*instrumented, error) {
+func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o comparison.Options,
+	watch []string) (*instrumented, error) {
 	s := &instrumented{}
 	patcher := func(r ort.Request) (p *ort.Patch, err error) {
 		if side != "none" {
@@ -223,7 +226,8 @@ func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o 
 		return p, nil
 	}
 	var err error
-	s.session, err = l.NewSession(m.Path(), ort.SessionOptions{IntraOpThreads: o.Threads, Optimization: ort.OptimizeNone, Patcher: patcher})
+	s.session, err = l.NewSession(m.Path(),
+		ort.SessionOptions{IntraOpThreads: o.Threads, Optimization: ort.OptimizeNone, Patcher: patcher})
 	return s, err
 }
 
@@ -249,8 +253,8 @@ func watched(of *onnx.Graph, content []byte, watch []string) ([]byte, map[string
 	return content, names, err
 }
 
-// standIns finds what stands for values of a graph in one that was made from it: a value of that name, or what a node that is in
-// both reads in its place.
+// standIns finds what stands for values of a graph in one that was made from it: a value of that name, or what a node
+// that is in both reads in its place.
 func standIns(of, to *onnx.Graph, watch []string) map[string]string {
 	made, same := map[string]bool{}, map[string]*onnx.Node{}
 	for _, n := range to.GetNode() {

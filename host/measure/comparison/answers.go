@@ -9,7 +9,8 @@ import (
 // AnswersApart is Answers in a child process, with the errors of Apart.
 func AnswersApart(ctx context.Context, j Job) (*Result, error) {
 	j.Options.Others, j.Options.Axes = nil, nil
-	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.names()...)})
+	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output,
+		Starts: isolates(j.Options.names()...)})
 	if err != nil {
 		return nil, err
 	}

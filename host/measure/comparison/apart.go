@@ -27,7 +27,8 @@ type Job struct {
 	Folders []string // of plugins, searched first
 	// Memory also measures the memory of each side, in a process of its own.
 	Memory bool `json:"-"`
-	// Deadline is how long opening both sides may take, and how long one round, or about a second of rounds; 0 is DefaultDeadline.
+	// Deadline is how long opening both sides may take, and how long one round, or about a second of rounds; 0 is
+	// DefaultDeadline.
 	Deadline time.Duration `json:"-"`
 	// Output gets what the child prints, such as warnings of ONNX Runtime; nil for silence.
 	Output io.Writer `json:"-"`
@@ -38,8 +39,8 @@ type Job struct {
 // DefaultDeadline bounds a stage of a comparison in a child process.
 const DefaultDeadline = 10 * time.Minute
 
-// Apart is Run in a child process: this executable, whose main calls worker.Main with Tasks. It is held as one that runs a plugin
-// for the first time, but that it may take all of the machine's memory. What ends it is an error of
+// Apart is Run in a child process: this executable, whose main calls worker.Main with Tasks. It is held as one that
+// runs a plugin for the first time, but that it may take all of the machine's memory. What ends it is an error of
 // kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Run.
 func Apart(ctx context.Context, j Job) (*Result, error) {
 	j.Options.Others, j.Options.Axes = nil, nil
@@ -53,7 +54,8 @@ func Apart(ctx context.Context, j Job) (*Result, error) {
 // SweepApart is Sweep in a child process, as Apart is Run in one.
 func SweepApart(ctx context.Context, j Job) (*Swept, error) {
 	j.Options.step("opening the sides")
-	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.names()...)})
+	child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output,
+		Starts: isolates(j.Options.names()...)})
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +71,8 @@ func SweepApart(ctx context.Context, j Job) (*Swept, error) {
 	return s, j.footprints(ctx, sides)
 }
 
-// Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's memory; a
-// deadline of 0 is DefaultDeadline. What a task of it ends in, Ended words.
+// Start starts a child process for sessions of a model, o.Subject. Without a bound it may take all of the machine's
+// memory; a deadline of 0 is DefaultDeadline. What a task of it ends in, Ended words.
 func Start(ctx context.Context, o worker.Options) (*worker.Child, error) {
 	if o.Deadline <= 0 {
 		o.Deadline = DefaultDeadline
@@ -124,7 +126,8 @@ func (a *apart) environment(ctx context.Context) (Environment, error) {
 	return Ask[Environment](ctx, a.child, taskEnvironment, struct{}{})
 }
 
-// Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does one comparison.
+// Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does one
+// comparison.
 func Tasks() map[string]worker.Handler {
 	var h *here
 	var once sync.Once
@@ -174,7 +177,8 @@ func Tasks() map[string]worker.Handler {
 	}
 }
 
-// Plugins loads those of folders, and lists those that are left out, in words. None at all are an error where they are needed.
+// Plugins loads those of folders, and lists those that are left out, in words. None at all are an error where they
+// are needed.
 func Plugins(folders []string, needed bool) (set *loaded.Set, refused []string, err error) {
 	set, err = loaded.Load(folders, false)
 	if err != nil && needed {
@@ -272,7 +276,8 @@ func Ended(err error) error {
 		return err
 	}
 	said := *e
-	said.Fix = "a plugin may have a fault, or ONNX Runtime: graft ab --b none runs the model without plugins, and graft plugin verify tries each of them"
+	said.Fix = "a plugin may have a fault, or ONNX Runtime: graft ab --b none runs the model without plugins, and " +
+		"graft plugin verify tries each of them"
 	if errors.Is(err, worker.ErrDeadline) {
 		said.Fix = "a plugin may hang, as graft plugin verify finds out, or allow more time with --deadline"
 	}

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 
 // TestApart: in a child process a comparison says what it says in this one.
 func TestApart(t *testing.T) {
-	o := Options{A: "none", B: "none", Warmup: 1, Rounds: 3, Unoptimized: true, Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}}}
+	o := Options{A: "none", B: "none", Warmup: 1, Rounds: 3, Unoptimized: true,
+		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}}}
 	path := adder(t)
 	here, err := Run(t.Context(), library(t), noPlugins, path, o)
 	if err != nil {
@@ -41,11 +42,13 @@ func TestApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(there.A.TimesMS) != 6 || len(there.B.TimesMS) != 6 || there.Rounds != 3 || there.Warmup != 1 || there.Environment.ONNXRuntime != library(t).Version() {
+	if len(there.A.TimesMS) != 6 || len(there.B.TimesMS) != 6 || there.Rounds != 3 || there.Warmup != 1 ||
+		there.Environment.ONNXRuntime != library(t).Version() {
 		t.Errorf("%+v", there)
 	}
 	if !slices.EqualFunc(here.Parity.Outputs, there.Parity.Outputs, func(p, q OutputParity) bool {
-		return p.Name == q.Name && p.OK == q.OK && *p.Cosine == *q.Cosine && *p.Unoptimized.Cosine == *q.Unoptimized.Cosine && slices.Equal(p.Shape, q.Shape)
+		return p.Name == q.Name && p.OK == q.OK && *p.Cosine == *q.Cosine && *p.Unoptimized.Cosine == *q.Unoptimized.Cosine &&
+			slices.Equal(p.Shape, q.Shape)
 	}) || here.Workload.String() != there.Workload.String() || !there.Parity.OK {
 		t.Errorf("%+v in the child, %+v here", there, here)
 	}
@@ -88,10 +91,13 @@ func TestApartErrors(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Apart(over, Job{Model: adder(t), Options: Options{A: "none", B: "none"}}); !errors.Is(err, context.Canceled) {
+	if _, err := Apart(over, Job{Model: adder(t), Options: Options{A: "none", B: "none"}}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := Apart(t.Context(), Job{Model: adder(t), Options: Options{A: "none", B: "none"}, Runtime: broken}); err == nil || !strings.Contains(err.Error(), broken) {
+	if _, err := Apart(t.Context(),
+		Job{Model: adder(t), Options: Options{A: "none", B: "none"}, Runtime: broken}); err == nil ||
+		!strings.Contains(err.Error(), broken) {
 		t.Errorf("a runtime that is none: %v", err)
 	}
 }
@@ -103,12 +109,15 @@ func TestIsolatedSide(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	job := Job{Model: "../../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder}, Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1}, Memory: true}
+	job := Job{Model: "../../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder},
+		Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1},
+		Memory:  true}
 	r, err := Apart(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.B.Name != "isolated:fused-gelu" || r.A.Replaced == 0 || r.B.Replaced != r.A.Replaced || !slices.Equal(r.B.Plugins, []string{"fused-gelu"}) {
+	if r.B.Name != "isolated:fused-gelu" || r.A.Replaced == 0 || r.B.Replaced != r.A.Replaced ||
+		!slices.Equal(r.B.Plugins, []string{"fused-gelu"}) {
 		t.Errorf("%+v and %+v", r.A, r.B)
 	}
 	for _, s := range []Side{r.A, r.B} {
@@ -122,7 +131,8 @@ func TestIsolatedSide(t *testing.T) {
 		}
 	}
 	job.Memory = false
-	for side, want := range map[string]string{"isolated:none": `no plugin "none" is loaded`, "isolated:el-attention": "cannot isolate plugin el-attention: "} {
+	for side, want := range map[string]string{"isolated:none": `no plugin "none" is loaded`,
+		"isolated:el-attention": "cannot isolate plugin el-attention: "} {
 		job.Options.B = side
 		if _, err := Apart(t.Context(), job); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", side, err, want)

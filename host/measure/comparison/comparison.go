@@ -17,7 +17,8 @@ import (
 type Options struct {
 	A, B   string // "none", "auto", a plugin's name, or the path of a plan file
 	ModelB string // another model with the same inputs for side B; "" is the same
-	// Others are sides beside B, each of which is compared with A, and Axes what is swept; both are for Sweep and SweepApart.
+	// Others are sides beside B, each of which is compared with A, and Axes what is swept; both are for Sweep and
+	// SweepApart.
 	Others []string
 	Axes   []Axis
 	Inputs inputs.Options
@@ -46,10 +47,12 @@ type Opened struct {
 	Plugins  []string `json:"plugins"`
 	Replaced int      `json:"replaced"`
 	Blocks   int      `json:"blocks"`
-	Changed  bool     `json:"changed"`                    // whether the graph is another than the model's, as where padding is left out and no block is replaced
-	Zeros    []string `json:"hidden_rows_zero,omitempty"` // outputs that are zeros in rows of hidden tokens, which are not compared
-	LoadMS   float64  `json:"load_ms"`
-	Plan     []Choice `json:"plan,omitempty"` // in the order of the model's nodes; nil for none
+	// whether the graph is another than the model's, as where padding is left out and no block is replaced
+	Changed bool `json:"changed"`
+	// outputs that are zeros in rows of hidden tokens, which are not compared
+	Zeros  []string `json:"hidden_rows_zero,omitempty"`
+	LoadMS float64  `json:"load_ms"`
+	Plan   []Choice `json:"plan,omitempty"` // in the order of the model's nodes; nil for none
 	// Footprint is measured where that is asked for.
 	Footprint *Footprint `json:"memory,omitempty"`
 }
@@ -63,8 +66,8 @@ type Choice struct {
 	Reason   string `json:"reason"`
 }
 
-// Footprint is the memory of a process that opened a side and ran it once with each size of inputs. Resident bytes count what is
-// mapped from files too.
+// Footprint is the memory of a process that opened a side and ran it once with each size of inputs. Resident bytes
+// count what is mapped from files too.
 type Footprint struct {
 	OpenedRSSBytes int64 `json:"opened_rss_bytes"` // when the model was open
 	PeakRSSBytes   int64 `json:"peak_rss_bytes"`

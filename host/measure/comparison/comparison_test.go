@@ -45,11 +45,13 @@ func TestRun(t *testing.T) {
 	path := adder(t)
 	var steps []string
 	r, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none", Warmup: 1, Rounds: 4,
-		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}}, Step: func(what string) { steps = append(steps, what) }})
+		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}},
+		Step:   func(what string) { steps = append(steps, what) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Parity.OK || len(r.Parity.Outputs) != 1 || r.Parity.Outputs[0].Name != "y" || r.Parity.Outputs[0].MaxAbsolute != 0 {
+	if !r.Parity.OK || len(r.Parity.Outputs) != 1 || r.Parity.Outputs[0].Name != "y" ||
+		r.Parity.Outputs[0].MaxAbsolute != 0 {
 		t.Errorf("parity %+v", r.Parity)
 	}
 	if len(r.A.TimesMS) != 8 || len(r.B.TimesMS) != 8 || r.Rounds != 4 || r.Warmup != 1 || r.Seed != 3 {
@@ -59,10 +61,12 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v of %g and %g", r.Speedup, r.A.MedianMS, r.B.MedianMS)
 	}
 	e := r.Environment
-	if e.MemoryBandwidthGB <= 0.1 || e.MemoryBandwidthGB > 1e5 || e.CPU == "" || e.Cores < 1 || e.ONNXRuntime != library(t).Version() || e.Date == "" {
+	if e.MemoryBandwidthGB <= 0.1 || e.MemoryBandwidthGB > 1e5 || e.CPU == "" || e.Cores < 1 ||
+		e.ONNXRuntime != library(t).Version() || e.Date == "" {
 		t.Errorf("environment %+v", e)
 	}
-	if want := []string{"making inputs", "loading a: none", "loading b: none", "comparing answers", "timing", "measuring the machine"}; !slices.Equal(steps, want) {
+	if want := []string{"making inputs", "loading a: none", "loading b: none", "comparing answers", "timing",
+		"measuring the machine"}; !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
 	text, err := json.Marshal(r)
@@ -90,18 +94,22 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if keys.Version != 2 || keys.Speedup.Median != r.Speedup.Median || len(keys.Speedup.CI95) != 2 || !keys.Parity.OK ||
-		len(keys.Parity.Outputs) != 1 || !slices.Equal(keys.A.TimesMS, r.A.TimesMS) || keys.Environment.Read != e.MemoryBandwidthGB {
+		len(keys.Parity.Outputs) != 1 || !slices.Equal(keys.A.TimesMS, r.A.TimesMS) ||
+		keys.Environment.Read != e.MemoryBandwidthGB {
 		t.Errorf("JSON %s", text)
 	}
 }
 
 // TestAnswersOfTwoModels: answers that differ are found and measured.
 func TestAnswersOfTwoModels(t *testing.T) {
-	r, err := Answers(context.Background(), library(t), noPlugins, adder(t), Options{A: "none", B: "none", ModelB: tripler(t), Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}})
+	r, err := Answers(context.Background(), library(t), noPlugins, adder(t),
+		Options{A: "none", B: "none", ModelB: tripler(t),
+			Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := r.Parity.Outputs[0]; r.Parity.OK || out.OK || out.Disagree != 12 || out.MaxRelative < 0.4999 || out.MaxRelative > 0.5001 {
+	if out := r.Parity.Outputs[0]; r.Parity.OK || out.OK || out.Disagree != 12 || out.MaxRelative < 0.4999 ||
+		out.MaxRelative > 0.5001 {
 		t.Errorf("3x against 2x gives %+v", out)
 	}
 }
@@ -114,7 +122,8 @@ func TestSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}}))
+	a, err := patch.Analyse(t.Context(), m, set.Manifests(),
+		set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +161,8 @@ func TestSides(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(filepath.Base(c.b), func(t *testing.T) {
-			r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: c.b, Force: c.force, Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"past": 9}}})
+			r, err := Answers(context.Background(), library(t), set, tiny,
+				Options{A: "none", B: c.b, Force: c.force, Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"past": 9}}})
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Fatalf("error %v, want %q", err, c.want)
@@ -170,7 +180,8 @@ func TestSides(t *testing.T) {
 			}
 		})
 	}
-	r, err := Answers(context.Background(), library(t), set, tiny, Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
+	r, err := Answers(context.Background(), library(t), set, tiny,
+		Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +204,8 @@ func TestMissingExternalData(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := path + `: cannot find the external data file "model.onnx.data"`
-	if _, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none"}); !errors.Is(err, model.ErrExternalData) || !strings.HasPrefix(err.Error(), want) {
+	if _, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none"}); !errors.Is(err,
+		model.ErrExternalData) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -205,10 +217,12 @@ func TestRunErrors(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("\x08\x08\x3a\xff\xff"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(over, library(t), noPlugins, adder(t), Options{A: "none", B: "none"}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(over, library(t), noPlugins, adder(t), Options{A: "none", B: "none"}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("cancelled: error %v", err)
 	}
-	if _, err := Run(context.Background(), library(t), noPlugins, broken, Options{A: "none", B: "none"}); err == nil || !strings.Contains(err.Error(), broken) {
+	if _, err := Run(context.Background(), library(t), noPlugins, broken, Options{A: "none", B: "none"}); err == nil ||
+		!strings.Contains(err.Error(), broken) {
 		t.Errorf("broken model: error %v", err)
 	}
 	refused := write(t, "y = NoSuchOperator(x)")

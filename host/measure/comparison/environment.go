@@ -31,8 +31,9 @@ type Environment struct {
 
 // Measure describes the machine and measures its memory bandwidth, in about 0.2 s.
 func Measure(l *ort.Library) Environment {
-	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH, ISA: InstructionSets(),
-		Go: runtime.Version(), MemoryBandwidthGB: MemoryBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
+	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		ISA: InstructionSets(),
+		Go:  runtime.Version(), MemoryBandwidthGB: MemoryBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
 	if l != nil {
 		e.ONNXRuntime = l.Version()
 	}
@@ -94,7 +95,8 @@ func InstructionSets() []string {
 		name string
 		has  bool
 	}{
-		{"avx2", cpu.X86.HasAVX2 && cpu.X86.HasFMA}, {"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL},
+		{"avx2", cpu.X86.HasAVX2 && cpu.X86.HasFMA},
+		{"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL},
 		{"avx512-vnni", cpu.X86.HasAVX512VNNI}, {"avx512-bf16", cpu.X86.HasAVX512BF16}, {"amx", cpu.X86.HasAMXTile},
 		{"neon", cpu.ARM64.HasASIMD}, {"sve", cpu.ARM64.HasSVE},
 	} {

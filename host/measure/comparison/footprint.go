@@ -23,7 +23,8 @@ type footprintRequest struct {
 func (j *Job) footprints(ctx context.Context, sides []*Opened) error {
 	for i, s := range sides {
 		j.Options.step("measuring the memory of " + s.Name)
-		child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Starts: isolates(j.Options.names()[i])})
+		child, err := Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output,
+			Starts: isolates(j.Options.names()[i])})
 		if err != nil {
 			return err
 		}

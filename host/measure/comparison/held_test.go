@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 )
 
-// TestHeld: children that run sessions are held by what holds a plugin's first run; those that start workers by all of it but the filter of
-// system calls.
+// TestHeld: children that run sessions are held by what holds a plugin's first run; those that start workers by all
+// of it but the filter of system calls.
 func TestHeld(t *testing.T) {
 	first, err := worker.Start(t.Context(), worker.Options{Subject: "first run"})
 	if err != nil {
@@ -16,7 +16,8 @@ func TestHeld(t *testing.T) {
 	}
 	defer first.Close()
 	for _, starts := range []bool{false, true} {
-		child, err := Start(t.Context(), worker.Options{Subject: "model", Starts: starts, Scratch: map[bool]string{false: t.TempDir()}[starts]})
+		child, err := Start(t.Context(),
+			worker.Options{Subject: "model", Starts: starts, Scratch: map[bool]string{false: t.TempDir()}[starts]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,9 +88,11 @@ func (h *here) differ() error {
 		}
 		names, most = append(names, b.Name), max(most, b.Blocks)
 	}
-	found := fmt.Sprintf("nothing is replaced on either side (a is %s, b is %s; %d blocks): both run the same operators", a.Name, names[0], most)
+	found := fmt.Sprintf("nothing is replaced on either side (a is %s, b is %s; %d blocks): both run the same operators",
+		a.Name, names[0], most)
 	if len(names) > 1 {
-		found = fmt.Sprintf("nothing is replaced on any side (a is %s, b are %s; %d blocks): all run the same operators", a.Name, strings.Join(names, ", "), most)
+		found = fmt.Sprintf("nothing is replaced on any side (a is %s, b are %s; %d blocks): all run the same operators",
+			a.Name, strings.Join(names, ", "), most)
 	}
 	return &diagnostic.Error{Kind: ErrSame, Path: h.path, Needed: "a side that replaces something", Found: found,
 		Fix: "graft inspect shows why; --force uses operators whatever they are expected to gain"}

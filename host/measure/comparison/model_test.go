@@ -40,7 +40,9 @@ func write(t testing.TB, nodes ...string) string {
 		op, ins, _ := strings.Cut(strings.TrimSuffix(rest, ")"), "(")
 		g.Node = append(g.Node, &onnx.Node{OpType: proto.String(op), Input: strings.Split(ins, ", "), Output: []string{out}})
 	}
-	data, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
+	data, err := proto.Marshal(
+		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

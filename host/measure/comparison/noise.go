@@ -7,8 +7,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// Noise is how far answers are from those of ONNX Runtime without any of its graph optimisations, with the same model and inputs.
-// Of a side without operators it is rounding: both are right.
+// Noise is how far answers are from those of ONNX Runtime without any of its graph optimisations, with the same model
+// and inputs. Of a side without operators it is rounding: both are right.
 type Noise struct {
 	MaxAbsolute float64  `json:"max_absolute"`
 	Disagree    int64    `json:"disagree"`               // elements outside the tolerance that B is held to
@@ -20,8 +20,8 @@ const noiseShare = 2
 
 // arbitrate looks again at outputs that missed a default tolerance. One passes
 // when ONNX Runtime misses the tolerance against itself as well and B is at most
-// twice as far from A as ONNX Runtime is from itself, or when B is nowhere further from A than ONNX Runtime is from itself. Its noise stands in the
-// result, whatever the verdict. Where that is asked for, every output of floats is
+// twice as far from A as ONNX Runtime is from itself, or when B is nowhere further from A than ONNX Runtime is from
+// itself. Its noise stands in the result, whatever the verdict. Where that is asked for, every output of floats is
 // also compared with ONNX Runtime's without optimisations.
 func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Options) error {
 	judged := o.A == "none" && o.Absolute == 0 && o.Relative == 0
@@ -68,7 +68,8 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 		}
 		if !out.OK && judged {
 			out.Noise = noise(CompareValues(out.Name, p.a.results[at], values[i], 0, 0))
-			out.OK = out.MaxAbsolute <= out.Noise.MaxAbsolute || out.Noise.Disagree > 0 && out.MaxAbsolute <= noiseShare*out.Noise.MaxAbsolute
+			out.OK = out.MaxAbsolute <= out.Noise.MaxAbsolute ||
+				out.Noise.Disagree > 0 && out.MaxAbsolute <= noiseShare*out.Noise.MaxAbsolute
 		}
 	}
 	p.result.Parity.OK = true
@@ -78,13 +79,16 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 	return nil
 }
 
-// unoptimized is the model as ONNX Runtime runs it without its graph optimisations. It is opened when it is first asked.
+// unoptimized is the model as ONNX Runtime runs it without its graph optimisations. It is opened when it is first
+// asked.
 type unoptimized struct{ session *ort.Session }
 
-func (u *unoptimized) run(ctx context.Context, l *ort.Library, path string, o Options, fed map[string]*ort.Value, names []string) ([]*ort.Value, error) {
+func (u *unoptimized) run(ctx context.Context, l *ort.Library, path string, o Options, fed map[string]*ort.Value,
+	names []string) ([]*ort.Value, error) {
 	if u.session == nil {
 		var err error
-		if u.session, err = l.NewSession(path, ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone}); err != nil {
+		if u.session, err = l.NewSession(path,
+			ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone}); err != nil {
 			return nil, err
 		}
 	}
@@ -100,9 +104,9 @@ func (u *unoptimized) close() {
 
 func noise(p OutputParity) *Noise { return &Noise{p.MaxAbsolute, p.Disagree, p.Cosine} }
 
-// SameMistake says of an output on which both sides agree that both are far from the model without optimisations: more than ten
-// times as far as from each other, and outside the tolerance. Then an optimisation of ONNX Runtime changes the answer, and
-// B changes it in the same way.
+// SameMistake says of an output on which both sides agree that both are far from the model without optimisations:
+// more than ten times as far as from each other, and outside the tolerance. Then an optimisation of ONNX Runtime
+// changes the answer, and B changes it in the same way.
 func (p *OutputParity) SameMistake() bool {
 	return p.OK && p.Unoptimized != nil && p.Unoptimized.Disagree > 0 && p.Unoptimized.MaxAbsolute > 10*p.MaxAbsolute
 }

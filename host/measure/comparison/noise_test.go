@@ -49,8 +49,10 @@ func TestArbitrate(t *testing.T) {
 	}{
 		{name: "the runtime agrees with itself", a: right, look: true},
 		{name: "the runtime is as far from itself", a: near, ok: true, look: true},
-		{name: "nowhere further than the runtime", a: near, ok: true, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 1e-7 }, look: true},
-		{name: "further than twice that", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 0.7 }, look: true},
+		{name: "nowhere further than the runtime", a: near, ok: true,
+			change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 1e-7 }, look: true},
+		{name: "further than twice that", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 0.7 },
+			look: true},
 		{name: "a tolerance that was asked for", a: near, options: func(o *Options) { o.Absolute = 1e-6 }},
 		{name: "against another side", a: near, options: func(o *Options) { o.A = "auto" }},
 		{name: "NaN on one side", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].Problem = "NaN" }},

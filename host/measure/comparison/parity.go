@@ -82,7 +82,8 @@ func draws(path string) (string, error) {
 	return Drawn(g), nil
 }
 
-// Drawn is why a model's answers cannot be compared: it draws random numbers, as where dropout was exported; "" where they can.
+// Drawn is why a model's answers cannot be compared: it draws random numbers, as where dropout was exported; "" where
+// they can.
 func Drawn(g *graph.Graph) string {
 	if n := g.Draws(); n != nil {
 		return fmt.Sprintf("%s %s draws random numbers without a seed, others in each session", n.Op(), n)
@@ -228,8 +229,8 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 // finite limits a difference to what JSON can hold.
 func finite(x float64) float64 { return min(x, math.MaxFloat64) }
 
-// leastCosine is the cosine similarity of those rows of the last axis that are least alike. Two rows of zeros are alike,
-// and so are infinities and NaN in the same places; rows that have them in others are not alike at all.
+// leastCosine is the cosine similarity of those rows of the last axis that are least alike. Two rows of zeros are
+// alike, and so are infinities and NaN in the same places; rows that have them in others are not alike at all.
 func leastCosine(x, y []byte, read func([]byte, int64) float64, n, width int64) float64 {
 	least := 1.0
 	for start := int64(0); start+width <= n; start += width {

@@ -33,7 +33,8 @@ func TestCompareFloats(t *testing.T) {
 		{name: "equal", a: []float32{1, -2, 0}, b: []float32{1, -2, 0}, ok: true},
 		{name: "zeros of both signs", a: []float32{0}, b: []float32{float32(math.Copysign(0, -1))}, ok: true},
 		{name: "NaN is NaN", a: []float32{nan, 1}, b: []float32{nan, 1}, ok: true},
-		{name: "NaN in b", a: []float32{1, 1}, b: []float32{nan, 1}, disagree: 1, problem: "1 of 2 elements are NaN or infinite"},
+		{name: "NaN in b", a: []float32{1, 1}, b: []float32{nan, 1}, disagree: 1,
+			problem: "1 of 2 elements are NaN or infinite"},
 		{name: "NaN in a", a: []float32{nan, nan}, b: []float32{1, 2}, disagree: 2, problem: "2 of 2 elements"},
 		{name: "infinity is itself", a: []float32{inf, -inf}, b: []float32{inf, -inf}, ok: true},
 		{name: "infinities of two signs", a: []float32{inf}, b: []float32{-inf}, disagree: 1, problem: "infinite"},
@@ -42,7 +43,8 @@ func TestCompareFloats(t *testing.T) {
 		{name: "over the edge", a: []float32{2}, b: []float32{2.5009766}, absolute: 0.25, relative: 0.125, disagree: 1},
 		{name: "relative to a", a: []float32{1}, b: []float32{2}, absolute: 1e-30, relative: 0.6, disagree: 1},
 		{name: "relative to a the other way", a: []float32{2}, b: []float32{1}, absolute: 1e-30, relative: 0.6, ok: true},
-		{name: "absolute alone leaves the standard relative", a: []float32{1000}, b: []float32{1000.09}, absolute: 1e-9, ok: true},
+		{name: "absolute alone leaves the standard relative", a: []float32{1000}, b: []float32{1000.09}, absolute: 1e-9,
+			ok: true},
 		{name: "relative alone leaves the standard absolute", a: []float32{0}, b: []float32{9e-6}, relative: 1e-9, ok: true},
 		{name: "standard", a: []float32{1}, b: []float32{1.0002}, disagree: 1},
 		{name: "nothing", a: []float32{}, b: []float32{}, ok: true},
@@ -121,16 +123,24 @@ func TestCompareOtherKinds(t *testing.T) {
 	}{
 		{"shapes", x, floats(t, []int64{1, 2}, 1, 2), false, "a is float32[2], b float32[1 2]"},
 		{"types", x, keep(ort.NewTensor(l, []int64{2}, []float64{1, 2})), false, "a is float32[2], b float64[2]"},
-		{"integers equal", keep(ort.NewTensor(l, []int64{2}, []int64{1, 2})), keep(ort.NewTensor(l, []int64{2}, []int64{1, 2})), true, ""},
-		{"integers differ by one", keep(ort.NewTensor(l, []int64{2}, []int64{1 << 40, 2})), keep(ort.NewTensor(l, []int64{2}, []int64{1<<40 + 1, 2})), false, ""},
-		{"booleans", keep(ort.NewTensor(l, []int64{2}, []bool{true, false})), keep(ort.NewTensor(l, []int64{2}, []bool{true, true})), false, ""},
+		{"integers equal", keep(ort.NewTensor(l, []int64{2}, []int64{1, 2})),
+			keep(ort.NewTensor(l, []int64{2}, []int64{1, 2})), true, ""},
+		{"integers differ by one", keep(ort.NewTensor(l, []int64{2}, []int64{1 << 40, 2})),
+			keep(ort.NewTensor(l, []int64{2}, []int64{1<<40 + 1, 2})), false, ""},
+		{"booleans", keep(ort.NewTensor(l, []int64{2}, []bool{true, false})),
+			keep(ort.NewTensor(l, []int64{2}, []bool{true, true})), false, ""},
 		{"strings", keep(l.NewStrings([]int64{1}, []string{"a"})), keep(l.NewStrings([]int64{1}, []string{"a"})), true, ""},
-		{"strings differ", keep(l.NewStrings([]int64{1}, []string{"a"})), keep(l.NewStrings([]int64{1}, []string{"b"})), false, ""},
-		{"sequence and tensor", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), x, false, "a is a sequence, b a tensor"},
-		{"sequences", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), true, ""},
-		{"sequences differ", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 2)})), false, "y[0] differs"},
+		{"strings differ", keep(l.NewStrings([]int64{1}, []string{"a"})), keep(l.NewStrings([]int64{1}, []string{"b"})),
+			false, ""},
+		{"sequence and tensor", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), x, false,
+			"a is a sequence, b a tensor"},
+		{"sequences", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})),
+			keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})), true, ""},
+		{"sequences differ", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})),
+			keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 2)})), false, "y[0] differs"},
 		{"sequences of two lengths", keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1)})),
-			keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1), floats(t, []int64{1}, 1)})), false, "sequences of 1 and 2 items"},
+			keep(l.NewSequence([]*ort.Value{floats(t, []int64{1}, 1), floats(t, []int64{1}, 1)})), false,
+			"sequences of 1 and 2 items"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,7 +158,8 @@ func TestCompareOtherKinds(t *testing.T) {
 
 func TestTolerance(t *testing.T) {
 	for e, want := range map[ort.ElementType][2]float64{
-		ort.Float32: {1e-5, 1e-4}, ort.Float64: {1e-5, 1e-4}, ort.Float16: {2.5e-3, 1e-3}, ort.BFloat16: {2e-2, 1e-2}, ort.Int64: {},
+		ort.Float32: {1e-5, 1e-4}, ort.Float64: {1e-5, 1e-4}, ort.Float16: {2.5e-3, 1e-3}, ort.BFloat16: {2e-2, 1e-2},
+		ort.Int64: {},
 	} {
 		if a, r := Tolerance(e); [2]float64{a, r} != want {
 			t.Errorf("%s: %g and %g, want %v", e, a, r, want)
@@ -160,9 +171,12 @@ func TestTolerance(t *testing.T) {
 func TestReader(t *testing.T) {
 	le := binary.LittleEndian
 	for element, write := range map[ort.ElementType]func(b []byte, x float64) []byte{
-		ort.Float32:  func(b []byte, x float64) []byte { return le.AppendUint32(b, math.Float32bits(float32(x))) },
-		ort.Float64:  func(b []byte, x float64) []byte { return le.AppendUint64(b, math.Float64bits(x)) },
-		ort.BFloat16: func(b []byte, x float64) []byte { return le.AppendUint16(b, uint16(math.Float32bits(float32(x))>>16)) },
+		ort.Float32: func(b []byte, x float64) []byte { return le.AppendUint32(b, math.Float32bits(float32(x))) },
+		ort.Float64: func(b []byte, x float64) []byte { return le.AppendUint64(b, math.Float64bits(x)) },
+		ort.BFloat16: func(b []byte,
+			x float64) []byte {
+			return le.AppendUint16(b, uint16(math.Float32bits(float32(x))>>16))
+		},
 		ort.Float16: func(b []byte, x float64) []byte {
 			return le.AppendUint16(b, map[float64]uint16{0: 0, 1: 0x3c00, -2.5: 0xc100, 0.09375: 0x2e00, -96: 0xd600}[x])
 		},

@@ -35,14 +35,18 @@ func eightBits(t *testing.T) string {
 	return path
 }
 
-// TestInt8: answers of a model that rounds as it runs are the same to the bit, as nothing stands before its rounding but what has
-// ONNX Runtime's bits. Where other bits are accepted, four operators more stand there, and answers move within the noise of the quantisation.
+// TestInt8: answers of a model that rounds as it runs are the same to the bit, as nothing stands before its rounding
+// but what has ONNX Runtime's bits. Where other bits are accepted, four operators more stand there, and answers move
+// within the noise of the quantisation.
 func TestInt8(t *testing.T) {
 	path := eightBits(t)
-	for _, dims := range []map[string]int64{{"batch_size": 1, "sequence_length": 7}, {"batch_size": 3, "sequence_length": 40}} {
+	for _, dims := range []map[string]int64{{"batch_size": 1, "sequence_length": 7},
+		{"batch_size": 3, "sequence_length": 40}} {
 		exact := 0
 		for _, accepted := range []bool{false, true} {
-			r, err := Answers(t.Context(), library(t), plugins(t), path, Options{A: "none", B: "auto", Force: true, QuantizationNoise: accepted, Inputs: inputs.Options{Seed: 1, Dims: dims}})
+			r, err := Answers(t.Context(), library(t), plugins(t), path,
+				Options{A: "none", B: "auto", Force: true, QuantizationNoise: accepted,
+					Inputs: inputs.Options{Seed: 1, Dims: dims}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +56,8 @@ func TestInt8(t *testing.T) {
 				exact = r.B.Replaced
 			}
 			if !accepted && (others || r.B.Blocks < exact+4 || out.MaxAbsolute != 0 || out.Disagree != 0) {
-				t.Errorf("%v: %d of %d replaced by %v, at most %g apart", dims, r.B.Replaced, r.B.Blocks, r.B.Plugins, out.MaxAbsolute)
+				t.Errorf("%v: %d of %d replaced by %v, at most %g apart", dims, r.B.Replaced, r.B.Blocks, r.B.Plugins,
+					out.MaxAbsolute)
 			}
 			if accepted && (r.B.Replaced != exact+4 || out.Problem != "" || out.Cosine == nil || *out.Cosine < 0.98) {
 				t.Errorf("%v, accepted: %d of %d replaced, %+v", dims, r.B.Replaced, r.B.Blocks, out)

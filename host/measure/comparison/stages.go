@@ -15,14 +15,15 @@ type stages interface {
 	open(ctx context.Context) ([]Opened, error)
 	// cell makes the inputs of one size and compares answers.
 	cell(ctx context.Context, at int) (*Cell, error)
-	// rounds times rounds of A B C C B A with the inputs of the last cell, in milliseconds by side, A first: for about as long
-	// as batch says, and at most so many.
+	// rounds times rounds of A B C C B A with the inputs of the last cell, in milliseconds by side, A first: for about
+	// as long as batch says, and at most so many.
 	rounds(ctx context.Context, warmup, atMost int) ([][]float64, error)
 	// environment measures the machine.
 	environment(ctx context.Context) (Environment, error)
 }
 
-// batch is how long rounds are timed before anybody hears of it. Runs after a pause are slower; so long, hardly any is one.
+// batch is how long rounds are timed before anybody hears of it. Runs after a pause are slower; so long, hardly any
+// is one.
 const batch = time.Second
 
 // run leads a comparison through its stages.
@@ -72,8 +73,9 @@ func run(ctx context.Context, s stages, path string, o Options) (*Swept, error) 
 
 // newSwept is a result without times.
 func newSwept(path string, o Options, opened []Opened, cells []Cell) *Swept {
-	s := &Swept{SchemaVersion: sweepVersion, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed, Warmup: o.Warmup, Rounds: o.Rounds,
-		A: opened[0], Sides: opened[1:], Axes: o.Axes, Cells: cells}
+	s := &Swept{SchemaVersion: sweepVersion, Model: path, ModelB: o.ModelB, Seed: o.Inputs.Seed, Warmup: o.Warmup,
+		Rounds: o.Rounds,
+		A:      opened[0], Sides: opened[1:], Axes: o.Axes, Cells: cells}
 	if s.Axes == nil {
 		s.Axes = []Axis{}
 	}

@@ -17,7 +17,8 @@ const (
 	sweepVersion  = 3 // of Swept
 )
 
-// Swept compares several sides with A, on each size of inputs that the axes give. Speed-ups are time of A over time of the side.
+// Swept compares several sides with A, on each size of inputs that the axes give. Speed-ups are time of A over time
+// of the side.
 type Swept struct {
 	SchemaVersion int    `json:"schema_version"`
 	Model         string `json:"model"`
@@ -60,8 +61,8 @@ type NodeTimes struct {
 	Sides []SideTimes `json:"sides"`
 }
 
-// SideTimes are the parts of a side's run. They are of its faster half of runs, in which the machine did little else; package profile
-// says how.
+// SideTimes are the parts of a side's run. They are of its faster half of runs, in which the machine did little else;
+// package profile says how.
 type SideTimes struct {
 	Name      string      `json:"name"`
 	Runs      int         `json:"runs"`       // with the profiler, and as many without
@@ -109,15 +110,18 @@ func (s *Swept) Result() *Result {
 	}
 	c := &s.Cells[0]
 	b := &c.Sides[0]
-	return &Result{SchemaVersion: resultVersion, Model: s.Model, ModelB: s.ModelB, Seed: s.Seed, Warmup: s.Warmup, Rounds: s.Rounds,
-		A: Side{s.A, c.A}, B: Side{s.Sides[0], b.Timed}, Inputs: c.Inputs, Workload: c.Workload, Parity: b.Parity, Speedup: b.Speedup,
+	return &Result{SchemaVersion: resultVersion, Model: s.Model, ModelB: s.ModelB, Seed: s.Seed, Warmup: s.Warmup,
+		Rounds: s.Rounds,
+		A:      Side{s.A, c.A}, B: Side{s.Sides[0], b.Timed}, Inputs: c.Inputs, Workload: c.Workload, Parity: b.Parity,
+		Speedup:   b.Speedup,
 		NodeTimes: s.NodeTimes, Environment: s.Environment}
 }
 
 // Swept is the result as one of a single side and cell.
 func (r *Result) Swept() *Swept {
-	return &Swept{SchemaVersion: sweepVersion, Model: r.Model, ModelB: r.ModelB, Seed: r.Seed, Warmup: r.Warmup, Rounds: r.Rounds,
-		A: r.A.Opened, Sides: []Opened{r.B.Opened}, Axes: []Axis{}, NodeTimes: r.NodeTimes, Environment: r.Environment,
+	return &Swept{SchemaVersion: sweepVersion, Model: r.Model, ModelB: r.ModelB, Seed: r.Seed, Warmup: r.Warmup,
+		Rounds: r.Rounds,
+		A:      r.A.Opened, Sides: []Opened{r.B.Opened}, Axes: []Axis{}, NodeTimes: r.NodeTimes, Environment: r.Environment,
 		Cells: []Cell{{Lengths: map[string]int64{}, Inputs: r.Inputs, Workload: r.Workload, A: r.A.Timed,
 			Sides: []Against{{r.B.Name, r.B.Timed, r.Parity, r.Speedup}}}}}
 }
@@ -130,7 +134,8 @@ func Read(path string, data []byte) (*Swept, error) {
 		Speedup       json.RawMessage `json:"speedup"`
 	}
 	fail := func(found string) error {
-		return &diagnostic.Error{Path: path, Found: found, Needed: "the JSON of a comparison of a model", Fix: "graft ab MODEL.onnx -o json writes it"}
+		return &diagnostic.Error{Path: path, Found: found, Needed: "the JSON of a comparison of a model",
+			Fix: "graft ab MODEL.onnx -o json writes it"}
 	}
 	if err := json.Unmarshal(data, &kind); err != nil {
 		return nil, fail(err.Error())

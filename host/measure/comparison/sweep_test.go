@@ -42,9 +42,10 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{A: "none", B: "auto", Others: []string{"flash-decode", "none"}, Force: true, Warmup: 1, Rounds: 2, Unoptimized: true,
-		Inputs: inputs.Options{Seed: 1, Dims: map[string]int64{"batch": 1}},
-		Axes:   []Axis{{"past", []int64{3, 9}}, {"sequence", []int64{1, 2}}}}
+	o := Options{A: "none", B: "auto", Others: []string{"flash-decode", "none"}, Force: true, Warmup: 1, Rounds: 2,
+		Unoptimized: true,
+		Inputs:      inputs.Options{Seed: 1, Dims: map[string]int64{"batch": 1}},
+		Axes:        []Axis{{"past", []int64{3, 9}}, {"sequence", []int64{1, 2}}}}
 	for name, sweep := range map[string]func() (*Swept, error){
 		"here": func() (*Swept, error) { return Sweep(t.Context(), library(t), plugins(t), tiny, o) },
 		"a child": func() (*Swept, error) {
@@ -56,10 +57,12 @@ func TestSweep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(s.Cells) != 4 || len(s.Sides) != 3 || s.A.Name != "none" || s.Sides[1].Name != "flash-decode" || s.Sides[1].Replaced != 5 || s.Result() != nil || !s.OK() {
+			if len(s.Cells) != 4 || len(s.Sides) != 3 || s.A.Name != "none" || s.Sides[1].Name != "flash-decode" ||
+				s.Sides[1].Replaced != 5 || s.Result() != nil || !s.OK() {
 				t.Fatalf("%+v", s)
 			}
-			if len(s.Sides[1].Plan) != s.Sides[1].Blocks || s.Sides[1].Plan[0].Operator == "" || s.Sides[1].Plan[0].Reason == "" || s.A.Plan != nil {
+			if len(s.Sides[1].Plan) != s.Sides[1].Blocks || s.Sides[1].Plan[0].Operator == "" ||
+				s.Sides[1].Plan[0].Reason == "" || s.A.Plan != nil {
 				t.Errorf("plan %+v", s.Sides[1].Plan)
 			}
 			for at, c := range s.Cells {
@@ -71,7 +74,8 @@ func TestSweep(t *testing.T) {
 					t.Fatalf("cell %d: %d times, %d sides", at, len(c.A.TimesMS), len(c.Sides))
 				}
 				for i, b := range c.Sides {
-					if len(b.TimesMS) != 4 || b.Name != s.Sides[i].Name || !b.Parity.OK || len(b.Parity.Outputs) == 0 || b.Parity.Outputs[0].Unoptimized == nil ||
+					if len(b.TimesMS) != 4 || b.Name != s.Sides[i].Name || !b.Parity.OK || len(b.Parity.Outputs) == 0 ||
+						b.Parity.Outputs[0].Unoptimized == nil ||
 						b.Speedup != statistics.SpeedupOf(c.A.TimesMS, b.TimesMS) {
 						t.Errorf("cell %d, %s: %+v", at, b.Name, b)
 					}
@@ -90,19 +94,24 @@ func TestSweep(t *testing.T) {
 
 // TestSweepErrors: what fails says in which cell.
 func TestSweepErrors(t *testing.T) {
-	o := Options{A: "none", B: "none", Rounds: 1, Warmup: 1, Axes: []Axis{{"rows", []int64{2, 3}}, {"nothing", []int64{1}}}}
-	if _, err := Sweep(t.Context(), library(t), noPlugins, adder(t), o); err == nil || !strings.HasPrefix(err.Error(), "with rows=3 nothing=1: ") {
+	o := Options{A: "none", B: "none", Rounds: 1, Warmup: 1,
+		Axes: []Axis{{"rows", []int64{2, 3}}, {"nothing", []int64{1}}}}
+	if _, err := Sweep(t.Context(), library(t), noPlugins, adder(t), o); err == nil ||
+		!strings.HasPrefix(err.Error(), "with rows=3 nothing=1: ") {
 		t.Errorf("an axis that there is not: %v", err)
 	}
 	o = Options{A: "none", B: "auto", Others: []string{"flash-decode"}, Rounds: 1, Warmup: 1}
-	if _, err := Sweep(t.Context(), library(t), plugins(t), adder(t), o); err == nil || !strings.Contains(err.Error(), "nothing is replaced on any side (a is none, b are auto, flash-decode;") {
+	if _, err := Sweep(t.Context(), library(t), plugins(t), adder(t), o); err == nil ||
+		!strings.Contains(err.Error(), "nothing is replaced on any side (a is none, b are auto, flash-decode;") {
 		t.Errorf("sides that replace nothing: %v", err)
 	}
 }
 
 // TestRead: what is no result is refused, and one side and cell are read as a sweep of one.
 func TestRead(t *testing.T) {
-	r, err := Run(t.Context(), library(t), noPlugins, adder(t), Options{A: "none", B: "none", Warmup: 1, Rounds: 1, Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
+	r, err := Run(t.Context(), library(t), noPlugins, adder(t),
+		Options{A: "none", B: "none", Warmup: 1, Rounds: 1,
+			Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
 	if err != nil {
 		t.Fatal(err)
 	}

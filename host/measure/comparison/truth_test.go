@@ -49,7 +49,8 @@ func TestCompareCosine(t *testing.T) {
 func TestUnoptimized(t *testing.T) {
 	dims := inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}
 	for _, asked := range []bool{false, true} {
-		r, err := Answers(t.Context(), library(t), noPlugins, adder(t), Options{A: "none", B: "none", ModelB: tripler(t), Unoptimized: asked, Absolute: 1e-6, Inputs: dims})
+		r, err := Answers(t.Context(), library(t), noPlugins, adder(t),
+			Options{A: "none", B: "none", ModelB: tripler(t), Unoptimized: asked, Absolute: 1e-6, Inputs: dims})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,8 @@ func TestUnoptimized(t *testing.T) {
 		if (out.Unoptimized != nil) != asked {
 			t.Fatalf("asked %v: %+v", asked, out)
 		}
-		if asked && (out.Unoptimized.Disagree != 8 || out.Unoptimized.MaxAbsolute != out.MaxAbsolute || out.Unoptimized.Cosine == nil || out.OK) {
+		if asked && (out.Unoptimized.Disagree != 8 || out.Unoptimized.MaxAbsolute != out.MaxAbsolute ||
+			out.Unoptimized.Cosine == nil || out.OK) {
 			t.Errorf("3x against 2x without optimisations: %+v", out.Unoptimized)
 		}
 	}
@@ -68,9 +70,11 @@ func TestUnoptimized(t *testing.T) {
 	}{
 		{"not asked", OutputParity{OK: true}, false},
 		{"both right", OutputParity{OK: true, MaxAbsolute: 1e-7, Unoptimized: &Noise{MaxAbsolute: 2e-6}}, false},
-		{"both wrong alike", OutputParity{OK: true, MaxAbsolute: 1e-7, Unoptimized: &Noise{MaxAbsolute: 0.5, Disagree: 3}}, true},
+		{"both wrong alike", OutputParity{OK: true, MaxAbsolute: 1e-7, Unoptimized: &Noise{MaxAbsolute: 0.5, Disagree: 3}},
+			true},
 		{"both wrong to the bit", OutputParity{OK: true, Unoptimized: &Noise{MaxAbsolute: 0.5, Disagree: 3}}, true},
-		{"rounding of one size", OutputParity{OK: true, MaxAbsolute: 1e-4, Unoptimized: &Noise{MaxAbsolute: 2e-4, Disagree: 3}}, false},
+		{"rounding of one size", OutputParity{OK: true, MaxAbsolute: 1e-4,
+			Unoptimized: &Noise{MaxAbsolute: 2e-4, Disagree: 3}}, false},
 		{"one of them wrong", OutputParity{MaxAbsolute: 0.5, Unoptimized: &Noise{MaxAbsolute: 0.5, Disagree: 3}}, false},
 	} {
 		if got := c.out.SameMistake(); got != c.want {
@@ -79,7 +83,8 @@ func TestUnoptimized(t *testing.T) {
 	}
 }
 
-// TestSidesThatAreOne: times of two names for the same operators are not compared; those of one name are, as what noise there is.
+// TestSidesThatAreOne: times of two names for the same operators are not compared; those of one name are, as what
+// noise there is.
 func TestSidesThatAreOne(t *testing.T) {
 	path := adder(t)
 	o := Options{Warmup: 1, Rounds: 1, Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}}
@@ -108,21 +113,24 @@ func TestSidesThatAreOne(t *testing.T) {
 	}
 }
 
-// TestWrongDeclaredShape: ONNX Runtime only warns of a result in another shape than its model declares, and so does a comparison.
+// TestWrongDeclaredShape: ONNX Runtime only warns of a result in another shape than its model declares, and so does a
+// comparison.
 func TestWrongDeclaredShape(t *testing.T) {
 	dim := func(n int64) *onnx.Shape_Dim {
 		return &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: n}}
 	}
 	for name, shape := range map[string][]*onnx.Shape_Dim{
-		"a length": {dim(1), dim(5)}, "a length of two": {{Value: &onnx.Shape_Dim_DimParam{DimParam: "rows"}}, dim(7)}, "as it is": {dim(2), dim(4)},
+		"a length": {dim(1), dim(5)}, "a length of two": {{Value: &onnx.Shape_Dim_DimParam{DimParam: "rows"}}, dim(7)},
+		"as it is": {dim(2), dim(4)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := rewritten(t, adder(t), func(m *onnx.Model) {
 				m.Graph.Output[0] = proto.Clone(m.Graph.Output[0]).(*onnx.ValueInfo)
 				m.Graph.Output[0].GetType().GetTensorType().Shape = &onnx.Shape{Dim: shape}
 			})
-			r, err := Run(t.Context(), library(t), noPlugins, path, Options{A: "none", B: "none", Warmup: 1, Rounds: 2, Unoptimized: true,
-				Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
+			r, err := Run(t.Context(), library(t), noPlugins, path,
+				Options{A: "none", B: "none", Warmup: 1, Rounds: 2, Unoptimized: true,
+					Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +143,8 @@ func TestWrongDeclaredShape(t *testing.T) {
 
 // TestRandomNumbers: answers that differ because the model draws numbers are not called different.
 func TestRandomNumbers(t *testing.T) {
-	a, b := write(t, "r = RandomUniformLike(x)", "y = Add(x, r)"), write(t, "i = Identity(x)", "j = Sub(i, x)", "r = RandomUniformLike(j)", "y = Add(x, r)")
+	a, b := write(t, "r = RandomUniformLike(x)", "y = Add(x, r)"),
+		write(t, "i = Identity(x)", "j = Sub(i, x)", "r = RandomUniformLike(j)", "y = Add(x, r)")
 	o := Options{A: "none", B: "none", ModelB: b, Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}}
 	r, err := Answers(t.Context(), library(t), noPlugins, a, o)
 	if err != nil {
@@ -147,7 +156,8 @@ func TestRandomNumbers(t *testing.T) {
 	seed := func(m *onnx.Model) {
 		for _, n := range m.Graph.Node {
 			if n.GetOpType() == "RandomUniformLike" {
-				n.Attribute = append(n.Attribute, &onnx.Attribute{Name: proto.String("seed"), Type: onnx.Attribute_FLOAT.Enum(), F: proto.Float32(1)})
+				n.Attribute = append(n.Attribute,
+					&onnx.Attribute{Name: proto.String("seed"), Type: onnx.Attribute_FLOAT.Enum(), F: proto.Float32(1)})
 			}
 		}
 	}

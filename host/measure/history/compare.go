@@ -20,7 +20,8 @@ type Comparison struct {
 	SchemaVersion int    `json:"schema_version"`
 	Old           Origin `json:"old"`
 	New           Origin `json:"new"`
-	// Notes say why times of the two may say nothing about each other: another model, another machine. Empty where they may.
+	// Notes say why times of the two may say nothing about each other: another model, another machine. Empty where they
+	// may.
 	Notes   []string `json:"notes"`
 	Changed []Change `json:"changed"` // beside the times
 	Times   []Time   `json:"times"`   // of sides and cells that are in both
@@ -59,7 +60,8 @@ type Estimate struct {
 
 // Time is how long the runs of a side took.
 type Time struct {
-	Cell string   `json:"cell,omitempty"` // lengths in words, or of generations a part: "to the first token", "decode steps"
+	// lengths in words, or of generations a part: "to the first token", "decode steps"
+	Cell string   `json:"cell,omitempty"`
 	Side string   `json:"side"`
 	Old  Estimate `json:"old"`
 	New  Estimate `json:"new"`
@@ -82,10 +84,12 @@ type Gain struct {
 // Compare says what changed from one result to another. One of a model and one of generations are an error.
 func Compare(from, to *Record) (*Comparison, error) {
 	if x, y := from.kind(), to.kind(); x != y {
-		return nil, &diagnostic.Error{Path: to.Model.Path, Found: "a result of " + y, Needed: "one of " + x + ", as the other is"}
+		return nil, &diagnostic.Error{Path: to.Model.Path, Found: "a result of " + y,
+			Needed: "one of " + x + ", as the other is"}
 	}
-	c := &Comparison{SchemaVersion: comparisonVersion, Old: from.origin(), New: to.origin(), Notes: notes(from, to), Changed: changes(from, to),
-		Times: []Time{}, Speedups: []Gain{}, OnlyOld: []string{}, OnlyNew: []string{}}
+	c := &Comparison{SchemaVersion: comparisonVersion, Old: from.origin(), New: to.origin(), Notes: notes(from, to),
+		Changed: changes(from, to),
+		Times:   []Time{}, Speedups: []Gain{}, OnlyOld: []string{}, OnlyNew: []string{}}
 	if from.Generations != nil {
 		c.Memory, c.otherTask = memory(from.Generations, to.Generations), !sameTask(from.Generations, to.Generations)
 	}
@@ -134,7 +138,8 @@ func label(cell, side string) string { return strings.TrimSpace(cell + " " + sid
 
 func timeOf(cell string, old, now []float64, side string) Time {
 	s := statistics.SpeedupOf(old, now)
-	return Time{Cell: cell, Side: side, Old: estimate(old), New: estimate(now), Delta: 1/s.Median - 1, P: s.P, Significant: s.Significant}
+	return Time{Cell: cell, Side: side, Old: estimate(old), New: estimate(now), Delta: 1/s.Median - 1, P: s.P,
+		Significant: s.Significant}
 }
 
 func estimate(times []float64) Estimate {
@@ -152,7 +157,8 @@ func notes(from, to *Record) []string {
 	case a.SHA256 != "" && b.SHA256 != "" && a.SHA256 != b.SHA256:
 		list = append(list, "the models differ: this says how two models compare, and not how operators do")
 	case a.SHA256 == "" || b.SHA256 == "":
-		list = append(list, "whether the models are the same is not recorded: a file of -o json does not have it, a result of --save does")
+		list = append(list, "whether the models are the same is not recorded: a file of -o json does not have it, a "+
+			"result of --save does")
 	}
 	if a, b := machine(from.Environment()), machine(to.Environment()); a != b {
 		list = append(list, "the machines differ: compare the speed-ups, each of which is of one machine, and not the times")
@@ -281,7 +287,8 @@ const shownNodes = 3
 // plans notes blocks that a side replaces otherwise.
 func plans(x, y comparison.Opened, note func(what, old, now string)) {
 	if x.Plan == nil || y.Plan == nil {
-		note("blocks replaced by "+x.Name, fmt.Sprintf("%d of %d", x.Replaced, x.Blocks), fmt.Sprintf("%d of %d", y.Replaced, y.Blocks))
+		note("blocks replaced by "+x.Name, fmt.Sprintf("%d of %d", x.Replaced, x.Blocks),
+			fmt.Sprintf("%d of %d", y.Replaced, y.Blocks))
 		return
 	}
 	words := func(plan []comparison.Choice) (list []block) {

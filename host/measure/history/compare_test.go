@@ -23,24 +23,38 @@ func TestCompare(t *testing.T) {
 		only    string
 	}{
 		{name: "nothing", to: func(*Record) {}, times: "none ~ auto ~", gains: "auto ~"},
-		{name: "a side that is slower", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"auto", 6})) }, times: "none ~ auto +20", gains: "auto -17"},
-		{name: "a machine that is slower for an hour", to: func(r *Record) { *r = *record(result(side{"none", 20}, side{"auto", 10})) }, times: "none +100 auto +100", gains: "auto ~"},
-		{name: "another model", to: func(r *Record) { r.Model.SHA256 = strings.Repeat("c", 64) }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"model"}, notes: []string{"the models differ"}},
-		{name: "the same model elsewhere", to: func(r *Record) { r.Model.Path = "/elsewhere.onnx" }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"path of the model"}},
-		{name: "another machine", to: func(r *Record) { r.Result.Environment.CPU = "another" }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
-		{name: "other instruction sets", to: func(r *Record) { r.Result.Environment.ISA = []string{"avx2", "avx512"} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
+		{name: "a side that is slower", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"auto", 6})) },
+			times: "none ~ auto +20", gains: "auto -17"},
+		{name: "a machine that is slower for an hour",
+			to: func(r *Record) { *r = *record(result(side{"none", 20}, side{"auto", 10})) }, times: "none +100 auto +100",
+			gains: "auto ~"},
+		{name: "another model", to: func(r *Record) { r.Model.SHA256 = strings.Repeat("c", 64) }, times: "none ~ auto ~",
+			gains: "auto ~", changed: []string{"model"}, notes: []string{"the models differ"}},
+		{name: "the same model elsewhere", to: func(r *Record) { r.Model.Path = "/elsewhere.onnx" }, times: "none ~ auto ~",
+			gains: "auto ~", changed: []string{"path of the model"}},
+		{name: "another machine", to: func(r *Record) { r.Result.Environment.CPU = "another" }, times: "none ~ auto ~",
+			gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
+		{name: "other instruction sets", to: func(r *Record) { r.Result.Environment.ISA = []string{"avx2", "avx512"} },
+			times: "none ~ auto ~", gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
 		{name: "other software", to: func(r *Record) {
 			r.Graft, r.Result.Environment.ONNXRuntime, r.Plugins[0].Version = "1.1.0", "1.31.0", "0.2.0"
 			r.Plugins = append(r.Plugins, Plugin{"fused-gelu", "0.1.0", "d"})
-		}, times: "none ~ auto ~", gains: "auto ~", changed: []string{"graft", "onnxruntime", "plugin flash-decode", "plugin fused-gelu"}},
+		}, times: "none ~ auto ~", gains: "auto ~",
+			changed: []string{"graft", "onnxruntime", "plugin flash-decode", "plugin fused-gelu"}},
 		{name: "another plan", to: func(r *Record) {
-			r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax_0", Reason: "left"}, {Node: "Gelu_1", Plugin: "fused-gelu", Operator: "FusedGelu"}}
+			r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax_0", Reason: "left"},
+				{Node: "Gelu_1", Plugin: "fused-gelu", Operator: "FusedGelu"}}
 		}, times: "none ~ auto ~", gains: "auto ~", changed: []string{"plan of auto, Softmax_0", "plan of auto, Gelu_1"}},
-		{name: "other inputs", to: func(r *Record) { r.Result.Cells[0].Inputs[0].Shape = []int64{2, 8} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"input x"}},
-		{name: "memory that is slower", to: func(r *Record) { r.Result.Environment.MemoryBandwidthGB = 20 }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"memory bandwidth"}},
-		{name: "a file without its origin", to: func(r *Record) { *r = Record{Measured: r.Measured} }, times: "none ~ auto ~", gains: "auto ~", changed: []string{"graft"}, notes: []string{"whether the models are the same is not recorded"}},
-		{name: "another side", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"flash-decode", 5})) }, times: "none ~", only: "[auto] [flash-decode]"},
-		{name: "another first side", to: func(r *Record) { *r = *record(result(side{"low-rank", 10}, side{"auto", 5})) }, times: "auto ~", only: "[a: none] [a: low-rank]"},
+		{name: "other inputs", to: func(r *Record) { r.Result.Cells[0].Inputs[0].Shape = []int64{2, 8} },
+			times: "none ~ auto ~", gains: "auto ~", changed: []string{"input x"}},
+		{name: "memory that is slower", to: func(r *Record) { r.Result.Environment.MemoryBandwidthGB = 20 },
+			times: "none ~ auto ~", gains: "auto ~", changed: []string{"memory bandwidth"}},
+		{name: "a file without its origin", to: func(r *Record) { *r = Record{Measured: r.Measured} }, times: "none ~ auto ~",
+			gains: "auto ~", changed: []string{"graft"}, notes: []string{"whether the models are the same is not recorded"}},
+		{name: "another side", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"flash-decode", 5})) },
+			times: "none ~", only: "[auto] [flash-decode]"},
+		{name: "another first side", to: func(r *Record) { *r = *record(result(side{"low-rank", 10}, side{"auto", 5})) },
+			times: "auto ~", only: "[a: none] [a: low-rank]"},
 		{name: "other sizes", to: func(r *Record) { r.Result.Cells[0].Lengths["batch"] = 8 }, only: "[auto] [batch=8 auto]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,7 +97,8 @@ func TestCompare(t *testing.T) {
 			if len(r.OnlyOld)+len(r.OnlyNew) > 0 {
 				only = fmt.Sprint(r.OnlyOld, " ", r.OnlyNew)
 			}
-			if strings.Join(times, " ") != c.times || strings.Join(gains, " ") != c.gains || !slices.Equal(changed, c.changed) || !slices.Equal(notes, c.notes) || only != c.only {
+			if strings.Join(times, " ") != c.times || strings.Join(gains, " ") != c.gains || !slices.Equal(changed, c.changed) ||
+				!slices.Equal(notes, c.notes) || only != c.only {
 				t.Errorf("times %q, gains %q, changed %q, notes %q, only %q", times, gains, changed, notes, only)
 			}
 		})
@@ -100,7 +115,8 @@ func TestRequire(t *testing.T) {
 		of     *comparison.Swept
 		factor float64
 		short  int
-	}{{twice, 1.5, 0}, {twice, least, 0}, {twice, math.Nextafter(least, 3), 1}, {twice, 2.1, 1}, {few, 1.5, 1}, {result(side{"none", 10}, side{"auto", 5}, side{"slow", 20}), 1.2, 1}} {
+	}{{twice, 1.5, 0}, {twice, least, 0}, {twice, math.Nextafter(least, 3), 1}, {twice, 2.1, 1}, {few, 1.5, 1},
+		{result(side{"none", 10}, side{"auto", 5}, side{"slow", 20}), 1.2, 1}} {
 		if got := (Measured{Result: c.of}).Short(c.factor); len(got) != c.short {
 			t.Errorf("%gx: %v, want %d", c.factor, got, c.short)
 		}
@@ -119,7 +135,8 @@ func TestRequire(t *testing.T) {
 		{"faster, and not as fast as required", record(result(side{"none", 10}, side{"auto", 4.5})), 1.2, 1, ""},
 		{"without the side", record(result(side{"none", 10}, side{"other", 5})), 0.95, 0, "it lacks auto"},
 		{"with another first side", record(result(side{"auto", 10}, side{"auto", 5})), 0.95, 0, "it lacks a: none"},
-		{"of another model", &Record{Model: Model{SHA256: "x"}, Measured: Measured{Result: twice}}, 0.95, 0, "the models differ"},
+		{"of another model", &Record{Model: Model{SHA256: "x"}, Measured: Measured{Result: twice}}, 0.95, 0,
+			"the models differ"},
 	} {
 		r, err := Compare(from, c.to)
 		if err != nil {
@@ -129,7 +146,8 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%s: %v, %q", c.name, got, r.Incomparable())
 		}
 	}
-	for text, want := range map[string]float64{"1.2x": 1.2, "1.2": 1.2, " 2x ": 2, "0.95": 0.95, "x": 0, "": 0, "0": 0, "-1x": 0, "NaN": 0, "inf": 0, "1.2xx": 0, "1,2": 0} {
+	for text, want := range map[string]float64{"1.2x": 1.2, "1.2": 1.2, " 2x ": 2, "0.95": 0.95, "x": 0, "": 0, "0": 0,
+		"-1x": 0, "NaN": 0, "inf": 0, "1.2xx": 0, "1,2": 0} {
 		if got, err := Factor(text); got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}

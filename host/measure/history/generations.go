@@ -74,7 +74,8 @@ func sideOf(c *generations.Compared, name string) *generations.Against {
 
 // task are the words for what was generated, and how it was searched, by what they say.
 func task(c *generations.Compared) map[string]string {
-	words := map[string]string{"batch": fmt.Sprint(c.Batch), "input tokens": fmt.Sprint(c.InputTokens), "inputs": short(c.InputsSHA256)}
+	words := map[string]string{"batch": fmt.Sprint(c.Batch), "input tokens": fmt.Sprint(c.InputTokens),
+		"inputs": short(c.InputsSHA256)}
 	if c.InputFeatures != nil {
 		words["input features"] = fmt.Sprint(c.InputFeatures)
 	}
@@ -116,7 +117,8 @@ func generated(a, b *generations.Compared, note func(what, old, now string)) {
 		predicted(&x.Side, &y.Side, sameTexts, note)
 		if p, q := x.Divergence, y.Divergence; sameTexts && p != nil && q != nil {
 			note("mean KL divergence of "+x.Name+" from a", divergent(p), divergent(q))
-			note("greedy tokens of "+x.Name+" that are a's", fmt.Sprintf("%d of %d", p.EqualGreedy, p.Tokens), fmt.Sprintf("%d of %d", q.EqualGreedy, q.Tokens))
+			note("greedy tokens of "+x.Name+" that are a's", fmt.Sprintf("%d of %d", p.EqualGreedy, p.Tokens),
+				fmt.Sprintf("%d of %d", q.EqualGreedy, q.Tokens))
 		}
 	}
 }
@@ -156,8 +158,9 @@ func layers(x, y *generations.Side, note func(what, old, now string)) {
 	otherwise(x.Name, words(x.Attention), words(y.Attention), note)
 }
 
-// folderSHA256 is a hash of a model folder's content as far as generations depend on it: of lines of "HASH  NAME\n", one for each of its graphs, with
-// their data as model.Files has it, and for each file of JSON beside them, in the order of the names.
+// folderSHA256 is a hash of a model folder's content as far as generations depend on it: of lines of "HASH  NAME\n",
+// one for each of its graphs, with their data as model.Files has it, and for each file of JSON beside them, in the
+// order of the names.
 func folderSHA256(folder string) (string, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
@@ -176,7 +179,8 @@ func folderSHA256(folder string) (string, error) {
 			return "", err
 		}
 	}
-	for _, name := range []string{"config.json", "genai_config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"} {
+	for _, name := range []string{"config.json", "genai_config.json", "generation_config.json", "tokenizer.json",
+		"tokenizer_config.json", "preprocessor_config.json"} {
 		data, err := os.ReadFile(filepath.Join(folder, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

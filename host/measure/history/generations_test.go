@@ -20,19 +20,23 @@ import (
 // generation is a result of a folder, in which a takes aMS, a tenth of it to the first token.
 func generation(a side, sides ...side) *generations.Compared {
 	of := func(x side) generations.Side {
-		s := generations.Side{Name: x.name, Plugins: []string{}, CacheBytes: 1 << 20, RequestBytes: 1 << 19, Footprint: generations.Footprint{PeakRSSBytes: 100 << 20}}
+		s := generations.Side{Name: x.name, Plugins: []string{}, CacheBytes: 1 << 20, RequestBytes: 1 << 19,
+			Footprint: generations.Footprint{PeakRSSBytes: 100 << 20}}
 		for _, ms := range times(x.ms, 30) {
 			s.Seconds, s.TTFTSeconds = append(s.Seconds, ms/1e3), append(s.TTFTSeconds, ms/1e4)
 		}
 		return s
 	}
-	c := &generations.Compared{SchemaVersion: 3, Subject: generations.Subject{Model: "/models/bart", Batch: 1, InputTokens: 8, InputsSHA256: strings.Repeat("1", 64), Search: []byte(`{"num_beams":2}`)},
+	c := &generations.Compared{SchemaVersion: 3,
+		Subject: generations.Subject{Model: "/models/bart", Batch: 1, InputTokens: 8, InputsSHA256: strings.Repeat("1", 64),
+			Search: []byte(`{"num_beams":2}`)},
 		Rounds: 15, A: of(a), Environment: result(a).Environment}
 	c.Forced = &generations.Forced{Over: generations.OverInputs, Texts: 1, Tokens: 99, SHA256: "1"}
 	c.A.Likelihood, c.A.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
 	for _, x := range sides {
 		b := generations.Against{Side: of(x), Outcome: generations.Outcome{NewTokens: 64, Equal: 2, Sequences: 2}}
-		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues, Plugin: "flash-decode"}}
+		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues,
+			Plugin: "flash-decode"}}
 		b.Speedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds)
 		b.Likelihood, b.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
 		b.Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 99, KLMean: 1e-12}
@@ -61,7 +65,8 @@ func TestGenerationsCompared(t *testing.T) {
 		not     string // why it cannot be required
 	}{
 		{name: "nothing", to: func(*Record) {}, times: none, gains: decided},
-		{name: "slower", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"auto", 6})) }, times: "none ~ auto +20 none ~ auto +20 none ~ auto +20", gains: "auto -17 auto -17 auto -17"},
+		{name: "slower", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"auto", 6})) },
+			times: "none ~ auto +20 none ~ auto +20 none ~ auto +20", gains: "auto -17 auto -17 auto -17"},
 		{name: "slower to the first token alone", to: func(r *Record) {
 			s := &r.Generations.Sides[0]
 			for i := range s.TTFTSeconds {
@@ -69,24 +74,35 @@ func TestGenerationsCompared(t *testing.T) {
 			}
 			s.Speedup = statistics.SpeedupOf(r.Generations.A.Seconds, s.Seconds)
 		}, times: "none ~ auto +10 none ~ auto +100 none ~ auto ~", gains: "auto -9 auto -50 auto ~"},
-		{name: "tokens", to: func(r *Record) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided, changed: []string{"sequences of auto that are a's"}},
+		{name: "tokens", to: func(r *Record) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided,
+			changed: []string{"sequences of auto that are a's"}},
 		{name: "perplexity", to: func(r *Record) {
-			r.Generations.Sides[0].Likelihood, r.Generations.Sides[0].Scores = &divergence.Likelihood{Perplexity: 13}, &score.Scores{BLEU: 19}
+			r.Generations.Sides[0].Likelihood, r.Generations.Sides[0].Scores = &divergence.Likelihood{Perplexity: 13},
+				&score.Scores{BLEU: 19}
 		}, times: none, gains: decided, changed: []string{"perplexity of auto", "scores of auto"}},
 		{name: "divergence", to: func(r *Record) {
 			r.Generations.Sides[0].Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 98, KLMean: 1e-3}
-		}, times: none, gains: decided, changed: []string{"mean KL divergence of auto from a", "greedy tokens of auto that are a's"}},
-		{name: "divergence of rounding", to: func(r *Record) { r.Generations.Sides[0].Divergence.KLMean = 3e-12 }, times: none, gains: decided},
+		}, times: none, gains: decided,
+			changed: []string{"mean KL divergence of auto from a", "greedy tokens of auto that are a's"}},
+		{name: "divergence of rounding", to: func(r *Record) { r.Generations.Sides[0].Divergence.KLMean = 3e-12 },
+			times: none, gains: decided},
 		{name: "perplexity of other texts", to: func(r *Record) {
 			r.Generations.Forced.SHA256, r.Generations.Sides[0].Likelihood = "2", &divergence.Likelihood{Perplexity: 13}
 		}, times: none, gains: decided},
-		{name: "beams", to: func(r *Record) { r.Generations.Search = []byte(`{"num_beams": 4}`) }, times: none, gains: decided, changed: []string{"option num_beams"}, notes: 1, not: "the inputs or the search differ"},
-		{name: "inputs", to: func(r *Record) { r.Generations.InputsSHA256 = strings.Repeat("2", 64) }, times: none, gains: decided, changed: []string{"inputs"}, notes: 1, not: "the inputs or the search differ"},
-		{name: "the same search, written otherwise", to: func(r *Record) { r.Generations.Search = []byte(` { "num_beams" : 2 } `) }, times: none, gains: decided},
-		{name: "layers", to: func(r *Record) { r.Generations.Sides[0].Attention[0].Strategy = plan.PromptHiddenStates }, times: none, gains: decided, changed: []string{"plan of auto, Softmax_0"}},
-		{name: "memory", to: func(r *Record) { r.Generations.Sides[0].CacheBytes *= 2 }, times: none, gains: decided, memory: "auto cache_bytes +100"},
-		{name: "another model", to: func(r *Record) { r.Model.SHA256 = "c" }, times: none, gains: decided, changed: []string{"model"}, notes: 1, not: "the models differ"},
-		{name: "another side", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"keys_values", 5})) }, times: "none ~ none ~ none ~", not: "it lacks auto, to the first token auto, decode steps auto"},
+		{name: "beams", to: func(r *Record) { r.Generations.Search = []byte(`{"num_beams": 4}`) }, times: none,
+			gains: decided, changed: []string{"option num_beams"}, notes: 1, not: "the inputs or the search differ"},
+		{name: "inputs", to: func(r *Record) { r.Generations.InputsSHA256 = strings.Repeat("2", 64) }, times: none,
+			gains: decided, changed: []string{"inputs"}, notes: 1, not: "the inputs or the search differ"},
+		{name: "the same search, written otherwise",
+			to: func(r *Record) { r.Generations.Search = []byte(` { "num_beams" : 2 } `) }, times: none, gains: decided},
+		{name: "layers", to: func(r *Record) { r.Generations.Sides[0].Attention[0].Strategy = plan.PromptHiddenStates },
+			times: none, gains: decided, changed: []string{"plan of auto, Softmax_0"}},
+		{name: "memory", to: func(r *Record) { r.Generations.Sides[0].CacheBytes *= 2 }, times: none, gains: decided,
+			memory: "auto cache_bytes +100"},
+		{name: "another model", to: func(r *Record) { r.Model.SHA256 = "c" }, times: none, gains: decided,
+			changed: []string{"model"}, notes: 1, not: "the models differ"},
+		{name: "another side", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"keys_values", 5})) },
+			times: "none ~ none ~ none ~", not: "it lacks auto, to the first token auto, decode steps auto"},
 		{name: "one new token", to: func(r *Record) {
 			for _, s := range []*generations.Side{&r.Generations.A, &r.Generations.Sides[0].Side} {
 				s.TTFTSeconds = s.Seconds
@@ -94,7 +110,8 @@ func TestGenerationsCompared(t *testing.T) {
 		}, times: "none ~ auto ~ none +900 auto +900", gains: "auto ~ auto ~", not: "it lacks decode steps auto"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			from, to := folder(generation(side{"none", 10}, side{"auto", 5})), folder(generation(side{"none", 10}, side{"auto", 5}))
+			from, to := folder(generation(side{"none", 10}, side{"auto", 5})),
+				folder(generation(side{"none", 10}, side{"auto", 5}))
 			c.to(to)
 			r, err := Compare(from, to)
 			if err != nil {
@@ -121,7 +138,8 @@ func TestGenerationsCompared(t *testing.T) {
 					memory = append(memory, fmt.Sprintf("%s %s %+.0f", x.Side, x.What, 100*x.Delta))
 				}
 			}
-			if strings.Join(times, " ") != c.times || strings.Join(gains, " ") != c.gains || !slices.Equal(changed, c.changed) || len(r.Notes) != c.notes || strings.Join(memory, ", ") != c.memory {
+			if strings.Join(times, " ") != c.times || strings.Join(gains, " ") != c.gains || !slices.Equal(changed, c.changed) ||
+				len(r.Notes) != c.notes || strings.Join(memory, ", ") != c.memory {
 				t.Errorf("times %q, gains %q, changed %q, notes %q, memory %q", times, gains, changed, r.Notes, memory)
 			}
 			if got := r.Incomparable(); got != c.not {
@@ -147,7 +165,8 @@ func TestGenerationsRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if mean, of := r.GeometricMean(); len(r.Short(0.9)) != 0 || len(r.Short(1.1)) != 1 || of != 1 || mean != r.Speedups[0].Change.Median {
+	if mean, of := r.GeometricMean(); len(r.Short(0.9)) != 0 || len(r.Short(1.1)) != 1 || of != 1 ||
+		mean != r.Speedups[0].Change.Median {
 		t.Errorf("%+v, %g of %d", r.Speedups, mean, of)
 	}
 }
@@ -160,7 +179,8 @@ func TestKinds(t *testing.T) {
 		want     string
 	}{
 		{one, other, "/models/bart: a result of whole generations of a model folder, needed one of a model, as the other is"},
-		{other, one, "/models/model.onnx: a result of a model, needed one of whole generations of a model folder, as the other is"},
+		{other, one, "/models/model.onnx: a result of a model, needed one of whole generations of a model folder, as the " +
+			"other is"},
 	} {
 		if _, err := Compare(c.from, c.to); err == nil || !strings.HasSuffix(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
@@ -202,7 +222,8 @@ func TestGenerationsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Compare(got, file); err != nil || r.otherTask || len(r.OnlyOld)+len(r.OnlyNew) > 0 || len(r.Times) != 3*(1+len(sides)) || file.Generations.Rounds != 15 {
+		if r, err := Compare(got, file); err != nil || r.otherTask || len(r.OnlyOld)+len(r.OnlyNew) > 0 ||
+			len(r.Times) != 3*(1+len(sides)) || file.Generations.Rounds != 15 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}

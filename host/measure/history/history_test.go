@@ -31,12 +31,19 @@ type side struct {
 
 // result is one of a cell, in which a takes aMS.
 func result(a side, sides ...side) *comparison.Swept {
-	s := &comparison.Swept{SchemaVersion: 3, Model: "model.onnx", Seed: 1, Warmup: 3, Rounds: 15, A: comparison.Opened{Name: a.name, Plugins: []string{}}, Axes: []comparison.Axis{},
-		Environment: comparison.Environment{CPU: "a processor", Cores: 2, OS: "linux", Arch: "amd64", ISA: []string{"avx2"}, ONNXRuntime: "1.30.0", MemoryBandwidthGB: 40, Date: "2026-11-25T10:00:00Z"}}
-	c := comparison.Cell{Lengths: map[string]int64{}, Inputs: []inputs.Info{{Name: "x", Type: "float32", Shape: []int64{1, 8}, From: "normal"}}, A: comparison.Timed{MedianMS: a.ms, TimesMS: times(a.ms, 30)}}
+	s := &comparison.Swept{SchemaVersion: 3, Model: "model.onnx", Seed: 1, Warmup: 3, Rounds: 15,
+		A: comparison.Opened{Name: a.name, Plugins: []string{}}, Axes: []comparison.Axis{},
+		Environment: comparison.Environment{CPU: "a processor", Cores: 2, OS: "linux", Arch: "amd64", ISA: []string{"avx2"},
+			ONNXRuntime: "1.30.0", MemoryBandwidthGB: 40, Date: "2026-11-25T10:00:00Z"}}
+	c := comparison.Cell{Lengths: map[string]int64{},
+		Inputs: []inputs.Info{{Name: "x", Type: "float32", Shape: []int64{1, 8}, From: "normal"}},
+		A:      comparison.Timed{MedianMS: a.ms, TimesMS: times(a.ms, 30)}}
 	for _, x := range sides {
-		s.Sides = append(s.Sides, comparison.Opened{Name: x.name, Plugins: []string{}, Replaced: 1, Blocks: 1, Plan: []comparison.Choice{{Node: "Softmax_0", Kind: "attention", Plugin: x.name, Operator: "FlashDecode"}}})
-		b := comparison.Against{Name: x.name, Timed: comparison.Timed{MedianMS: x.ms, TimesMS: times(x.ms, 30)}, Parity: comparison.Parity{OK: true}}
+		s.Sides = append(s.Sides,
+			comparison.Opened{Name: x.name, Plugins: []string{}, Replaced: 1, Blocks: 1,
+				Plan: []comparison.Choice{{Node: "Softmax_0", Kind: "attention", Plugin: x.name, Operator: "FlashDecode"}}})
+		b := comparison.Against{Name: x.name, Timed: comparison.Timed{MedianMS: x.ms, TimesMS: times(x.ms, 30)},
+			Parity: comparison.Parity{OK: true}}
 		b.Speedup = statistics.SpeedupOf(c.A.TimesMS, b.TimesMS)
 		c.Sides = append(c.Sides, b)
 	}
@@ -46,11 +53,13 @@ func result(a side, sides ...side) *comparison.Swept {
 
 // record is one of a result.
 func record(s *comparison.Swept) *Record {
-	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: "2026-11-25T10:00:00Z", Graft: "1.0.0", Model: Model{"/models/model.onnx", strings.Repeat("a", 64)},
+	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: "2026-11-25T10:00:00Z", Graft: "1.0.0",
+		Model:   Model{"/models/model.onnx", strings.Repeat("a", 64)},
 		Plugins: []Plugin{{"flash-decode", "0.1.0", strings.Repeat("b", 64)}}, Measured: Measured{Result: s}}
 }
 
-// TestSave: a result is stored under the hash of what it holds, which sha256sum finds, and comes back whole, whatever part of its ID or name one says.
+// TestSave: a result is stored under the hash of what it holds, which sha256sum finds, and comes back whole, whatever
+// part of its ID or name one says.
 func TestSave(t *testing.T) {
 	s := &Store{filepath.Join(t.TempDir(), "deep", "results")}
 	if list, skipped, err := s.List(); len(list)+len(skipped) > 0 || err != nil {
@@ -89,14 +98,16 @@ func TestSave(t *testing.T) {
 	if err := s.Remove(list[1]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Stored(old.ID()); err == nil || !strings.Contains(err.Error(), "no result") || !strings.Contains(err.Error(), "graft ab list") {
+	if _, err := s.Stored(old.ID()); err == nil || !strings.Contains(err.Error(), "no result") ||
+		!strings.Contains(err.Error(), "graft ab list") {
 		t.Errorf("after it was removed: %v", err)
 	}
 }
 
 // TestCanonical: the order of keys, blanks and escapes change no ID; numbers stay as they are written.
 func TestCanonical(t *testing.T) {
-	for _, text := range []string{`{"b":1.50,"a":[1e3,"<é"],"c":12345678901234567890}`, "{ \"c\": 12345678901234567890,\n\"a\": [1e3, \"\\u003c\\u00e9\"], \"b\": 1.50 }"} {
+	for _, text := range []string{`{"b":1.50,"a":[1e3,"<é"],"c":12345678901234567890}`,
+		"{ \"c\": 12345678901234567890,\n\"a\": [1e3, \"\\u003c\\u00e9\"], \"b\": 1.50 }"} {
 		got, err := canonical([]byte(text))
 		if want := `{"a":[1e3,"<é"],"b":1.50,"c":12345678901234567890}`; err != nil || string(got) != want {
 			t.Errorf("%s became %s, %v, want %s", text, got, err, want)
@@ -145,10 +156,14 @@ func TestSkipped(t *testing.T) {
 	write("notes.txt", "mine")
 	write("abcd9.json", `{"kind": "graft ab result", "schema_version": 1, "result": {"schema_version": 3, "cells": []}}`)
 	write("abcda.json", string(whole))
-	write("abcdb.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 3, "batch": 1}}`)
-	write("abcdc.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 2, "batch": 1, "a": {"name": "none", "seconds": [1]}}}`)
+	write("abcdb.json",
+		`{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 3, "batch": 1}}`)
+	write("abcdc.json",
+		`{"kind": "graft ab result", "schema_version": 1, "generations": {"schema_version": 2, "batch": 1, "a": {"name": "none", "seconds": [1]}}}`)
 	write("abcdd.json", `{"kind": "graft ab result", "schema_version": 1, "generations": {}, "result": {}}`)
-	if err := errors.Join(os.Symlink("notes.txt", filepath.Join(s.Folder, "abcd6.json")), os.Mkdir(filepath.Join(s.Folder, "abcd7.json"), 0o700), os.Chmod(filepath.Join(s.Folder, "abcda.json"), 0o666)); err != nil {
+	if err := errors.Join(os.Symlink("notes.txt", filepath.Join(s.Folder, "abcd6.json")),
+		os.Mkdir(filepath.Join(s.Folder, "abcd7.json"), 0o700),
+		os.Chmod(filepath.Join(s.Folder, "abcda.json"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	write(".abcdef.json.0123456789abcdef.tmp", "{") // of a run that is under way or was killed
@@ -165,7 +180,8 @@ func TestSkipped(t *testing.T) {
 		t.Errorf("skipped %v", skipped)
 	}
 	for _, x := range skipped {
-		if want := bad[filepath.Base(x.File)]; want == "" || !strings.Contains(x.Reason, want) || strings.HasPrefix(x.Reason, s.Folder) {
+		if want := bad[filepath.Base(x.File)]; want == "" || !strings.Contains(x.Reason, want) ||
+			strings.HasPrefix(x.Reason, s.Folder) {
 			t.Errorf("%s: %q, want %q", x.File, x.Reason, want)
 		}
 	}
@@ -184,7 +200,8 @@ func TestSkipped(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Store{filepath.Join(file, "results")}).Save(good); err == nil || !strings.Contains(err.Error(), "cannot store the result: ") || !strings.Contains(err.Error(), "XDG_DATA_HOME") {
+	if err := (&Store{filepath.Join(file, "results")}).Save(good); err == nil ||
+		!strings.Contains(err.Error(), "cannot store the result: ") || !strings.Contains(err.Error(), "XDG_DATA_HOME") {
 		t.Errorf("a folder that cannot be made: %v", err)
 	}
 }
@@ -193,7 +210,8 @@ func TestSkipped(t *testing.T) {
 func TestFiles(t *testing.T) {
 	s := &Store{t.TempDir()}
 	swept := result(side{"none", 10}, side{"auto", 5})
-	for name, data := range map[string]any{"result.json": swept.Result(), "swept.json": swept, "record.json": record(swept)} {
+	for name, data := range map[string]any{"result.json": swept.Result(), "swept.json": swept,
+		"record.json": record(swept)} {
 		text, err := json.MarshalIndent(data, "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +221,8 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := s.Find(path)
-		if err != nil || len(r.Result.Cells) != 1 || r.Result.Sides[0].Name != "auto" || !slices.Equal(r.Result.Cells[0].A.TimesMS, times(10, 30)) || r.Time != "2026-11-25T10:00:00Z" {
+		if err != nil || len(r.Result.Cells) != 1 || r.Result.Sides[0].Name != "auto" ||
+			!slices.Equal(r.Result.Cells[0].A.TimesMS, times(10, 30)) || r.Time != "2026-11-25T10:00:00Z" {
 			t.Errorf("%s: %+v, %v", name, r, err)
 			continue
 		}
@@ -211,14 +230,17 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	for name, want := range map[string]string{"nowhere.json": "no such file", "other.json": "the JSON of a comparison", "newer.json": "a newer graft"} {
+	for name, want := range map[string]string{"nowhere.json": "no such file", "other.json": "the JSON of a comparison",
+		"newer.json": "a newer graft"} {
 		path := filepath.Join(t.TempDir(), name)
-		if text := map[string]string{"other.json": "{}", "newer.json": `{"kind": "graft ab result", "schema_version": 2}`}[name]; text != "" {
+		if text := map[string]string{"other.json": "{}",
+			"newer.json": `{"kind": "graft ab result", "schema_version": 2}`}[name]; text != "" {
 			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.Find(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := s.Find(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
@@ -229,7 +251,8 @@ func TestFiles(t *testing.T) {
 
 // TestNames: a name is one that nobody takes for an ID or a file.
 func TestNames(t *testing.T) {
-	for name, ok := range map[string]bool{"": true, "before": true, "v1.2 of main": true, "bed": true, "cafe": false, "0123": false, strings.Repeat("a", 65): true, "a/b": false, "x.json": false,
+	for name, ok := range map[string]bool{"": true, "before": true, "v1.2 of main": true, "bed": true, "cafe": false,
+		"0123": false, strings.Repeat("a", 65): true, "a/b": false, "x.json": false,
 		"\x1b[31m": false, " x": false, strings.Repeat("é", 51): false} {
 		if err := Named(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)

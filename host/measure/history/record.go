@@ -53,12 +53,14 @@ type Plugin struct {
 // ID is the SHA-256 of the record's canonical JSON in hexadecimal; "" for what was not stored.
 func (r *Record) ID() string { return r.id }
 
-// New is the record of a result that was just measured, of a model or folder at path and with plugins of the folders and the ordinary places. name may be "".
+// New is the record of a result that was just measured, of a model or folder at path and with plugins of the folders
+// and the ordinary places. name may be "".
 func New(result Measured, name, path, graft string, folders []string) (*Record, error) {
 	if err := Named(name); err != nil {
 		return nil, err
 	}
-	r := &Record{SchemaVersion: recordVersion, Kind: kind, Name: name, Time: result.Environment().Date, Graft: graft, Model: Model{Path: path}, Plugins: []Plugin{}, Measured: result}
+	r := &Record{SchemaVersion: recordVersion, Kind: kind, Name: name, Time: result.Environment().Date, Graft: graft,
+		Model: Model{Path: path}, Plugins: []Plugin{}, Measured: result}
 	var err error
 	if r.Model.SHA256, err = SHA256(path); err != nil {
 		return nil, err
@@ -83,9 +85,12 @@ const maxName = 100
 
 // Named refuses names of results that say nothing or could be something else; "" is none.
 func Named(name string) error {
-	needed := fmt.Sprintf("at most %d printable characters, no slash and no end in .json, which are of files, and not four or more digits of an ID", maxName)
+	needed := fmt.Sprintf("at most %d printable characters, no slash and no end in .json, which are of files, and not "+
+		"four or more digits of an ID", maxName)
 	switch {
-	case len(name) > maxName, strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) || c == '/' || c == '\\' }), strings.HasSuffix(name, ".json"),
+	case len(name) > maxName,
+		strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) || c == '/' || c == '\\' }),
+		strings.HasSuffix(name, ".json"),
 		strings.TrimSpace(name) != name, isPrefix(name):
 		return &diagnostic.Error{Found: fmt.Sprintf("the name %q", name), Needed: needed, Fix: "choose another for --save"}
 	}
@@ -139,7 +144,8 @@ func parse(path string, data []byte) (*Record, error) {
 	case head.Kind != kind:
 		return nil, fail("a file of another kind", "")
 	case head.SchemaVersion > recordVersion:
-		return nil, fail(fmt.Sprintf("a result of a newer graft (schema_version %d, this one reads %d)", head.SchemaVersion, recordVersion), "use that graft")
+		return nil, fail(fmt.Sprintf("a result of a newer graft (schema_version %d, this one reads %d)", head.SchemaVersion,
+			recordVersion), "use that graft")
 	case head.SchemaVersion < 1:
 		return nil, fail(fmt.Sprintf("schema_version %d", head.SchemaVersion), "")
 	}

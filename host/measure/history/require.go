@@ -26,15 +26,16 @@ type Shortfall struct {
 
 // String is the shortfall in words.
 func (s Shortfall) String() string {
-	line := fmt.Sprintf("%s %.2fx (95 %% %.2fx to %.2fx)", label(s.Cell, s.Side), s.Speedup.Median, s.Speedup.CI95[0], s.Speedup.CI95[1])
+	line := fmt.Sprintf("%s %.2fx (95 %% %.2fx to %.2fx)", label(s.Cell, s.Side), s.Speedup.Median, s.Speedup.CI95[0],
+		s.Speedup.CI95[1])
 	if s.Speedup.Few {
 		line += " of few runs"
 	}
 	return line
 }
 
-// meets says whether a speed-up is at least a factor: the lower end of its interval counts, so that chance alone does not pass, and of few runs, whose
-// interval is narrower than it should be, none does.
+// meets says whether a speed-up is at least a factor: the lower end of its interval counts, so that chance alone does
+// not pass, and of few runs, whose interval is narrower than it should be, none does.
 func meets(s statistics.Speedup, factor float64) bool { return !s.Few && s.CI95[0] >= factor }
 
 // Short lists the sides of a result that are not known to be as many times as fast as A, in whole runs.

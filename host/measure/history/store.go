@@ -46,10 +46,12 @@ func (s *Store) Save(r *Record) error {
 		return err
 	}
 	if len(data) > maxBytes {
-		return &diagnostic.Error{Path: s.Folder, Found: fmt.Sprintf("a result of %d bytes", len(data)), Needed: fmt.Sprintf("at most %d", maxBytes), Fix: "compare fewer sizes or rounds at once"}
+		return &diagnostic.Error{Path: s.Folder, Found: fmt.Sprintf("a result of %d bytes", len(data)),
+			Needed: fmt.Sprintf("at most %d", maxBytes), Fix: "compare fewer sizes or rounds at once"}
 	}
 	fail := func(err error) error {
-		return &diagnostic.Error{Path: s.Folder, Found: "cannot store the result: " + diagnostic.Cause(err), Fix: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
+		return &diagnostic.Error{Path: s.Folder, Found: "cannot store the result: " + diagnostic.Cause(err),
+			Fix: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
 	}
 	if err := os.MkdirAll(s.Folder, 0o700); err != nil {
 		return fail(err)
@@ -69,14 +71,16 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// List reads all results, the newest first. What is none of them, was changed or is of a newer graft is left out and named.
+// List reads all results, the newest first. What is none of them, was changed or is of a newer graft is left out and
+// named.
 func (s *Store) List() (list []*Record, skipped []Skipped, err error) {
 	entries, err := os.ReadDir(s.Folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, &diagnostic.Error{Path: s.Folder, Found: "cannot read the results: " + diagnostic.Cause(err), Cause: err}
+		return nil, nil, &diagnostic.Error{Path: s.Folder, Found: "cannot read the results: " + diagnostic.Cause(err),
+			Cause: err}
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") && strings.HasSuffix(e.Name(), ".tmp") { // what is being written
@@ -84,7 +88,8 @@ func (s *Store) List() (list []*Record, skipped []Skipped, err error) {
 		}
 		r, err := s.read(e.Name())
 		if err != nil {
-			skipped = append(skipped, Skipped{filepath.Join(s.Folder, e.Name()), strings.TrimPrefix(err.Error(), filepath.Join(s.Folder, e.Name())+": ")})
+			skipped = append(skipped,
+				Skipped{filepath.Join(s.Folder, e.Name()), strings.TrimPrefix(err.Error(), filepath.Join(s.Folder, e.Name())+": ")})
 			continue
 		}
 		list = append(list, r)
@@ -105,7 +110,8 @@ func (s *Store) read(name string) (*Record, error) {
 		return nil, err
 	}
 	if was, ok := strings.CutSuffix(name, suffix); !ok || id(data) != was {
-		return nil, &diagnostic.Error{Path: path, Found: "a result that was changed or renamed: its SHA-256 is " + id(data), Needed: "that of its name", Fix: "remove the file"}
+		return nil, &diagnostic.Error{Path: path, Found: "a result that was changed or renamed: its SHA-256 is " + id(data),
+			Needed: "that of its name", Fix: "remove the file"}
 	}
 	r.id = id(data)
 	return r, nil
@@ -113,10 +119,12 @@ func (s *Store) read(name string) (*Record, error) {
 
 // isPrefix says whether a text can be the beginning of an ID.
 func isPrefix(text string) bool {
-	return len(text) >= leastPrefix && len(text) <= idLength && !strings.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef", c) })
+	return len(text) >= leastPrefix && len(text) <= idLength &&
+		!strings.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef", c) })
 }
 
-// Stored finds a result by its ID, a beginning of it of at least four digits that no other has, or the name it was saved under: of several, the newest.
+// Stored finds a result by its ID, a beginning of it of at least four digits that no other has, or the name it was
+// saved under: of several, the newest.
 func (s *Store) Stored(ref string) (*Record, error) {
 	if isPrefix(ref) {
 		r, err := s.prefixed(ref)
@@ -133,8 +141,9 @@ func (s *Store) Stored(ref string) (*Record, error) {
 			return r, nil
 		}
 	}
-	e := &diagnostic.Error{Path: s.Folder, Found: fmt.Sprintf("no result %q among %d", ref, len(list)), Needed: "an ID, at least four digits of its beginning, or a name",
-		Fix: "graft ab list shows them, and graft ab MODEL --save stores one"}
+	e := &diagnostic.Error{Path: s.Folder, Found: fmt.Sprintf("no result %q among %d", ref, len(list)),
+		Needed: "an ID, at least four digits of its beginning, or a name",
+		Fix:    "graft ab list shows them, and graft ab MODEL --save stores one"}
 	if len(skipped) > 0 {
 		e.Found += fmt.Sprintf("; %d files were skipped", len(skipped))
 	}
@@ -161,7 +170,9 @@ func (s *Store) prefixed(prefix string) (*Record, error) {
 	for _, path := range found {
 		ids = append(ids, strings.TrimSuffix(filepath.Base(path), suffix)[:min(len(prefix)+8, idLength)])
 	}
-	return nil, &diagnostic.Error{Path: s.Folder, Found: fmt.Sprintf("%d results begin with %s: %s", len(found), prefix, strings.Join(ids, ", ")), Needed: "one", Fix: "write more digits"}
+	return nil, &diagnostic.Error{Path: s.Folder,
+		Found: fmt.Sprintf("%d results begin with %s: %s", len(found), prefix, strings.Join(ids, ", ")), Needed: "one",
+		Fix: "write more digits"}
 }
 
 // escaped is a path that filepath.Glob takes literally.
@@ -177,8 +188,8 @@ func (s *Store) Remove(r *Record) error {
 	return storage.SyncFolder(s.Folder)
 }
 
-// Find is Stored, or reads a file: what graft ab -o json wrote, or a record. A text with a slash or the end .json is a path; so is one that names no
-// result and is there.
+// Find is Stored, or reads a file: what graft ab -o json wrote, or a record. A text with a slash or the end .json is
+// a path; so is one that names no result and is there.
 func (s *Store) Find(ref string) (*Record, error) {
 	if strings.ContainsRune(ref, os.PathSeparator) || strings.HasSuffix(ref, suffix) {
 		return readFile(ref)
@@ -197,7 +208,8 @@ func (s *Store) Find(ref string) (*Record, error) {
 func readFile(path string) (*Record, error) {
 	data, err := storage.ReadRegular(path, maxBytes)
 	if err != nil {
-		return nil, &diagnostic.Error{Path: path, Found: "cannot read the result: " + diagnostic.Cause(err), Needed: "a file of graft ab -o json", Cause: err}
+		return nil, &diagnostic.Error{Path: path, Found: "cannot read the result: " + diagnostic.Cause(err),
+			Needed: "a file of graft ab -o json", Cause: err}
 	}
 	if r, err := parse(path, data); err == nil {
 		if data, err = canonical(data); err == nil {
@@ -218,5 +230,6 @@ func readFile(path string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: m.Environment().Date, Model: Model{Path: m.path()}, Measured: m}, nil
+	return &Record{SchemaVersion: recordVersion, Kind: kind, Time: m.Environment().Date, Model: Model{Path: m.path()},
+		Measured: m}, nil
 }

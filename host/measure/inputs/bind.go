@@ -22,7 +22,8 @@ type binder struct {
 
 // bind gives every length of a model's inputs a number: what was asked for, what
 // the given arrays have, what its operators need, or the default of its kind.
-func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, kind Kind, given map[string]array, o Options) (map[string]int64, error) {
+func bind(g *graph.Graph, shapes *graph.Shapes, r *roles.Roles, kind Kind, given map[string]array,
+	o Options) (map[string]int64, error) {
 	b := &binder{graph: g, shapes: shapes, roles: r, kind: kind, at: map[string]int64{}}
 	if err := b.asked(o); err != nil {
 		return nil, err

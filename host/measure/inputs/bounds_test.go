@@ -79,7 +79,8 @@ func TestNumpyBombs(t *testing.T) {
 			}
 		})
 	}
-	if given, err := readNPZ(archive(t, zip.Deflate, names(1), zeros(60<<20))); err != nil || len(given["x0"].data) != 60<<20 {
+	if given, err := readNPZ(archive(t, zip.Deflate, names(1), zeros(60<<20))); err != nil ||
+		len(given["x0"].data) != 60<<20 {
 		t.Errorf("zeros that are not too many: %v", err)
 	}
 }
@@ -103,7 +104,8 @@ func FuzzNPZ(f *testing.F) {
 	}
 	f.Add(numpy)
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
-		data, err := os.ReadFile(archive(f, method, []string{"x.npy", "y.npy"}, npy(2, "<f4", "False", "2, 1", make([]byte, 8))))
+		data, err := os.ReadFile(
+			archive(f, method, []string{"x.npy", "y.npy"}, npy(2, "<f4", "False", "2, 1", make([]byte, 8))))
 		if err != nil {
 			f.Fatal(err)
 		}

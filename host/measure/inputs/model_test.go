@@ -79,7 +79,8 @@ func table(name string, dims ...int64) *onnx.Tensor {
 	for _, d := range dims {
 		n *= d
 	}
-	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims, RawData: make([]byte, n)}
+	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims,
+		RawData: make([]byte, n)}
 }
 
 // write makes a model file.
@@ -99,7 +100,9 @@ func write(t testing.TB, ins, outs []value, initializers []*onnx.Tensor, nodes .
 	for _, n := range nodes {
 		g.Node = append(g.Node, node(n))
 	}
-	data, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
+	data, err := proto.Marshal(
+		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

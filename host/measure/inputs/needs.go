@@ -6,8 +6,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// needs gives lengths the numbers without which an operator of the graph cannot run: channels that a convolution's weights
-// have, widths that a matrix takes, rows of a table that is added. What is known already stays.
+// needs gives lengths the numbers without which an operator of the graph cannot run: channels that a convolution's
+// weights have, widths that a matrix takes, rows of a table that is added. What is known already stays.
 func (b *binder) needs() {
 	for range 2 { // what one says may be what another lacks
 		b.graph.Walk(func(n *graph.Node) {
@@ -18,7 +18,8 @@ func (b *binder) needs() {
 	b.patches()
 }
 
-// is says that an axis of a value has a length, where the length is a number and the axis is not, or the other way round.
+// is says that an axis of a value has a length, where the length is a number and the axis is not, or the other way
+// round.
 func (b *binder) is(v *graph.Value, axis int, w *graph.Value, other int) {
 	x, y := b.dim(v, axis), b.dim(w, other)
 	if n, ok := y.Const(); ok {

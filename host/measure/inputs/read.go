@@ -120,8 +120,8 @@ var npyTypes = map[string]onnx.Tensor_DataType{
 	"|b1": onnx.Tensor_BOOL,
 }
 
-// What arrays of files may take. Zeros compress 1,000 times, so that a file says little of what it holds: an archive may
-// hold some that are compressed well, and in all a number of times its own size.
+// What arrays of files may take. Zeros compress 1,000 times, so that a file says little of what it holds: an archive
+// may hold some that are compressed well, and in all a number of times its own size.
 const (
 	maxArrays    = 8 << 30
 	arraysFree   = 64 << 20
@@ -213,10 +213,12 @@ func readNPY(f *zip.File, left int64) (array, error) {
 	}
 	size64 := n * int64(model.ElementBits(t)/8)
 	if uint64(size64) > f.UncompressedSize64 {
-		return array{}, fmt.Errorf("its data end early: shape (%s) needs %d bytes, the entry has %d", m[3], size64, f.UncompressedSize64)
+		return array{}, fmt.Errorf("its data end early: shape (%s) needs %d bytes, the entry has %d", m[3], size64,
+			f.UncompressedSize64)
 	}
 	if size64 > left {
-		return array{}, fmt.Errorf("its %d bytes are more than the %d that an archive of this size may still hold; save with np.savez, which does not compress", size64, max(left, 0))
+		return array{}, fmt.Errorf("its %d bytes are more than the %d that an archive of this size may still hold; save "+
+			"with np.savez, which does not compress", size64, max(left, 0))
 	}
 	a.data = make([]byte, size64)
 	if _, err := io.ReadFull(r, a.data); err != nil {

@@ -30,9 +30,11 @@ func TestReadNumpy(t *testing.T) {
 	}{
 		"float32": {onnx.Tensor_FLOAT, []int64{2, 3}, 24, 2.5}, "float64": {onnx.Tensor_DOUBLE, []int64{2, 3}, 48, 2.5},
 		"float16": {onnx.Tensor_FLOAT16, []int64{2, 3}, 12, 2.5}, "int64": {onnx.Tensor_INT64, []int64{4}, 32, -3},
-		"int32": {onnx.Tensor_INT32, []int64{4}, 16, -3}, "int16": {onnx.Tensor_INT16, []int64{4}, 8, -3}, "int8": {onnx.Tensor_INT8, []int64{4}, 4, -3},
-		"uint64": {onnx.Tensor_UINT64, []int64{2}, 16, 9}, "uint32": {onnx.Tensor_UINT32, []int64{2}, 8, 9}, "uint16": {onnx.Tensor_UINT16, []int64{2}, 4, 9},
-		"uint8": {onnx.Tensor_UINT8, []int64{2}, 2, 9}, "bool": {onnx.Tensor_BOOL, []int64{3}, 3, 1},
+		"int32": {onnx.Tensor_INT32, []int64{4}, 16, -3}, "int16": {onnx.Tensor_INT16, []int64{4}, 8, -3},
+		"int8":   {onnx.Tensor_INT8, []int64{4}, 4, -3},
+		"uint64": {onnx.Tensor_UINT64, []int64{2}, 16, 9}, "uint32": {onnx.Tensor_UINT32, []int64{2}, 8, 9},
+		"uint16": {onnx.Tensor_UINT16, []int64{2}, 4, 9},
+		"uint8":  {onnx.Tensor_UINT8, []int64{2}, 2, 9}, "bool": {onnx.Tensor_BOOL, []int64{3}, 3, 1},
 		"scalar": {onnx.Tensor_FLOAT, nil, 4, 7}, "empty": {onnx.Tensor_FLOAT, []int64{2, 0, 4}, 0, 0},
 	} {
 		a, ok := given[name]
@@ -129,7 +131,8 @@ func TestReadBadNumpy(t *testing.T) {
 		{"columns first", npy(1, "<f4", "True", "2, 1", eight), "Fortran order is not read; save np.ascontiguousarray"},
 		{"negative", npy(1, "<f4", "False", "-2,", eight), "shape (-2,) is not read"},
 		{"too many elements", npy(1, "<f4", "False", "4294967296, 4294967296", eight), "is not read"},
-		{"more than there is", npy(1, "<f4", "False", "2147483647,", eight), "its data end early: shape (2147483647,) needs 8589934588 bytes, the entry has"},
+		{"more than there is", npy(1, "<f4", "False", "2147483647,", eight),
+			"its data end early: shape (2147483647,) needs 8589934588 bytes, the entry has"},
 		{"a header of garbage", npy(1, "'", "?", "", nil), "a header that is not understood"},
 		{"a huge header", append([]byte("\x93NUMPY\x02\x00"), 255, 255, 255, 127), "a header of 2147483647 bytes"},
 	}
@@ -142,7 +145,8 @@ func TestReadBadNumpy(t *testing.T) {
 			}
 		})
 	}
-	if given, err := readNPZ(npz(t, map[string][]byte{"x.npy": npy(2, "<f4", "False", "2,", eight)})); err != nil || len(given["x"].data) != 8 {
+	if given, err := readNPZ(npz(t, map[string][]byte{"x.npy": npy(2, "<f4", "False", "2,", eight)})); err != nil ||
+		len(given["x"].data) != 8 {
 		t.Errorf("version 2 of the format: %v, %v", given, err)
 	}
 	text := filepath.Join(t.TempDir(), "x.npz")
@@ -164,13 +168,15 @@ func TestGivenInputs(t *testing.T) {
 	if infos["input_ids"].From != good {
 		t.Errorf("input_ids comes from %q, want %q", infos["input_ids"].From, good)
 	}
-	for name, want := range map[string]string{"position_ids": "[3 2]", "attention_mask": "[3 7]", "past_key_values.0.key": "[3 2 5 4]"} {
+	for name, want := range map[string]string{"position_ids": "[3 2]", "attention_mask": "[3 7]",
+		"past_key_values.0.key": "[3 2 5 4]"} {
 		if got := fmt.Sprint(infos[name].Shape); got != want {
 			t.Errorf("%s is made in shape %s, want %s", name, got, want)
 		}
 	}
 	// The mask's length is the past's and the new tokens' together.
-	_, infos = made(t, path, Options{File: npz(t, map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npy(1, "<i8", "False", "3, 9", make([]byte, 216))})})
+	_, infos = made(t, path, Options{File: npz(t,
+		map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npy(1, "<i8", "False", "3, 9", make([]byte, 216))})})
 	if got := fmt.Sprint(infos["past_key_values.0.key"].Shape); got != "[3 2 7 4]" {
 		t.Errorf("the past is made in shape %s, want [3 2 7 4]", got)
 	}
@@ -180,11 +186,16 @@ func TestGivenInputs(t *testing.T) {
 		dims map[string]int64
 		want string
 	}{
-		{"name", map[string][]byte{"ids.npy": ids}, nil, `has an array "ids", the model's inputs are input_ids, token_type_ids`},
-		{"type", map[string][]byte{"input_ids.npy": npy(1, "<i4", "False", "3, 2", make([]byte, 24))}, nil, "as int32, the model takes int64"},
-		{"rank", map[string][]byte{"input_ids.npy": npy(1, "<i8", "False", "6,", make([]byte, 48))}, nil, "in shape [6], the model takes rank 2"},
-		{"length", map[string][]byte{"input_ids.npy": ids}, map[string]int64{"batch": 4}, "in shape [3 2], but axis 0 is batch_size = 4"},
-		{"fixed length", map[string][]byte{"use_cache_branch.npy": npy(1, "|b1", "False", "2,", make([]byte, 2))}, nil, "in shape [2], but axis 0 is 1 = 1"},
+		{"name", map[string][]byte{"ids.npy": ids}, nil,
+			`has an array "ids", the model's inputs are input_ids, token_type_ids`},
+		{"type", map[string][]byte{"input_ids.npy": npy(1, "<i4", "False", "3, 2", make([]byte, 24))}, nil,
+			"as int32, the model takes int64"},
+		{"rank", map[string][]byte{"input_ids.npy": npy(1, "<i8", "False", "6,", make([]byte, 48))}, nil,
+			"in shape [6], the model takes rank 2"},
+		{"length", map[string][]byte{"input_ids.npy": ids}, map[string]int64{"batch": 4},
+			"in shape [3 2], but axis 0 is batch_size = 4"},
+		{"fixed length", map[string][]byte{"use_cache_branch.npy": npy(1, "|b1", "False", "2,", make([]byte, 2))}, nil,
+			"in shape [2], but axis 0 is 1 = 1"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -213,18 +224,25 @@ func testData(t *testing.T, tensors map[string]*onnx.Tensor) string {
 }
 
 func TestReadFolder(t *testing.T) {
-	two := write(t, []value{{name: "a", dims: []any{"n"}}, {name: "b", dims: []any{"n"}}}, []value{{name: "y", dims: []any{"n"}}}, nil, "y = Sub(a, b)")
+	two := write(t, []value{{name: "a", dims: []any{"n"}}, {name: "b", dims: []any{"n"}}},
+		[]value{{name: "y", dims: []any{"n"}}}, nil, "y = Sub(a, b)")
 	tensor := func(name string, data ...float32) *onnx.Tensor {
-		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{int64(len(data))}, FloatData: data}
+		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			Dims: []int64{int64(len(data))}, FloatData: data}
 	}
 	for name, folder := range map[string]string{
-		"in order":     testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("", 1, 2), "input_1.pb": tensor("", 3, 4)}),
-		"by name":      testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("b", 3, 4), "input_1.pb": tensor("a", 1, 2)}),
-		"other names":  testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("first", 1, 2), "input_1.pb": tensor("second", 3, 4)}),
-		"with outputs": testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("a", 1, 2), "input_1.pb": tensor("b", 3, 4), "output_0.pb": tensor("y", 0, 0)}),
+		"in order": testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("", 1, 2), "input_1.pb": tensor("", 3, 4)}),
+		"by name": testData(t,
+			map[string]*onnx.Tensor{"input_0.pb": tensor("b", 3, 4), "input_1.pb": tensor("a", 1, 2)}),
+		"other names": testData(t,
+			map[string]*onnx.Tensor{"input_0.pb": tensor("first", 1, 2), "input_1.pb": tensor("second", 3, 4)}),
+		"with outputs": testData(t,
+			map[string]*onnx.Tensor{"input_0.pb": tensor("a", 1, 2), "input_1.pb": tensor("b", 3, 4),
+				"output_0.pb": tensor("y", 0, 0)}),
 	} {
 		values, _ := made(t, two, Options{File: folder})
-		if a, b := data[float32](t, values["a"]), data[float32](t, values["b"]); !slices.Equal(a, []float32{1, 2}) || !slices.Equal(b, []float32{3, 4}) {
+		if a, b := data[float32](t, values["a"]), data[float32](t, values["b"]); !slices.Equal(a, []float32{1, 2}) ||
+			!slices.Equal(b, []float32{3, 4}) {
 			t.Errorf("%s: a is %v, b is %v", name, a, b)
 		}
 	}
@@ -233,11 +251,13 @@ func TestReadFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, folder := range map[string]string{
-		"has no input_0.pb":            t.TempDir(),
-		"input_0.pb: no serialized":    broken,
-		"a second tensor for input a":  testData(t, map[string]*onnx.Tensor{"input_0.pb": tensor("a", 1), "input_1.pb": tensor("a", 2)}),
-		"no such file or directory":    filepath.Join(t.TempDir(), "nowhere"),
-		"input_0.pb: model bytes: ten": testData(t, map[string]*onnx.Tensor{"input_0.pb": {DataType: proto.Int32(1), Dims: []int64{5}, FloatData: []float32{1}}}),
+		"has no input_0.pb":         t.TempDir(),
+		"input_0.pb: no serialized": broken,
+		"a second tensor for input a": testData(t,
+			map[string]*onnx.Tensor{"input_0.pb": tensor("a", 1), "input_1.pb": tensor("a", 2)}),
+		"no such file or directory": filepath.Join(t.TempDir(), "nowhere"),
+		"input_0.pb: model bytes: ten": testData(t,
+			map[string]*onnx.Tensor{"input_0.pb": {DataType: proto.Int32(1), Dims: []int64{5}, FloatData: []float32{1}}}),
 	} {
 		if _, err := Make(library(t), two, Options{File: folder}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

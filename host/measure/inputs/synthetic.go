@@ -73,15 +73,16 @@ func Make(l *ort.Library, path string, o Options) (*Batch, error) {
 	return inputsOf(l, file, o, readFile)
 }
 
-// Of gives synthetic values for all inputs of a model that is open. Options name no file: reading one is left out of programs that only
-// enable graft.
+// Of gives synthetic values for all inputs of a model that is open. Options name no file: reading one is left out of
+// programs that only enable graft.
 func Of(l *ort.Library, file *model.Model, o Options) (*Batch, error) {
 	return inputsOf(l, file, o, func(path string, _ *graph.Graph) (map[string]array, error) {
 		return nil, fmt.Errorf("found the file of inputs %s, needed none: they are synthetic here", path)
 	})
 }
 
-func inputsOf(l *ort.Library, file *model.Model, o Options, read func(path string, g *graph.Graph) (map[string]array, error)) (_ *Batch, err error) {
+func inputsOf(l *ort.Library, file *model.Model, o Options,
+	read func(path string, g *graph.Graph) (map[string]array, error)) (_ *Batch, err error) {
 	path := cmp.Or(file.Path(), "model bytes")
 	x, err := patch.View(context.Background(), file, file.Proto())
 	if err != nil {
@@ -213,7 +214,9 @@ func (m *maker) input(v *graph.Value, given map[string]array, source string) (ar
 	}
 	width := int64(max(model.ElementBits(f.DType)/8, 1))
 	if m.left -= n * width; m.left < 0 {
-		return array{}, "", fmt.Errorf("shape %v is too large to make: inputs may take a quarter of the memory that is left; give shorter lengths with --dim", a.shape)
+		return array{}, "", fmt.Errorf(
+			"shape %v is too large to make: inputs may take a quarter of the memory that is left; give shorter lengths with "+
+				"--dim", a.shape)
 	}
 	value, from, err := m.values(v, f, a.shape)
 	if err != nil {
@@ -242,7 +245,8 @@ func (m *maker) fits(a array, f graph.Fact, source string) error {
 	}
 	for i, d := range f.Dims {
 		if n, ok := d.Eval(m.at); ok && n != a.shape[i] {
-			return fmt.Errorf("%s has it in shape %v, but axis %d is %s = %d by --dim or by another input", source, a.shape, i, d, n)
+			return fmt.Errorf("%s has it in shape %v, but axis %d is %s = %d by --dim or by another input", source, a.shape, i,
+				d, n)
 		}
 	}
 	return nil
@@ -256,7 +260,8 @@ const maxInputBytes = 4 * maxInputElements
 
 // values chooses what an input holds by what it means and its type: positions go
 // on from the past, tokens lie within the table they index.
-func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(i int64) float64, from string, err error) {
+func (m *maker) values(v *graph.Value, f graph.Fact, shape []int64) (value func(i int64) float64, from string,
+	err error) {
 	last := int64(1)
 	if len(shape) > 0 {
 		last = max(shape[len(shape)-1], 1)

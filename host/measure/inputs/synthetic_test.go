@@ -30,7 +30,8 @@ func decoder(t testing.TB) string {
 		{name: "num_logits_to_keep", dims: []any{}, kind: i64},
 		{name: "flags", dims: []any{50}, kind: onnx.Tensor_BOOL},
 		{name: "half", dims: []any{1000}, kind: onnx.Tensor_FLOAT16},
-	}, []value{{name: "y", dims: []any{"batch_size", "sequence_length", 3}}, {name: "z", dims: []any{"batch_size", "sequence_length", 3}}},
+	}, []value{{name: "y", dims: []any{"batch_size", "sequence_length", 3}},
+		{name: "z", dims: []any{"batch_size", "sequence_length", 3}}},
 		[]*onnx.Tensor{table("words", 11, 3), table("segments", 2, 3)},
 		"y = Gather(words, input_ids)", "z = Gather(segments, token_type_ids)")
 }
@@ -61,7 +62,8 @@ func data[T ort.Element](t *testing.T, v *ort.Value) []T {
 // TestInputsMean: every input holds what its name says.
 func TestInputsMean(t *testing.T) {
 	path := decoder(t)
-	values, infos := made(t, path, Options{Seed: 1, Dims: map[string]int64{"batch": 2, "past_sequence_length": 16, "sequence": 3}})
+	values, infos := made(t, path,
+		Options{Seed: 1, Dims: map[string]int64{"batch": 2, "past_sequence_length": 16, "sequence": 3}})
 	shapes := map[string]string{
 		"input_ids": "[2 3]", "attention_mask": "[2 19]", "position_ids": "[2 3]", "past_key_values.0.key": "[2 2 16 4]",
 		"use_cache_branch": "[1]", "seqlens_k": "[2]", "total_sequence_length": "[]",
@@ -156,20 +158,24 @@ func TestDefaultLengths(t *testing.T) {
 }
 
 func TestWrongLengths(t *testing.T) {
-	fixed := write(t, []value{{name: "x", dims: []any{2, 3}}}, []value{{name: "y", dims: []any{2, 3}}}, nil, "y = Identity(x)")
+	fixed := write(t, []value{{name: "x", dims: []any{2, 3}}}, []value{{name: "y", dims: []any{2, 3}}}, nil,
+		"y = Identity(x)")
 	cases := []struct {
 		name, path string
 		dims       map[string]int64
 		want       string
 	}{
-		{"unknown", decoder(t), map[string]int64{"btch": 4}, `no length is called "btch", the inputs have batch_size, sequence_length, past_sequence_length`},
+		{"unknown", decoder(t), map[string]int64{"btch": 4},
+			`no length is called "btch", the inputs have batch_size, sequence_length, past_sequence_length`},
 		{"fixed", fixed, map[string]int64{"batch": 4}, `no length is called "batch", all lengths of the inputs are fixed`},
-		{"ambiguous", write(t, []value{{name: "x", dims: []any{"seq_a", "seq_b"}}}, []value{{name: "y", dims: []any{"seq_a", "seq_b"}}}, nil, "y = Identity(x)"),
+		{"ambiguous", write(t, []value{{name: "x", dims: []any{"seq_a", "seq_b"}}},
+			[]value{{name: "y", dims: []any{"seq_a", "seq_b"}}}, nil, "y = Identity(x)"),
 			map[string]int64{"seq": 4}, `length "seq" may be seq_a or seq_b`},
 		{"negative", decoder(t), map[string]int64{"batch": -1}, "length batch is -1, needs zero or more"},
 		{"twice", decoder(t), map[string]int64{"batch": 1, "batch_size": 2}, "length batch_size is asked to be both 1 and 2"},
 		{"huge", decoder(t), map[string]int64{"batch": 1 << 40}, "too large to make"},
-		{"overflow", decoder(t), map[string]int64{"past": 1<<63 - 1, "sequence": 1<<63 - 1, "batch": 0}, "axis 1 has no length"},
+		{"overflow", decoder(t), map[string]int64{"past": 1<<63 - 1, "sequence": 1<<63 - 1, "batch": 0},
+			"axis 1 has no length"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -179,7 +185,8 @@ func TestWrongLengths(t *testing.T) {
 			}
 		})
 	}
-	if _, infos := made(t, fixed, Options{Dims: map[string]int64{"batch": 4}, LooseDims: true}); fmt.Sprint(infos["x"].Shape) != "[2 3]" {
+	if _, infos := made(t, fixed,
+		Options{Dims: map[string]int64{"batch": 4}, LooseDims: true}); fmt.Sprint(infos["x"].Shape) != "[2 3]" {
 		t.Errorf("shape %v", infos["x"].Shape)
 	}
 }
@@ -189,7 +196,8 @@ func TestInputsNotMade(t *testing.T) {
 	text := value{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
 	path := write(t, []value{text}, []value{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
 	_, err := Make(library(t), path, Options{})
-	if want := path + ": input x: there are no synthetic inputs of type string; give it with --inputs"; err == nil || err.Error() != want {
+	if want := path + ": input x: there are no synthetic inputs of type string; give it with --inputs"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

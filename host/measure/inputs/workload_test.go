@@ -65,7 +65,8 @@ func TestDefaultWorkloads(t *testing.T) {
 // An image model gets images of the channels that its convolution reads.
 func TestImageWorkload(t *testing.T) {
 	path := write(t, []value{{name: "pixel_values", dims: []any{"batch", "channels", "height", "width"}}},
-		[]value{{name: "y", dims: []any{"a", 16, "b", "c"}}}, []*onnx.Tensor{table("kernel", 16, 3, 8, 8)}, "y = Conv(pixel_values, kernel)")
+		[]value{{name: "y", dims: []any{"a", 16, "b", "c"}}}, []*onnx.Tensor{table("kernel", 16, 3, 8, 8)},
+		"y = Conv(pixel_values, kernel)")
 	b, err := Make(library(t), path, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -104,10 +105,12 @@ func TestPaddingOfTexts(t *testing.T) {
 	if !lengths[200] || len(lengths) < 30 {
 		t.Errorf("%d lengths of 64 texts, want most of them different and one of 200", len(lengths))
 	}
-	if got, want := *infos["attention_mask"].Padding, float64(hidden)/float64(len(mask)); got != want || got < 0.3 || got > 0.7 {
+	if got, want := *infos["attention_mask"].Padding, float64(hidden)/float64(len(mask)); got != want || got < 0.3 ||
+		got > 0.7 {
 		t.Errorf("%g of the positions are padding, want %g", got, want)
 	}
-	given := npz(t, map[string][]byte{"attention_mask.npy": npy(1, "<i8", "False", "1, 4", append(make([]byte, 24), 1, 0, 0, 0, 0, 0, 0, 0))})
+	given := npz(t, map[string][]byte{"attention_mask.npy": npy(1, "<i8", "False", "1, 4",
+		append(make([]byte, 24), 1, 0, 0, 0, 0, 0, 0, 0))})
 	b, err := Make(library(t), path, Options{File: given})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// WriteNPZ writes tensors to a numpy archive, whole or not at all, as Options.File reads it. The types are those that numpy has: bfloat16 is an error.
+// WriteNPZ writes tensors to a numpy archive, whole or not at all, as Options.File reads it. The types are those that
+// numpy has: bfloat16 is an error.
 func WriteNPZ(path string, values map[string]*ort.Value) error {
 	return storage.WriteFrom(path, storage.Shared, func(to io.Writer) error {
 		z := zip.NewWriter(to)
@@ -57,7 +58,8 @@ func writeNPY(to io.Writer, v *ort.Value) error {
 	for _, n := range v.Shape() {
 		fmt.Fprintf(&shape, "%d, ", n)
 	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, strings.TrimSuffix(shape.String(), " "))
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr,
+		strings.TrimSuffix(shape.String(), " "))
 	const before = 10 // of the magic, the version and the length
 	text += strings.Repeat(" ", 63-(before+len(text))%64) + "\n"
 	head := append([]byte("\x93NUMPY\x01\x00"), binary.LittleEndian.AppendUint16(nil, uint16(len(text)))...)

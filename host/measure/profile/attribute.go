@@ -14,17 +14,19 @@ type Ran struct {
 	*Node
 	// At is the node in the graph that the runtime made of the model; nil where that is not known.
 	At *graph.Node
-	// Covers are the model's nodes that it stands for, each under one Ran alone: several for a node that the runtime or graft
-	// fused, none for one that they added.
+	// Covers are the model's nodes that it stands for, each under one Ran alone: several for a node that the runtime or
+	// graft fused, none for one that they added.
 	Covers []*graph.Node
 }
 
-// Attribute finds the nodes of a profile in the graph that the runtime ran, which its optimisations made, and what they stand for in
-// the model. Names of nodes change in that, and those of values do not: a node stands for what lies in the model between the
-// values that it makes and those that are there in the graph that ran. Without that graph, nil, names of nodes are all there is. Of a patched model, stands are its values that were put in the place of the
+// Attribute finds the nodes of a profile in the graph that the runtime ran, which its optimisations made, and what
+// they stand for in the model. Names of nodes change in that, and those of values do not: a node stands for what lies
+// in the model between the values that it makes and those that are there in the graph that ran. Without that graph,
+// nil, names of nodes are all there is. Of a patched model, stands are its values that were put in the place of the
 // model's, by name (graph.Stands).
 func (p *Profile) Attribute(ran, model *graph.Graph, stands map[string]string) []Ran {
-	a := &attribution{stands: stands, made: map[string]bool{}, inside: map[*Node][]*Node{}, at: map[*Node]*graph.Node{}, within: map[*graph.Graph]*graph.Graph{ran: model}, covered: map[*graph.Node]bool{}}
+	a := &attribution{stands: stands, made: map[string]bool{}, inside: map[*Node][]*Node{}, at: map[*Node]*graph.Node{},
+		within: map[*graph.Graph]*graph.Graph{ran: model}, covered: map[*graph.Node]bool{}}
 	for _, n := range p.Nodes {
 		a.inside[n.Parent] = append(a.inside[n.Parent], n)
 	}
@@ -87,7 +89,8 @@ func (n *Node) called() called {
 	return called{n.Name, n.Operator}
 }
 
-// find finds nodes in graphs of which one or more ran. Those that are called the same stand in both in the order of execution.
+// find finds nodes in graphs of which one or more ran. Those that are called the same stand in both in the order of
+// execution.
 func (a *attribution) find(nodes []*Node, graphs []*graph.Graph) {
 	type candidates map[called][]*graph.Node
 	of := make([]candidates, len(graphs))

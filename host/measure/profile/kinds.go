@@ -21,19 +21,31 @@ const (
 var kinds = func() map[string]string {
 	of := map[string]string{}
 	for kind, operators := range map[string]string{
-		Matmul:           "MatMul Gemm FusedMatMul FusedGemm TransposeMatMul MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul QLinearMatMul QGemm MatMulNBits MatMulBnb4 Einsum",
-		"attention":      "Attention MultiHeadAttention GroupQueryAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention PackedAttention QAttention SparseAttention PagedAttention LinearAttention",
-		"convolutions":   "Conv FusedConv ConvInteger QLinearConv ConvTranspose NhwcConv NhwcFusedConv CausalConvWithState MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
-		"normalisations": "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization BatchNormalization InstanceNormalization GroupNormalization GroupNorm EmbedLayerNormalization LpNormalization",
-		"activations":    "Gelu BiasGelu FastGelu QuickGelu Relu LeakyRelu Elu Selu Celu Sigmoid HardSigmoid HardSwish Swish Mish Tanh Erf Softplus Softsign Clip PRelu BiasSplitGelu",
-		"softmaxes":      "Softmax LogSoftmax BiasSoftmax",
-		"lookups":        "Gather GatherND GatherElements GatherBlockQuantized ScatterElements ScatterND",
-		"movement":       "Transpose Reshape Concat Slice Split Expand Tile Pad Squeeze Unsqueeze Flatten Identity ReorderInput ReorderOutput ExpandDims Shape Size Range ConstantOfShape MemcpyToHost MemcpyFromHost DepthToSpace SpaceToDepth Resize",
-		"elementwise":    "Add Sub Mul Div Pow Sqrt Reciprocal Neg Abs Exp Log Where Equal Greater GreaterOrEqual Less LessOrEqual And Or Not Xor Min Max Sum Mean Cast CastLike Floor Ceil Round Sign Mod Sin Cos IsNaN IsInf QuickGeluMul RotaryEmbedding",
-		"reductions":     "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL2 ReduceL1 ReduceSumSquare ReduceLogSumExp CumSum ArgMax ArgMin TopK",
-		"quantisation":   "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid QLinearSoftmax QLinearConcat QLinearLeakyRelu",
-		"recurrence":     "LSTM GRU RNN DynamicQuantizeLSTM",
-		"control flow":   "If Loop Scan SequenceMap",
+		Matmul: "MatMul Gemm FusedMatMul FusedGemm TransposeMatMul MatMulInteger MatMulIntegerToFloat " +
+			"DynamicQuantizeMatMul QLinearMatMul QGemm MatMulNBits MatMulBnb4 Einsum",
+		"attention": "Attention MultiHeadAttention GroupQueryAttention DecoderMaskedMultiHeadAttention " +
+			"DecoderMaskedSelfAttention PackedAttention QAttention SparseAttention PagedAttention LinearAttention",
+		"convolutions": "Conv FusedConv ConvInteger QLinearConv ConvTranspose NhwcConv NhwcFusedConv " +
+			"CausalConvWithState MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
+		"normalisations": "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization " +
+			"SkipSimplifiedLayerNormalization RMSNormalization BatchNormalization InstanceNormalization GroupNormalization " +
+			"GroupNorm EmbedLayerNormalization LpNormalization",
+		"activations": "Gelu BiasGelu FastGelu QuickGelu Relu LeakyRelu Elu Selu Celu Sigmoid HardSigmoid HardSwish " +
+			"Swish Mish Tanh Erf Softplus Softsign Clip PRelu BiasSplitGelu",
+		"softmaxes": "Softmax LogSoftmax BiasSoftmax",
+		"lookups":   "Gather GatherND GatherElements GatherBlockQuantized ScatterElements ScatterND",
+		"movement": "Transpose Reshape Concat Slice Split Expand Tile Pad Squeeze Unsqueeze Flatten Identity " +
+			"ReorderInput ReorderOutput ExpandDims Shape Size Range ConstantOfShape MemcpyToHost MemcpyFromHost DepthToSpace " +
+			"SpaceToDepth Resize",
+		"elementwise": "Add Sub Mul Div Pow Sqrt Reciprocal Neg Abs Exp Log Where Equal Greater GreaterOrEqual Less " +
+			"LessOrEqual And Or Not Xor Min Max Sum Mean Cast CastLike Floor Ceil Round Sign Mod Sin Cos IsNaN IsInf " +
+			"QuickGeluMul RotaryEmbedding",
+		"reductions": "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL2 ReduceL1 ReduceSumSquare " +
+			"ReduceLogSumExp CumSum ArgMax ArgMin TopK",
+		"quantisation": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid " +
+			"QLinearSoftmax QLinearConcat QLinearLeakyRelu",
+		"recurrence":   "LSTM GRU RNN DynamicQuantizeLSTM",
+		"control flow": "If Loop Scan SequenceMap",
 	} {
 		for operator := range strings.FieldsSeq(operators) {
 			of[operator] = kind
@@ -55,7 +67,8 @@ func kindOf(operator string, n *Ran) string {
 	switch {
 	case !ok:
 		return "other operators"
-	case kind == Matmul && (n.At == nil && n.Parameters > 0 || n.At != nil && (isWeight(n.At.Input(1)) || isWeight(n.At.Input(0)))):
+	case kind == Matmul && (n.At == nil && n.Parameters > 0 ||
+		n.At != nil && (isWeight(n.At.Input(1)) || isWeight(n.At.Input(0)))):
 		return Linear
 	}
 	return kind
@@ -138,7 +151,8 @@ type part struct {
 	share  float64
 }
 
-// of splits a node among choices: by operations where it computes matmuls of several, else it is that of which most is in it.
+// of splits a node among choices: by operations where it computes matmuls of several, else it is that of which most
+// is in it.
 func (x *shares) of(n *Ran) []part {
 	count, work, total := map[int]float64{}, map[int]float64{}, 0.0
 	var order []int
@@ -182,7 +196,8 @@ func (x *shares) of(n *Ran) []part {
 
 // attends reports an operator of a plugin that stands for a block of attention, and for nothing beside it.
 func (x *shares) attends(n *Ran) bool {
-	return n.At != nil && n.At.Proto.GetDomain() == manifest.Domain && !x.emitted[n.At.Proto.GetOpType()] && slices.ContainsFunc(n.Covers, x.inBlock)
+	return n.At != nil && n.At.Proto.GetDomain() == manifest.Domain && !x.emitted[n.At.Proto.GetOpType()] &&
+		slices.ContainsFunc(n.Covers, x.inBlock)
 }
 
 // inBlock reports a node of a block of attention.
@@ -207,7 +222,8 @@ func (x *shares) counted(n *graph.Node) float64 {
 func (x *shares) operations(n *Ran) (operations float64, float bool) {
 	float = len(n.Outputs) > 0 && n.Outputs[0].Type == "float" && (len(n.Inputs) == 0 || n.Inputs[0].Type == "float")
 	switch n.Operator {
-	case "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits":
+	case "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
+		"MatMulNBits":
 		if inner := innerOf(n); inner > 0 && len(n.Outputs) > 0 {
 			quantized := strings.Contains(n.Operator, "Integer") || strings.Contains(n.Operator, "Quantize")
 			return 2 * float64(n.Outputs[0].Elements()) * float64(inner), float && !quantized

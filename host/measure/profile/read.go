@@ -68,13 +68,14 @@ func (t Tensor) Elements() int64 {
 	return n
 }
 
-// MS is what is typical of a node's times in the runs of its profile from the one on, without those of subgraphs: the mean over the
-// faster half of the runs.
+// MS is what is typical of a node's times in the runs of its profile from the one on, without those of subgraphs: the
+// mean over the faster half of the runs.
 func (p *Profile) MS(n *Node, from int) float64 {
 	return meanOf(n.Self[min(from, len(n.Self)):], faster(p.Runs[min(from, len(p.Runs)):]))
 }
 
-// ReadFile reads the profile that a session with a prefix for it wrote and closed. It waits for no pipe and follows no link.
+// ReadFile reads the profile that a session with a prefix for it wrote and closed. It waits for no pipe and follows
+// no link.
 func ReadFile(path string) (*Profile, error) {
 	f, err := storage.OpenOwn(path)
 	if err != nil {
@@ -90,7 +91,8 @@ func ReadFile(path string) (*Profile, error) {
 const fewer = "profile fewer runs"
 
 func fault(path, found, needed, fix string) error {
-	return &diagnostic.Error{Path: path, Found: "not a profile of ONNX Runtime that can be read: " + found, Needed: needed, Fix: fix}
+	return &diagnostic.Error{Path: path, Found: "not a profile of ONNX Runtime that can be read: " + found, Needed: needed,
+		Fix: fix}
 }
 
 // Read reads a profile; path is that of errors.
@@ -175,9 +177,11 @@ func (r *reader) events(from io.Reader) error {
 		found := fmt.Sprintf("event %d: %v", number, err)
 		switch {
 		case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-			return fault(r.path, fmt.Sprintf("it ends in event %d", number), "the whole file", "close the session before its profile is read")
+			return fault(r.path, fmt.Sprintf("it ends in event %d", number), "the whole file",
+				"close the session before its profile is read")
 		case errors.As(err, &syntax):
-			return fault(r.path, found, "JSON", "ONNX Runtime writes names of nodes as they are: rename those with a quotation mark or a backslash")
+			return fault(r.path, found, "JSON",
+				"ONNX Runtime writes names of nodes as they are: rename those with a quotation mark or a backslash")
 		}
 		return fault(r.path, found, "events as ONNX Runtime writes them", fewer)
 	}
@@ -249,7 +253,8 @@ func (r *reader) event(e *event) error {
 	if !ok {
 		i = int32(len(r.list))
 		r.nodes[k] = i
-		r.list = append(r.list, &Node{Name: name, Operator: a.Operator, Provider: a.Provider, Index: index, Fastest: math.Inf(1)})
+		r.list = append(r.list, &Node{Name: name, Operator: a.Operator, Provider: a.Provider, Index: index,
+			Fastest: math.Inf(1)})
 	}
 	if err := r.list[i].describe(&a); err != nil {
 		return fmt.Errorf("node %.100q: %w", name, err)
@@ -269,7 +274,8 @@ func (n *Node) describe(a *details) (err error) {
 	for _, size := range []struct {
 		name, text string
 		to         *int64
-	}{{"activation_size", a.Activations, &n.Activations}, {"parameter_size", a.Parameters, &n.Parameters}, {"output_size", a.Results, &n.Results}} {
+	}{{"activation_size", a.Activations, &n.Activations}, {"parameter_size", a.Parameters, &n.Parameters},
+		{"output_size", a.Results, &n.Results}} {
 		*size.to = 0
 		if size.text == "" {
 			continue // not every runtime writes it
@@ -311,7 +317,8 @@ func (r *reader) profile() (*Profile, error) {
 		}
 	}
 	if int64(len(r.list))*int64(max(len(r.runs), 1)) > maxTimes {
-		return nil, fault(r.path, fmt.Sprintf("%d nodes in %d runs", len(r.list), len(r.runs)), fmt.Sprintf("at most %d times", maxTimes), fewer)
+		return nil, fault(r.path, fmt.Sprintf("%d nodes in %d runs", len(r.list), len(r.runs)),
+			fmt.Sprintf("at most %d times", maxTimes), fewer)
 	}
 	p := &Profile{}
 	for _, s := range r.runs {
@@ -380,12 +387,14 @@ func (r *reader) profile() (*Profile, error) {
 const slack = 2
 
 // withSubgraphs are operators that run graphs of their own.
-var withSubgraphs = []string{"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
+var withSubgraphs = []string{"If", "Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling",
+	"WhisperBeamSearch"}
 
 // holds reports a call inside of another, which is of the operator.
 func (c *call) holds(other *call, operator string) bool {
 	end := c.start + c.duration
-	return c.thread == other.thread && other.start >= c.start && other.start < end && other.start+other.duration <= end+slack &&
+	return c.thread == other.thread && other.start >= c.start && other.start < end &&
+		other.start+other.duration <= end+slack &&
 		slices.Contains(withSubgraphs, operator)
 }
 

@@ -17,20 +17,23 @@ import (
 
 // node is an event of a node as the runtime writes it.
 func node(name, operator string, index, start, duration int) string {
-	return fmt.Sprintf(`{"cat" : "Node","pid" :1,"tid" :2,"dur" :%d,"ts" :%d,"ph" : "X","name" :"%s_kernel_time","args" : {"op_name" : "%s",`+
-		`"provider" : "CPUExecutionProvider","node_index" : "%d","activation_size" : "32","parameter_size" : "8","output_size" : "16",`+
-		`"thread_scheduling_stats" : {"main_thread": {"block_size": []}},"input_type_shape" : [{"float":[2,4]},{"int64":[]}],"output_type_shape" : [{"float":[2,2]}]}}`,
+	return fmt.Sprintf(
+		`{"cat" : "Node","pid" :1,"tid" :2,"dur" :%d,"ts" :%d,"ph" : "X","name" :"%s_kernel_time","args" : {"op_name" : "%s",`+
+			`"provider" : "CPUExecutionProvider","node_index" : "%d","activation_size" : "32","parameter_size" : "8","output_size" : "16",`+
+			`"thread_scheduling_stats" : {"main_thread": {"block_size": []}},"input_type_shape" : [{"float":[2,4]},{"int64":[]}],"output_type_shape" : [{"float":[2,2]}]}}`,
 		duration, start, name, operator, index)
 }
 
 func run(start, duration int) string {
-	return fmt.Sprintf(`{"cat" : "Session","pid" :1,"tid" :2,"dur" :%d,"ts" :%d,"ph" : "X","name" :"model_run","args" : {}}`, duration, start)
+	return fmt.Sprintf(
+		`{"cat" : "Session","pid" :1,"tid" :2,"dur" :%d,"ts" :%d,"ph" : "X","name" :"model_run","args" : {}}`, duration,
+		start)
 }
 
 func file(events ...string) string { return "[\n" + strings.Join(events, ",\n") + "\n]\n" }
 
-// TestRead: calls are in the runs that they started in; times of subgraphs are out of the nodes that have them; what is no call of
-// a node in a run is passed over.
+// TestRead: calls are in the runs that they started in; times of subgraphs are out of the nodes that have them; what
+// is no call of a node in a run is passed over.
 func TestRead(t *testing.T) {
 	text := file(
 		`{"cat" : "Session","pid" :1,"tid" :2,"dur" :9,"ts" :1,"ph" : "X","name" :"model_loading_uri","args" : {}}`,
@@ -83,7 +86,8 @@ func TestRead(t *testing.T) {
 // TestReadSumsUp: self times of all nodes of a run are the time that its outermost nodes took.
 func TestReadSumsUp(t *testing.T) {
 	p, err := Read(strings.NewReader(file(
-		node("x", "Add", 0, 22, 3), node("inner", "If", 4, 21, 5), node("y", "Add", 1, 27, 2), node("outer", "Loop", 7, 20, 11),
+		node("x", "Add", 0, 22, 3), node("inner", "If", 4, 21, 5), node("y", "Add", 1, 27, 2),
+		node("outer", "Loop", 7, 20, 11),
 		node("z", "Add", 8, 32, 7), run(19, 40))), "p.json")
 	if err != nil {
 		t.Fatal(err)
@@ -117,12 +121,17 @@ func TestReadRefuses(t *testing.T) {
 		{"a time as text", file(strings.Replace(one, ":101", `:"soon"`, 1)), "soon"},
 		{"no thread", file(strings.Replace(one, `"tid" :2,`, "", 1)), `tid is ""`},
 		{"a negative length", file(strings.Replace(one, "[2,4]", "[2,-4]", 1)), "a tensor has the length -4"},
-		{"a tensor of two types", file(strings.Replace(one, `{"float":[2,4]}`, `{"float":[2],"int8":[2]}`, 1)), "a tensor of 2 types"},
-		{"a negative index", file(strings.Replace(one, `"node_index" : "0"`, `"node_index" : "-1"`, 1)), `node_index of node "a" is "-1"`},
+		{"a tensor of two types", file(strings.Replace(one, `{"float":[2,4]}`, `{"float":[2],"int8":[2]}`, 1)),
+			"a tensor of 2 types"},
+		{"a negative index", file(strings.Replace(one, `"node_index" : "0"`, `"node_index" : "-1"`, 1)),
+			`node_index of node "a" is "-1"`},
 		{"negative bytes", file(strings.Replace(one, `"8"`, `"-8"`, 1)), `parameter_size is "-8"`},
 		{"runs at the same time", file(run(0, 10), run(5, 10)), "runs at the same time"},
-		{"an event of many megabytes", file(node(strings.Repeat("a", 5<<20), "MatMul", 0, 1, 2)), "an event of more than 1 MiB"},
-		{"too many shapes", file(strings.Replace(one, `{"float":[2,4]}`, `{"float":[2,4]}`+strings.Repeat(`,{"float":[]}`, maxShapes), 1)), "at most 4096"},
+		{"an event of many megabytes", file(node(strings.Repeat("a", 5<<20), "MatMul", 0, 1, 2)),
+			"an event of more than 1 MiB"},
+		{"too many shapes", file(
+			strings.Replace(one, `{"float":[2,4]}`, `{"float":[2,4]}`+strings.Repeat(`,{"float":[]}`, maxShapes), 1)),
+			"at most 4096"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -174,7 +183,8 @@ func TestReadFile(t *testing.T) {
 
 // FuzzRead: whatever it reads, times are finite and not negative, and nodes are in a tree.
 func FuzzRead(f *testing.F) {
-	f.Add(file(node("a", "MatMul", 0, 101, 40), node("in", "Add", 0, 151, 10), node("loop", "If", 1, 150, 40), run(100, 100)))
+	f.Add(file(node("a", "MatMul", 0, 101, 40), node("in", "Add", 0, 151, 10), node("loop", "If", 1, 150, 40),
+		run(100, 100)))
 	f.Add(file())
 	f.Fuzz(func(t *testing.T, text string) {
 		var p *Profile

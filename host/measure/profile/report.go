@@ -12,8 +12,8 @@ import (
 
 // Times are runs of a session, in milliseconds.
 type Times struct {
-	// TypicalMS is the mean of the faster half: in the others the machine did other things as well. Unlike medians, such means of
-	// parts sum up to that of the whole.
+	// TypicalMS is the mean of the faster half: in the others the machine did other things as well. Unlike medians, such
+	// means of parts sum up to that of the whole.
 	TypicalMS float64   `json:"typical_ms"`
 	MedianMS  float64   `json:"median_ms"`
 	TimesMS   []float64 `json:"times_ms"` // in order; none is left out
@@ -50,8 +50,8 @@ type Report struct {
 	Profiled Times `json:"profiled"`
 	// RecordingUS is what the profiler takes to record a call, in microseconds, which is taken off each.
 	RecordingUS float64 `json:"recording_us"`
-	// UnexplainedMS is what a run takes beside its nodes: below 0 where the nodes took longer when they were recorded than all of a run
-	// takes otherwise, which is noise.
+	// UnexplainedMS is what a run takes beside its nodes: below 0 where the nodes took longer when they were recorded
+	// than all of a run takes otherwise, which is noise.
 	UnexplainedMS    float64 `json:"unexplained_ms"`
 	UnexplainedShare float64 `json:"unexplained_share"`
 
@@ -65,9 +65,11 @@ type Report struct {
 type Work struct {
 	Operations float64 `json:"operations"` // of matmuls, convolutions and attention, in one run; 0 where none or not known
 	Bytes      float64 `json:"bytes"`      // that its nodes read and write, weights included
-	// OfPeak is the part of the machine's peak that it reaches, of float32; null where there are no operations, or of other types.
+	// OfPeak is the part of the machine's peak that it reaches, of float32; null where there are no operations, or of
+	// other types.
 	OfPeak *float64 `json:"of_peak"`
-	// OfBandwidth is the part of the machine's bandwidth from memory that it reaches: above 1 where what it reads lies in caches.
+	// OfBandwidth is the part of the machine's bandwidth from memory that it reaches: above 1 where what it reads lies
+	// in caches.
 	OfBandwidth *float64 `json:"of_bandwidth"`
 }
 
@@ -118,7 +120,8 @@ type Subject struct {
 	Machine plan.Machine
 }
 
-// Sum says where the time of a run goes, from the runs of a profile from the one on and the times of runs with and without it.
+// Sum says where the time of a run goes, from the runs of a profile from the one on and the times of runs with and
+// without it.
 func (p *Profile) Sum(from int, run, profiled []float64, ran []Ran, s Subject) *Report {
 	r := &Report{Run: Of(run), Profiled: Of(profiled)}
 	runs := float64(max(1, len(p.Runs)))
@@ -127,8 +130,8 @@ func (p *Profile) Sum(from int, run, profiled []float64, ran []Ran, s Subject) *
 		calls += float64(n.Calls) / runs
 		fastest = min(fastest, n.Fastest)
 	}
-	// A part of what recording takes is in the recorded time, which no call has less of, and a part between two calls: where these are
-	// of a subgraph, that is in the time of the node around them.
+	// A part of what recording takes is in the recorded time, which no call has less of, and a part between two calls:
+	// where these are of a subgraph, that is in the time of the node around them.
 	recording, between := 0.0, 0.0
 	if calls > 0 {
 		each := max(0, (r.Profiled.TypicalMS-r.Run.TypicalMS)/calls)
@@ -146,7 +149,8 @@ func (p *Profile) Sum(from int, run, profiled []float64, ran []Ran, s Subject) *
 	explained := 0.0
 	times := make([]float64, len(ran))
 	for i, n := range ran {
-		times[i] = max(0, meanOf(n.Self[min(from, len(n.Self)):], typical)-recording*float64(n.Calls)/runs-between*inside[n.Node])
+		times[i] = max(0, meanOf(n.Self[min(from, len(n.Self)):],
+			typical)-recording*float64(n.Calls)/runs-between*inside[n.Node])
 		explained += times[i]
 	}
 	whole := max(explained, r.Run.TypicalMS)
@@ -175,7 +179,8 @@ type folder struct {
 }
 
 func (f *folder) add(n *Ran, ms float64) {
-	e := Entry{Name: n.Name, Operator: n.Operator, MS: ms, Calls: float64(n.Calls) / f.runs, Inputs: n.Inputs, Outputs: n.Outputs}
+	e := Entry{Name: n.Name, Operator: n.Operator, MS: ms, Calls: float64(n.Calls) / f.runs, Inputs: n.Inputs,
+		Outputs: n.Outputs}
 	if n.At != nil {
 		e.Operator = n.At.Op()
 	}
@@ -295,7 +300,8 @@ func (s Subject) work(ms, operations, bytes float64, float bool) Work {
 	return w
 }
 
-// together is the work of two, which take so long together. It has a part of the peak where all that has operations is of float32.
+// together is the work of two, which take so long together. It has a part of the peak where all that has operations
+// is of float32.
 func (s Subject) together(ms float64, a, b Work) Work {
 	float := (a.Operations == 0 || a.OfPeak != nil) && (b.Operations == 0 || b.OfPeak != nil)
 	return s.work(ms, a.Operations+b.Operations, a.Bytes+b.Bytes, float)
@@ -342,7 +348,8 @@ func mean(a *float64, ams float64, b *float64, bms float64) *float64 {
 
 // Measured is the run for plan.WholeMeasured.
 func (r *Report) Measured(lengths map[string]int64) plan.Measured {
-	m := plan.Measured{Lengths: lengths, Run: (r.Run.TypicalMS + max(0, -r.UnexplainedMS)) / 1e3, Choices: map[int]float64{}}
+	m := plan.Measured{Lengths: lengths, Run: (r.Run.TypicalMS + max(0, -r.UnexplainedMS)) / 1e3,
+		Choices: map[int]float64{}}
 	for _, b := range r.Blocks {
 		m.Choices[b.choice] = b.MS / 1e3
 	}

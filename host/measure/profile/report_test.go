@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSumTakesRecordingOff: what the profiler takes comes off each call, and between calls of a subgraph off the node around them; no
-// time is below 0, and all of it is stated.
+// TestSumTakesRecordingOff: what the profiler takes comes off each call, and between calls of a subgraph off the node
+// around them; no time is below 0, and all of it is stated.
 func TestSumTakesRecordingOff(t *testing.T) {
 	// Recording takes 4 us in a call and 6 between two: the loop's body adds 20 to it, and nothing else is in it.
 	p, err := Read(strings.NewReader(file(

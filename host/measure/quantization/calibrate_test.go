@@ -9,7 +9,8 @@ import (
 	"github.com/opgraft/graft/host/measure/quantization"
 )
 
-// TestCalibrate: with scales that know a text, its logits are nearer those of the model as exported: of decoders and merged ones. Zero points are chosen by texts too.
+// TestCalibrate: with scales that know a text, its logits are nearer those of the model as exported: of decoders and
+// merged ones. Zero points are chosen by texts too.
 func TestCalibrate(t *testing.T) {
 	l, set := open(t)
 	for _, c := range []struct{ name, graph, weights string }{
@@ -23,7 +24,8 @@ func TestCalibrate(t *testing.T) {
 		t.Run(c.name+" "+c.weights, func(t *testing.T) {
 			dir := small(t, c.name)
 			before := logits(t, dir)
-			o := quantization.Calibration{Library: l, Threads: 1, Path: filepath.Join(dir, c.graph), Texts: []quantization.Text{{Tokens: []int32{5, 17, 9, 44, 61, 8, 70}}, {}}}
+			o := quantization.Calibration{Library: l, Threads: 1, Path: filepath.Join(dir, c.graph),
+				Texts: []quantization.Text{{Tokens: []int32{5, 17, 9, 44, 61, 8, 70}}, {}}}
 			lost := map[bool]float64{}
 			for _, calibrated := range []bool{false, true} {
 				by := quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, c.weights)}
@@ -40,7 +42,8 @@ func TestCalibrate(t *testing.T) {
 			}
 			t.Logf("%.3g off the model as exported, calibrated %.3g", lost[false], lost[true])
 			if !(lost[true] < lost[false]) {
-				t.Errorf("calibrated, logits are %.3g of their spread off the exported model's, without %.3g", lost[true], lost[false])
+				t.Errorf("calibrated, logits are %.3g of their spread off the exported model's, without %.3g", lost[true],
+					lost[false])
 			}
 		})
 	}
@@ -57,13 +60,16 @@ func TestCalibrate(t *testing.T) {
 		{"decoder_model.onnx", text, "an input encoder_hidden_states of which it is not known what to feed"},
 		{"config.json", text, "config.json"},
 	} {
-		if err := o.Calibrate(t.Context(), quantization.Calibration{Library: l, Path: filepath.Join(dir, bad.graph), Texts: bad.texts}); err == nil || !strings.Contains(err.Error(), bad.says) {
+		if err := o.Calibrate(t.Context(),
+			quantization.Calibration{Library: l, Path: filepath.Join(dir, bad.graph), Texts: bad.texts}); err == nil ||
+			!strings.Contains(err.Error(), bad.says) {
 			t.Errorf("%s: %v: %v, want %q", bad.graph, bad.texts, err, bad.says)
 		}
 	}
 }
 
-// TestCalibrateEncoderDecoder: a trained encoder-decoder that read some words is nearer the model as exported over others.
+// TestCalibrateEncoderDecoder: a trained encoder-decoder that read some words is nearer the model as exported over
+// others.
 func TestCalibrateEncoderDecoder(t *testing.T) {
 	_, set := open(t)
 	folder := "../../../models/g2p"
@@ -100,7 +106,8 @@ func read(t testing.TB, path string) string {
 	return string(data)
 }
 
-// TestRequests: a folder of an encoder-decoder, and a single file with its tokenizer beside it, are quantised by texts; what cannot be is one error and nothing is written.
+// TestRequests: a folder of an encoder-decoder, and a single file with its tokenizer beside it, are quantised by
+// texts; what cannot be is one error and nothing is written.
 func TestRequests(t *testing.T) {
 	_, set := open(t)
 	g2p, embedder := "../../../models/g2p", "../../../models/encoders/embedder"
@@ -116,7 +123,8 @@ func TestRequests(t *testing.T) {
 		request  quantization.Request
 	}{
 		{g2p, "folder", quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: words}},
-		{filepath.Join(embedder, "onnx/model.onnx"), "one.onnx", quantization.Request{Weights: weightsOf(t, "int4,zero-points=true"), Calibrate: words}},
+		{filepath.Join(embedder, "onnx/model.onnx"), "one.onnx",
+			quantization.Request{Weights: weightsOf(t, "int4,zero-points=true"), Calibrate: words}},
 		{embedder, "encoder", quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: words}},
 		{g2p, "plain", quantization.Request{Weights: weightsOf(t, "int8")}},
 	} {
@@ -136,13 +144,19 @@ func TestRequests(t *testing.T) {
 		says    string
 	}{
 		{g2p, quantization.Request{Weights: weightsOf(t, "bf16")}, "no kernel of ONNX Runtime"},
-		{g2p, quantization.Request{Weights: weightsOf(t, "int8"), Calibrate: words}, "calibration of int8,logits=int8,group=32,activations=int8, needed weights of four bits"},
-		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: -1, Input: words}, "a bound of -1, needed a divergence above 0"},
+		{g2p, quantization.Request{Weights: weightsOf(t, "int8"), Calibrate: words},
+			"calibration of int8,logits=int8,group=32,activations=int8, needed weights of four bits"},
+		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: -1, Input: words},
+			"a bound of -1, needed a divergence above 0"},
 		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: 0.1}, "a bound without texts"},
-		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: 0.1, Input: words, Tokens: -1}, "-1 tokens, needed at most"},
+		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: 0.1, Input: words, Tokens: -1},
+			"-1 tokens, needed at most"},
 		{g2p, quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: []string{}}, "the texts have no tokens"},
-		{filepath.Join(g2p, "encoder_model.onnx"), quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: 0.1, Input: words}, "a single file, needed a folder that generates"},
-		{filepath.Join(small(t, "gpt2"), "model.onnx"), quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: words}, "tokenizer"},
+		{filepath.Join(g2p, "encoder_model.onnx"),
+			quantization.Request{Weights: weightsOf(t, "int4"), MaxKL: 0.1, Input: words},
+			"a single file, needed a folder that generates"},
+		{filepath.Join(small(t, "gpt2"), "model.onnx"), quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: words},
+			"tokenizer"},
 		{whisper, quantization.Request{Weights: weightsOf(t, "int4"), Calibrate: words}, ""},
 		{"nowhere", quantization.Request{Weights: weightsOf(t, "int4")}, "nowhere: cannot open it"},
 	} {

@@ -23,9 +23,11 @@ import (
 type Bound struct {
 	// KL is the greatest mean divergence of a token, in nats: see divergence.Divergence.
 	KL float64
-	// Texts are tokens of texts: those of a decoder alone, or what an encoder reads, of which the model as exported generates what is compared.
+	// Texts are tokens of texts: those of a decoder alone, or what an encoder reads, of which the model as exported
+	// generates what is compared.
 	Texts [][]int32
-	// Tokens is the maximum that is predicted, of all texts together; 0 is 2,048. Logits of all of them are in memory at once.
+	// Tokens is the maximum that is predicted, of all texts together; 0 is 2,048. Logits of all of them are in memory at
+	// once.
 	Tokens int
 	// Units is how many sets of weights are told apart at most, each of which is measured once; 0 is 64.
 	Units int
@@ -33,11 +35,13 @@ type Bound struct {
 
 // Chosen says how the types of weights were chosen.
 type Chosen struct {
-	Bound      float64                `json:"bound"`
-	Reached    *divergence.Divergence `json:"reached"`    // of the types that were chosen
-	Cheapest   float64                `json:"cheapest"`   // mean divergence where all weights have the type that was asked for
-	Measured   int                    `json:"measured"`   // models that were compared with the one as exported
-	Perplexity [2]float64             `json:"perplexity"` // of the model as exported, and of that with the types that were chosen
+	Bound   float64                `json:"bound"`
+	Reached *divergence.Divergence `json:"reached"` // of the types that were chosen
+	// mean divergence where all weights have the type that was asked for
+	Cheapest float64 `json:"cheapest"`
+	Measured int     `json:"measured"` // models that were compared with the one as exported
+	// of the model as exported, and of that with the types that were chosen
+	Perplexity [2]float64 `json:"perplexity"`
 }
 
 // maxUnits is that of Bound where it says nothing.
@@ -62,9 +66,10 @@ type chooser struct {
 	counts  int
 }
 
-// FolderWithin is Folder with a type for each weight of the graphs of a model that generates: the one that was asked for where the bound allows that, else
-// eight bits, else float32. What each set of weights alone does to the distributions of the next token is measured first, over a few tokens; those
-// that harm most for the bytes that they save are then spared, as few of them as the bound needs. Other graphs of the folder follow by the weights' numbers.
+// FolderWithin is Folder with a type for each weight of the graphs of a model that generates: the one that was asked
+// for where the bound allows that, else eight bits, else float32. What each set of weights alone does to the
+// distributions of the next token is measured first, over a few tokens; those that harm most for the bytes that they
+// save are then spared, as few of them as the bound needs. Other graphs of the folder follow by the weights' numbers.
 // A model of which no choice is within the bound is an error.
 func FolderWithin(ctx context.Context, folder, to string, o Options, m MeasureOptions, b Bound) (*Report, error) {
 	if err := vacant(filepath.Clean(to)); err != nil { // before hours of work
@@ -110,7 +115,8 @@ func (s *chooser) as(types map[prepare.Weight]prepare.WeightType) Options {
 	return o
 }
 
-// find looks for the weights of the graphs that generate, in the order in which they lie there, in units, and hashes their numbers.
+// find looks for the weights of the graphs that generate, in the order in which they lie there, in units, and hashes
+// their numbers.
 func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) error {
 	s.numbers = map[prepare.Weight][sha256.Size]byte{}
 	numbers := s.numbers
@@ -148,7 +154,8 @@ func (s *chooser) find(ctx context.Context, files *modeldir.Files, units int) er
 		}
 	}
 	if len(list) == 0 {
-		return &diagnostic.Error{Path: files.Decoder, Found: "found no weights that could be quantised", Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
+		return &diagnostic.Error{Path: files.Decoder, Found: "found no weights that could be quantised",
+			Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
 	}
 	each := (len(list) + units - 1) / units
 	for part := range slices.Chunk(list, each) {
@@ -183,7 +190,8 @@ func dearer(t prepare.WeightType) prepare.WeightType {
 	return prepare.Float32Weights
 }
 
-// types are those where the first n units have the type one dearer than the others, which are `steps` dearer than what was asked for.
+// types are those where the first n units have the type one dearer than the others, which are `steps` dearer than
+// what was asked for.
 func (s *chooser) types(steps, n int) map[prepare.Weight]prepare.WeightType {
 	out := map[prepare.Weight]prepare.WeightType{}
 	for i, u := range s.units {
@@ -207,7 +215,8 @@ func (s *chooser) harm(ctx context.Context, files *modeldir.Files) error {
 	if err != nil {
 		return err
 	}
-	p, err := newProbe(ctx, s.options.Library, by, files.Encoder, cmp.Or(files.First, files.Decoder), s.parts, s.vocab, s.o)
+	p, err := newProbe(ctx, s.options.Library, by, files.Encoder, cmp.Or(files.First, files.Decoder), s.parts, s.vocab,
+		s.o)
 	switch {
 	case err == nil:
 		defer p.close()
@@ -281,7 +290,8 @@ type attempt struct {
 	perplexity [2]float64
 }
 
-// try measures a choice. Calibrated, the integers are those of a folder that is written for it, since an engine makes others.
+// try measures a choice. Calibrated, the integers are those of a folder that is written for it, since an engine makes
+// others.
 func (s *chooser) try(ctx context.Context, types map[prepare.Weight]prepare.WeightType) (*attempt, error) {
 	folder, w := s.folder, s.single(types)
 	if s.o.important != nil {
@@ -306,7 +316,8 @@ func (s *chooser) try(ctx context.Context, types map[prepare.Weight]prepare.Weig
 }
 
 // choose finds types within the bound.
-func (s *chooser) choose(ctx context.Context, files *modeldir.Files) (*Chosen, map[prepare.Weight]prepare.WeightType, error) {
+func (s *chooser) choose(ctx context.Context, files *modeldir.Files) (*Chosen, map[prepare.Weight]prepare.WeightType,
+	error) {
 	s.o.step("measuring all layers as " + string(s.usual.Of(false)))
 	best, err := s.try(ctx, s.types(0, 0))
 	if err != nil {
@@ -321,7 +332,8 @@ func (s *chooser) choose(ctx context.Context, files *modeldir.Files) (*Chosen, m
 			return nil, nil, err
 		}
 	}
-	return &Chosen{Bound: s.bound, Reached: best.reached, Cheapest: cheapest, Measured: s.counts, Perplexity: best.perplexity}, best.types, nil
+	return &Chosen{Bound: s.bound, Reached: best.reached, Cheapest: cheapest, Measured: s.counts,
+		Perplexity: best.perplexity}, best.types, nil
 }
 
 // spare finds the fewest units, in their order, that have to have a dearer type.
@@ -343,7 +355,8 @@ func (s *chooser) spare(ctx context.Context) (*attempt, error) {
 	return nil, fmt.Errorf("no types of weights are within the bound: this is a bug")
 }
 
-// fewest halves the number of units that are dearer. all is the choice where each is; nil where nothing of it would be quantised.
+// fewest halves the number of units that are dearer. all is the choice where each is; nil where nothing of it would
+// be quantised.
 func (s *chooser) fewest(ctx context.Context, steps int, all *attempt) (*attempt, error) {
 	low, high, best := 0, len(s.units), all // low is out of the bound, high within
 	for high-low > 1 {
@@ -360,7 +373,8 @@ func (s *chooser) fewest(ctx context.Context, steps int, all *attempt) (*attempt
 		}
 	}
 	if best == nil {
-		return nil, &diagnostic.Error{Path: s.folder, Found: fmt.Sprintf("no choice of types is within a mean divergence of %g but that of float32 alone", s.bound),
+		return nil, &diagnostic.Error{Path: s.folder,
+			Found:  fmt.Sprintf("no choice of types is within a mean divergence of %g but that of float32 alone", s.bound),
 			Needed: "a bound that some quantised weights hold", Fix: "raise the bound, --max-kl"}
 	}
 	return best, nil

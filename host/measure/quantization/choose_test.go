@@ -101,7 +101,8 @@ func mean(t *testing.T, folder, quantised string, inputs [][]int32) float64 {
 	return sums.Divergence(1).KLMean
 }
 
-// TestWithinABound: the types that are chosen hold the bound, with plain ONNX Runtime too, and weights that need not be spared are not.
+// TestWithinABound: the types that are chosen hold the bound, with plain ONNX Runtime too, and weights that need not
+// be spared are not.
 func TestWithinABound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens a model dozens of times")
@@ -114,7 +115,8 @@ func TestWithinABound(t *testing.T) {
 	m := quantization.MeasureOptions{Library: l, Plugins: set}
 	quantise := func(kl float64) (string, *quantization.Report, error) {
 		to := filepath.Join(t.TempDir(), "out")
-		r, err := quantization.FolderWithin(t.Context(), folder, to, o, m, quantization.Bound{KL: kl, Texts: inputs, Tokens: 400, Units: 12})
+		r, err := quantization.FolderWithin(t.Context(), folder, to, o, m,
+			quantization.Bound{KL: kl, Texts: inputs, Tokens: 400, Units: 12})
 		return to, r, err
 	}
 	types := func(r *quantization.Report) map[string]int {
@@ -131,7 +133,8 @@ func TestWithinABound(t *testing.T) {
 		t.Fatal(err)
 	}
 	cheapest := r.Chosen.Cheapest
-	if found := types(r); !(cheapest > 0) || r.Chosen.Reached.KLMean != cheapest || r.Chosen.Measured != 1 || len(found) != 1 || found["int4"] == 0 {
+	if found := types(r); !(cheapest > 0) || r.Chosen.Reached.KLMean != cheapest || r.Chosen.Measured != 1 ||
+		len(found) != 1 || found["int4"] == 0 {
 		t.Errorf("a bound that all hold: %+v, types %v", r.Chosen, found)
 	}
 	for _, share := range []float64{0.4, 0.02} {
@@ -142,7 +145,8 @@ func TestWithinABound(t *testing.T) {
 		}
 		c, found := r.Chosen, types(r)
 		t.Logf("%.3g of %.3g: %.3g with %v, %d models measured", bound, cheapest, c.Reached.KLMean, found, c.Measured)
-		if !(c.Reached.KLMean <= bound) || c.Bound != bound || c.Cheapest != cheapest || c.Reached.Tokens > 400 || c.Measured < 3 {
+		if !(c.Reached.KLMean <= bound) || c.Bound != bound || c.Cheapest != cheapest || c.Reached.Tokens > 400 ||
+			c.Measured < 3 {
 			t.Errorf("%+v, want at most %g", c, bound)
 		}
 		if share == 0.4 && (found["int4"] == 0 || found["int8"] == 0) {
@@ -152,7 +156,8 @@ func TestWithinABound(t *testing.T) {
 			t.Errorf("with ONNX Runtime the mean divergence is %g, the bound %g", got, bound)
 		}
 	}
-	if _, _, err := quantise(1e-12); err == nil || !strings.Contains(err.Error(), "no choice of types is within a mean divergence of 1e-12 but that of float32 alone") {
+	if _, _, err := quantise(1e-12); err == nil ||
+		!strings.Contains(err.Error(), "no choice of types is within a mean divergence of 1e-12 but that of float32 alone") {
 		t.Errorf("a bound that float32 alone holds: %v", err)
 	}
 }

@@ -152,7 +152,8 @@ func (x *export) choose(o Options) error {
 		k := key{v, transposed}
 		m := found[k]
 		if m == nil {
-			m = &matrix{value: v, transposed: transposed, depth: v.Tensor.Dims[0], columns: v.Tensor.Dims[1], group: o.Weights.GroupSize(), weights: o.Weights}
+			m = &matrix{value: v, transposed: transposed, depth: v.Tensor.Dims[0], columns: v.Tensor.Dims[1],
+				group: o.Weights.GroupSize(), weights: o.Weights}
 			if transposed {
 				m.depth, m.columns = m.columns, m.depth
 			}
@@ -196,8 +197,8 @@ const (
 	whyOther    = "biases, scales and other constants"
 )
 
-// float32 are the constants that stay as they are, of float32 and weights of linear layers of other types, by reason, the most bytes
-// first.
+// float32 are the constants that stay as they are, of float32 and weights of linear layers of other types, by reason,
+// the most bytes first.
 func (x *export) float32() []engine.Float32Weights {
 	list := []engine.Float32Weights{}
 	seen := map[*graph.Value]bool{}
@@ -209,7 +210,8 @@ func (x *export) float32() []engine.Float32Weights {
 			seen[v] = true
 			why := x.left[v]
 			if why == "" {
-				if onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT || slices.ContainsFunc(x.chosen, func(m *matrix) bool { return m.scales == v }) {
+				if onnx.Tensor_DataType(v.Tensor.GetDataType()) != onnx.Tensor_FLOAT ||
+					slices.ContainsFunc(x.chosen, func(m *matrix) bool { return m.scales == v }) {
 					continue
 				}
 				why = whyFloat32(n, i)
@@ -236,7 +238,8 @@ func whyFloat32(n *graph.Node, at int) string {
 		return whyGathered
 	case n.Is("MatMul", "Gemm") && at < 2:
 		return fmt.Sprintf("what %s multiplies in a way of its own", n.Op())
-	case n.Is("Conv", "ConvTranspose") && at == 1, n.Is("Einsum", "com.microsoft.Attention", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm") && at < 2:
+	case n.Is("Conv", "ConvTranspose") && at == 1,
+		n.Is("Einsum", "com.microsoft.Attention", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm") && at < 2:
 		return fmt.Sprintf("weights of %s, which is no MatMul or Gemm", n.Op())
 	}
 	return whyOther

@@ -24,8 +24,9 @@ const maxFiles = 10_000
 // foreign are endings of files beside a model's graphs in which other frameworks store the same weights.
 var foreign = []string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".gguf", ".ckpt"}
 
-// Folder writes a model folder to another, whole or not at all: every .onnx in it quantised, those of which nothing can be as they are, and
-// all other files, but for the same weights as other frameworks store them. There is nothing at `to` yet, or an empty folder.
+// Folder writes a model folder to another, whole or not at all: every .onnx in it quantised, those of which nothing
+// can be as they are, and all other files, but for the same weights as other frameworks store them. There is nothing
+// at `to` yet, or an empty folder.
 func Folder(ctx context.Context, folder, to string, o Options) (*Report, error) {
 	to = filepath.Clean(to)
 	if err := vacant(to); err != nil {
@@ -36,7 +37,8 @@ func Folder(ctx context.Context, folder, to string, o Options) (*Report, error) 
 		return nil, err
 	}
 	if len(graphs) == 0 {
-		return nil, &diagnostic.Error{Path: folder, Found: "found no .onnx in it", Needed: "a folder as `optimum-cli export onnx` writes it", Fix: "export the model, or name a single .onnx"}
+		return nil, &diagnostic.Error{Path: folder, Found: "found no .onnx in it",
+			Needed: "a folder as `optimum-cli export onnx` writes it", Fix: "export the model, or name a single .onnx"}
 	}
 	var list []*export
 	defer func() {
@@ -101,7 +103,8 @@ func cannotWrite(to string, err error) error {
 	if errors.As(err, &d) {
 		return err
 	}
-	return &diagnostic.Error{Kind: ErrOutput, Path: to, Found: "cannot write the model there: " + diagnostic.Cause(err), Cause: err}
+	return &diagnostic.Error{Kind: ErrOutput, Path: to, Found: "cannot write the model there: " + diagnostic.Cause(err),
+		Cause: err}
 }
 
 // vacant is an error where something is at a path that a folder is to be put at.
@@ -111,14 +114,19 @@ func vacant(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return &diagnostic.Error{Kind: ErrOutput, Path: path, Found: "cannot write a model folder there: " + diagnostic.Cause(err), Needed: "a folder that is new or empty", Fix: "name another one", Cause: err}
+		return &diagnostic.Error{Kind: ErrOutput, Path: path,
+			Found: "cannot write a model folder there: " + diagnostic.Cause(err), Needed: "a folder that is new or empty",
+			Fix: "name another one", Cause: err}
 	case len(entries) > 0:
-		return &diagnostic.Error{Kind: ErrOutput, Path: path, Found: fmt.Sprintf("found a folder that holds %s", diagnostic.Quote(entries[0].Name())), Needed: "one that is new or empty", Fix: "name another one, or remove it"}
+		return &diagnostic.Error{Kind: ErrOutput, Path: path,
+			Found:  fmt.Sprintf("found a folder that holds %s", diagnostic.Quote(entries[0].Name())),
+			Needed: "one that is new or empty", Fix: "name another one, or remove it"}
 	}
 	return nil
 }
 
-// filesIn are the files of a folder and of those below it, by their paths in it, links followed to files. Hidden ones are left.
+// filesIn are the files of a folder and of those below it, by their paths in it, links followed to files. Hidden ones
+// are left.
 func filesIn(ctx context.Context, folder string) (graphs, others []string, err error) {
 	err = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err == nil {
@@ -155,7 +163,8 @@ func filesIn(ctx context.Context, folder string) (graphs, others []string, err e
 			others = append(others, name)
 		}
 		if len(graphs)+len(others) > maxFiles {
-			return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("found more than %d files", maxFiles), Needed: "the folder of one model", Fix: "name that"}
+			return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("found more than %d files", maxFiles),
+				Needed: "the folder of one model", Fix: "name that"}
 		}
 		return nil
 	})
@@ -166,7 +175,8 @@ func filesIn(ctx context.Context, folder string) (graphs, others []string, err e
 	return graphs, others, err
 }
 
-// sort says which of the other files of a folder are copied: not the data of its graphs, and not other frameworks' files of the weights.
+// sort says which of the other files of a folder are copied: not the data of its graphs, and not other frameworks'
+// files of the weights.
 func (r *Report) sort(folder string, others []string, list []*export) (copied []string, err error) {
 	data := map[string]bool{}
 	for _, x := range list {
@@ -180,7 +190,8 @@ func (r *Report) sort(folder string, others []string, list []*export) (copied []
 			path, err = filepath.EvalSymlinks(path)
 		}
 		if err != nil {
-			return nil, &diagnostic.Error{Path: filepath.Join(folder, name), Found: "cannot find the file: " + diagnostic.Cause(err), Cause: err}
+			return nil, &diagnostic.Error{Path: filepath.Join(folder, name),
+				Found: "cannot find the file: " + diagnostic.Cause(err), Cause: err}
 		}
 		switch {
 		case data[path]:

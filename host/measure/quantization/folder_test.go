@@ -36,7 +36,8 @@ func quantise(t testing.TB, dir, weights string) (to string, r *quantization.Rep
 	t.Helper()
 	_, set := open(t)
 	to = filepath.Join(t.TempDir(), "deep", "quantised")
-	r, err := quantization.Folder(t.Context(), dir, to, quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, weights)})
+	r, err := quantization.Folder(t.Context(), dir, to,
+		quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, weights)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,8 +202,9 @@ func renameReads(g *onnx.Graph, from, to string) {
 	}
 }
 
-// TestQuantizedFolders: plain ONNX Runtime opens a folder that was written, and gives the logits of the model in float32 whose weights are the numbers that the
-// integers stand for; with activations as they are to float32's rounding. Beside the graphs all is there that was there.
+// TestQuantizedFolders: plain ONNX Runtime opens a folder that was written, and gives the logits of the model in
+// float32 whose weights are the numbers that the integers stand for; with activations as they are to float32's
+// rounding. Beside the graphs all is there that was there.
 func TestQuantizedFolders(t *testing.T) {
 	for i, c := range []struct {
 		name, weights string
@@ -229,7 +231,8 @@ func TestQuantizedFolders(t *testing.T) {
 			write(t, filepath.Join(dir, "model.safetensors"), "weights")
 			write(t, filepath.Join(dir, "1_Pooling", "config.json"), "{}")
 			write(t, filepath.Join(dir, ".cache", "junk"), "junk")
-			want := slices.DeleteFunc(names(t, dir), func(name string) bool { return name == "model.safetensors" || strings.HasPrefix(name, ".cache") })
+			want := slices.DeleteFunc(names(t, dir),
+				func(name string) bool { return name == "model.safetensors" || strings.HasPrefix(name, ".cache") })
 			to, r := quantise(t, dir, c.weights)
 			if got := names(t, to); !slices.Equal(got, want) {
 				t.Errorf("the folder holds %v, want %v", got, want)
@@ -287,7 +290,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// TestExternalData: data beside a graph belong to it: they are read, and not copied; neither are links to them. Links to files are followed.
+// TestExternalData: data beside a graph belong to it: they are read, and not copied; neither are links to them. Links
+// to files are followed.
 func TestExternalData(t *testing.T) {
 	dir := small(t, "gpt2")
 	path := filepath.Join(dir, "model.onnx")
@@ -316,7 +320,8 @@ func TestExternalData(t *testing.T) {
 		t.Fatal(err)
 	}
 	to, r := quantise(t, dir, "int8")
-	if list := names(t, to); !slices.Contains(list, "split.onnx") || slices.Contains(list, "split.onnx.data") || !slices.Contains(list, "config.json") {
+	if list := names(t, to); !slices.Contains(list, "split.onnx") || slices.Contains(list, "split.onnx.data") ||
+		!slices.Contains(list, "config.json") {
 		t.Errorf("the folder holds %v", list)
 	}
 	if r.BytesBefore <= data.Size() {
@@ -358,22 +363,26 @@ func TestWhatCannotBeWritten(t *testing.T) {
 			_, err := quantization.Folder(t.Context(), dir, filepath.Join(full, "precious"), options)
 			return err
 		}, []string{"cannot write a model folder there"}},
-		{"no graphs", func() error { _, err := quantization.Folder(t.Context(), empty, out, options); return err }, []string{empty, "found no .onnx in it", "optimum-cli export onnx"}},
+		{"no graphs", func() error { _, err := quantization.Folder(t.Context(), empty, out, options); return err },
+			[]string{empty, "found no .onnx in it", "optimum-cli export onnx"}},
 		{"no folder", func() error {
 			_, err := quantization.Folder(t.Context(), filepath.Join(empty, "nowhere"), out, options)
 			return err
 		}, []string{"nowhere", "cannot read the folder"}},
-		{"no model", func() error { _, err := quantization.Folder(t.Context(), damaged, out, options); return err }, []string{filepath.Join(damaged, "model.onnx")}},
+		{"no model", func() error { _, err := quantization.Folder(t.Context(), damaged, out, options); return err },
+			[]string{filepath.Join(damaged, "model.onnx")}},
 		{"integers already", func() error {
 			_, err := quantization.Folder(t.Context(), filepath.Join(integers, "model"), out, options)
 			return err
-		}, []string{"found no weights that could be quantised; most are", "tables of which rows are looked up", "in float32"}},
+		}, []string{"found no weights that could be quantised; most are", "tables of which rows are looked up",
+			"in float32"}},
 		{"its own file", func() error {
 			path := filepath.Join(dir, "model.onnx")
 			_, err := quantization.File(t.Context(), path, path, options)
 			return err
 		}, []string{"refusing to overwrite"}},
-		{"an interrupt", func() error { _, err := quantization.Folder(cancelled, dir, out, options); return err }, []string{"context canceled"}},
+		{"an interrupt", func() error { _, err := quantization.Folder(cancelled, dir, out, options); return err },
+			[]string{"context canceled"}},
 		{"without the plugin", func() error {
 			_, err := quantization.Folder(t.Context(), dir, out, quantization.Options{Weights: options.Weights})
 			return err
@@ -393,8 +402,10 @@ func TestWhatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: the model's folder has %d files, before %d", c.name, n, before)
 		}
 	}
-	for text, says := range map[string]string{"bf16": "no kernel of ONNX Runtime on CPUs multiplies with bf16", "int8,logits=bf16": "bf16", "float32": "quantises nothing", "float32,logits=int8": "", "int4": ""} {
-		if err := quantization.Check(weightsOf(t, text)); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+	for text, says := range map[string]string{"bf16": "no kernel of ONNX Runtime on CPUs multiplies with bf16",
+		"int8,logits=bf16": "bf16", "float32": "quantises nothing", "float32,logits=int8": "", "int4": ""} {
+		if err := quantization.Check(weightsOf(t, text)); (err == nil) != (says == "") ||
+			err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
@@ -411,7 +422,8 @@ func TestReasons(t *testing.T) {
 		}
 		found[f.Reason] = true
 	}
-	for _, why := range []string{"tables of which rows are looked up, as those of embeddings", "biases, scales and other constants"} {
+	for _, why := range []string{"tables of which rows are looked up, as those of embeddings",
+		"biases, scales and other constants"} {
 		if !found[why] {
 			t.Errorf("%v does not say %q", g.Float32, why)
 		}

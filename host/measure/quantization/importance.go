@@ -13,7 +13,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// importance are the sums of squares of what weights are multiplied with, a number for each position along the depth, by a hash of the weights' numbers.
+// importance are the sums of squares of what weights are multiplied with, a number for each position along the depth,
+// by a hash of the weights' numbers.
 type importance map[[sha256.Size]byte][]float64
 
 // Calibration is over which texts the squares are summed up.
@@ -42,8 +43,8 @@ type observed struct {
 	read [][sha256.Size]byte
 }
 
-// Calibrate reads texts with a model in float32 and notes what is multiplied with its weights. Folder and File then choose scales of
-// four bits, and zero points where there are any, by it.
+// Calibrate reads texts with a model in float32 and notes what is multiplied with its weights. Folder and File then
+// choose scales of four bits, and zero points where there are any, by it.
 func (o *Options) Calibrate(ctx context.Context, c Calibration) error {
 	o.step("reading texts with the model as exported")
 	r, err := newReader(c.Library, c.Threads, c.Encoder, c.Path, *o)
@@ -71,7 +72,8 @@ func (o *Options) Calibrate(ctx context.Context, c Calibration) error {
 	for _, text := range c.Texts {
 		for len(text.Tokens) > 0 && tokens < most {
 			n := min(len(text.Tokens), window, max(most-tokens-len(text.Encoder), 1))
-			if err := r.run(ctx, text.Encoder, text.Tokens[:n], func(x *reading, results []*ort.Value) error { return add(seen[x], results) }); err != nil {
+			if err := r.run(ctx, text.Encoder, text.Tokens[:n],
+				func(x *reading, results []*ort.Value) error { return add(seen[x], results) }); err != nil {
 				return err
 			}
 			tokens += len(text.Encoder) + n
@@ -82,7 +84,8 @@ func (o *Options) Calibrate(ctx context.Context, c Calibration) error {
 		}
 	}
 	if tokens == 0 {
-		return &diagnostic.Error{Path: c.Path, Found: "the texts have no tokens", Needed: "texts to calibrate with", Fix: "give others"}
+		return &diagnostic.Error{Path: c.Path, Found: "the texts have no tokens", Needed: "texts to calibrate with",
+			Fix: "give others"}
 	}
 	o.important = importance{}
 	for _, list := range seen {
@@ -152,16 +155,19 @@ func (x *reading) observe() ([]*observed, error) {
 // squares adds nodes that sum the squares of rows up.
 func squares(g *graph.Graph, in *graph.Value, depth int64, output string) error {
 	shape := g.AddInitializer(graph.Int64Tensor("graft.rows", []int64{2}, -1, depth))
-	rows, err := g.AddNode(&onnx.Node{OpType: proto.String("Reshape")}, []*graph.Value{in, shape}, []string{g.FreshName("graft.rows")})
+	rows, err := g.AddNode(&onnx.Node{OpType: proto.String("Reshape")}, []*graph.Value{in, shape},
+		[]string{g.FreshName("graft.rows")})
 	if err != nil {
 		return err
 	}
-	p := &onnx.Node{OpType: proto.String("ReduceSumSquare"), Attribute: []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}}
+	p := &onnx.Node{OpType: proto.String("ReduceSumSquare"),
+		Attribute: []*onnx.Attribute{{Name: proto.String("keepdims"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(0)}}}
 	operands := []*graph.Value{rows.Out[0]}
 	if g.Opset("") >= 18 {
 		operands = append(operands, g.AddInitializer(graph.Int64Tensor("graft.axis", []int64{1}, 0)))
 	} else {
-		p.Attribute = append(p.Attribute, &onnx.Attribute{Name: proto.String("axes"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0}})
+		p.Attribute = append(p.Attribute,
+			&onnx.Attribute{Name: proto.String("axes"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{0}})
 	}
 	n, err := g.AddNode(p, operands, []string{output})
 	if err != nil {

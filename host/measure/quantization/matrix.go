@@ -22,7 +22,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Microsoft's domain of operators, and the accuracy levels of MatMulNBits: what is multiplied may be rounded to eight bits, or is float32.
+// Microsoft's domain of operators, and the accuracy levels of MatMulNBits: what is multiplied may be rounded to eight
+// bits, or is float32.
 const (
 	microsoft     = "com.microsoft"
 	accuracyInt8  = 4
@@ -103,18 +104,21 @@ func (x *export) quantise(m *matrix, by *plugin.Plugin, o Options) error {
 	}
 	m.off = m.apart(data, r)
 	home := m.value.Graph
-	q := home.AddInitializer(&onnx.Tensor{Name: proto.String(m.value.Name + "_quantized"), DataType: proto.Int32(int32(onnx.Tensor_UINT8)),
-		Dims: []int64{m.columns, m.groups(), m.group * m.bits() / 8}, RawData: r.integers})
+	q := home.AddInitializer(
+		&onnx.Tensor{Name: proto.String(m.value.Name + "_quantized"), DataType: proto.Int32(int32(onnx.Tensor_UINT8)),
+			Dims: []int64{m.columns, m.groups(), m.group * m.bits() / 8}, RawData: r.integers})
 	raw := make([]byte, 0, 4*len(r.scales))
 	for _, f := range r.scales {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	m.scales = home.AddInitializer(&onnx.Tensor{Name: proto.String(m.value.Name + "_scales"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
-		Dims: []int64{m.columns * m.groups()}, RawData: raw})
+	m.scales = home.AddInitializer(
+		&onnx.Tensor{Name: proto.String(m.value.Name + "_scales"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			Dims: []int64{m.columns * m.groups()}, RawData: raw})
 	var zeros *graph.Value
 	if r.zeros != nil {
-		zeros = home.AddInitializer(&onnx.Tensor{Name: proto.String(m.value.Name + "_zero_points"), DataType: proto.Int32(int32(onnx.Tensor_UINT8)),
-			Dims: []int64{m.columns * m.zeroBytes()}, RawData: m.packZeros(r.zeros)})
+		zeros = home.AddInitializer(
+			&onnx.Tensor{Name: proto.String(m.value.Name + "_zero_points"), DataType: proto.Int32(int32(onnx.Tensor_UINT8)),
+				Dims: []int64{m.columns * m.zeroBytes()}, RawData: m.packZeros(r.zeros)})
 	}
 	for _, n := range m.nodes {
 		if err := m.stand(n, q, zeros); err != nil {
@@ -124,8 +128,10 @@ func (x *export) quantise(m *matrix, by *plugin.Plugin, o Options) error {
 	return nil
 }
 
-// round makes the integers of a weight as they are written, those of four bits by texts, where there are any. The weight's numbers are valid until the next call.
-func (x *export) round(m *matrix, sum [sha256.Size]byte, by *plugin.Plugin, o Options) (r *rounded, data []byte, err error) {
+// round makes the integers of a weight as they are written, those of four bits by texts, where there are any. The
+// weight's numbers are valid until the next call.
+func (x *export) round(m *matrix, sum [sha256.Size]byte, by *plugin.Plugin, o Options) (r *rounded, data []byte,
+	err error) {
 	if data, err = x.dataOf(m); err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +183,8 @@ func (m *matrix) pack(by *plugin.Plugin, data []byte, threads int) (out []*tenso
 		return nil, err
 	}
 	defer k.Destroy()
-	in := []*tensor.Tensor{{DType: tensor.Float32, Shape: m.value.Tensor.Dims, Data: unsafe.Pointer(unsafe.SliceData(data))}}
+	in := []*tensor.Tensor{{DType: tensor.Float32, Shape: m.value.Tensor.Dims,
+		Data: unsafe.Pointer(unsafe.SliceData(data))}}
 	wanted := []bool{true, true}
 	if m.asymmetric() {
 		wanted = append(wanted, true)
@@ -205,7 +212,8 @@ func (m *matrix) expect(out []*tensor.Tensor) error {
 	numbers := abi.Panels(m.columns) * m.groups() * abi.PanelColumns
 	for i, needed := range []int64{abi.Panels(m.columns) * m.panelBytes(), 2 * numbers, numbers}[:len(out)] {
 		if found := int64(len(out[i].Bytes())); found != needed {
-			return fmt.Errorf("%s gives %d bytes of output %d, needed are %d for %d columns of %d numbers: this is a bug", defaults.Panels.Name, found, i, needed, m.columns, m.depth)
+			return fmt.Errorf("%s gives %d bytes of output %d, needed are %d for %d columns of %d numbers: this is a bug",
+				defaults.Panels.Name, found, i, needed, m.columns, m.depth)
 		}
 	}
 	return nil
@@ -219,9 +227,10 @@ func (m *matrix) panelBytes() int64 {
 	return (m.depth + chunk - 1) / chunk * chunk * abi.PanelColumns * m.bits() / 8
 }
 
-// integers are those of MatMulNBits, [columns][groups][group]: unsigned, with 8 or 128 for 0. Of four bits, the one of the even position is the
-// lower half of a byte. In a panel 64 bytes are four positions of sixteen columns with eight bits, or eight positions with four: those
-// of a column are side by side, and four later positions are the upper halves.
+// integers are those of MatMulNBits, [columns][groups][group]: unsigned, with 8 or 128 for 0. Of four bits, the one
+// of the even position is the lower half of a byte. In a panel 64 bytes are four positions of sixteen columns with
+// eight bits, or eight positions with four: those of a column are side by side, and four later positions are the
+// upper halves.
 func (m *matrix) integers(panels *tensor.Tensor) []byte {
 	row := m.rowBytes()
 	out := bytes.Repeat([]byte{0x88}, int(m.columns*row))
@@ -260,8 +269,8 @@ func (m *matrix) each(f func(to, from int64)) {
 	}
 }
 
-// packZeros are zero points as MatMulNBits has them, each column from a byte of its own on: of four bits, the one of the even group is the
-// lower half of a byte.
+// packZeros are zero points as MatMulNBits has them, each column from a byte of its own on: of four bits, the one of
+// the even group is the lower half of a byte.
 func (m *matrix) packZeros(zeros []uint8) []byte {
 	if m.bits() == 8 {
 		return zeros
@@ -363,7 +372,8 @@ func (m *matrix) stand(n *graph.Node, q, zeros *graph.Value) error {
 		name  string
 		value int64
 	}{{"K", m.depth}, {"N", m.columns}, {"accuracy_level", level}, {"bits", m.bits()}, {"block_size", m.group}} {
-		p.Attribute = append(p.Attribute, &onnx.Attribute{Name: proto.String(a.name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(a.value)})
+		p.Attribute = append(p.Attribute,
+			&onnx.Attribute{Name: proto.String(a.name), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(a.value)})
 	}
 	if addend == nil {
 		return nil
@@ -371,7 +381,8 @@ func (m *matrix) stand(n *graph.Node, q, zeros *graph.Value) error {
 	product := n.Out[0]
 	g := n.Graph
 	// Whatever read the Gemm reads the sum, and the sum reads the product.
-	sum, err := g.AddNode(&onnx.Node{OpType: proto.String("Add")}, []*graph.Value{nil, addend}, []string{g.FreshName(product.Name)})
+	sum, err := g.AddNode(&onnx.Node{OpType: proto.String("Add")}, []*graph.Value{nil, addend},
+		[]string{g.FreshName(product.Name)})
 	if err != nil {
 		return err
 	}

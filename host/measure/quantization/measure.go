@@ -25,7 +25,8 @@ type MeasureOptions struct {
 	Threads int // 0: one a core
 }
 
-// Bounds of what is measured: tokens, bytes of the logits of the model as exported, tokens that are read at once, and outputs of an encoder-decoder.
+// Bounds of what is measured: tokens, bytes of the logits of the model as exported, tokens that are read at once, and
+// outputs of an encoder-decoder.
 const (
 	defaultTokens = 2048
 	maxLogits     = 512 << 20
@@ -55,7 +56,8 @@ func readsTexts(folder string, config *modeldir.Config) error {
 	if config.FeatureShape() == nil {
 		return nil
 	}
-	return &diagnostic.Error{Path: folder, Found: "the model reads sound or images", Needed: "a model that reads texts", Fix: "leave --max-kl and --calibrate out, and compare with graft ab"}
+	return &diagnostic.Error{Path: folder, Found: "the model reads sound or images", Needed: "a model that reads texts",
+		Fix: "leave --max-kl and --calibrate out, and compare with graft ab"}
 }
 
 // newMeasure reads the texts with the model as exported.
@@ -91,7 +93,8 @@ func newMeasure(ctx context.Context, folder string, o MeasureOptions, b Bound) (
 }
 
 // cut divides texts into windows, until enough tokens are predicted.
-func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir.Config, texts [][]int32, most int) error {
+func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir.Config, texts [][]int32,
+	most int) error {
 	positions := int(min(config.Positions, modeldir.DefaultPositions))
 	for i, tokens := range texts {
 		if m.tokens >= most {
@@ -118,12 +121,14 @@ func (m *measure) cut(ctx context.Context, g *decode.Generator, config *modeldir
 		}
 	}
 	if m.tokens == 0 {
-		return &diagnostic.Error{Path: m.folder, Found: "the texts have no token that is predicted", Needed: "texts of at least two tokens", Fix: "give others"}
+		return &diagnostic.Error{Path: m.folder, Found: "the texts have no token that is predicted",
+			Needed: "texts of at least two tokens", Fix: "give others"}
 	}
 	return nil
 }
 
-// whole is a text as a model reads it: of an encoder-decoder with what it makes, as exported, of the tokens. The first token that is predicted is told, too.
+// whole is a text as a model reads it: of an encoder-decoder with what it makes, as exported, of the tokens. The
+// first token that is predicted is told, too.
 func whole(ctx context.Context, g *decode.Generator, tokens []int32) (t Text, first int, err error) {
 	search := g.Search()
 	if !search.IsEncoderDecoder {
@@ -165,7 +170,8 @@ func (o MeasureOptions) open(folder string, w prepare.Weights) (*decode.Generato
 		return nil, nil, err
 	}
 	g, err := decode.Open(folder, decode.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Batch: 1,
-		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, Weights: w, Quantized: fold.At(temporary.Path, nil), ReferenceSelector: true})
+		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, Weights: w,
+		Quantized: fold.At(temporary.Path, nil), ReferenceSelector: true})
 	if err != nil {
 		_ = temporary.Remove() // the first error says more
 		return nil, nil, err
@@ -197,8 +203,10 @@ func (m *measure) logits(ctx context.Context, g *decode.Generator, p part) ([]fl
 	return rows, err
 }
 
-// of compares a folder of the model, opened with weights of some types, with the model as exported: how far it is, and the perplexity of both.
-func (m *measure) of(ctx context.Context, folder string, w prepare.Weights) (*divergence.Divergence, [2]float64, error) {
+// of compares a folder of the model, opened with weights of some types, with the model as exported: how far it is,
+// and the perplexity of both.
+func (m *measure) of(ctx context.Context, folder string, w prepare.Weights) (*divergence.Divergence, [2]float64,
+	error) {
 	var both [2]float64
 	g, closeIt, err := m.options.open(folder, w)
 	if err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 )
 
-// probeTokens is the maximum of tokens over which single sets of weights are measured: what they do is only put in an order.
+// probeTokens is the maximum of tokens over which single sets of weights are measured: what they do is only put in an
+// order.
 const probeTokens = 512
 
-// probe measures what rounding a few weights does to distributions, without opening the model again: the graphs of the model as exported take their weights as inputs.
+// probe measures what rounding a few weights does to distributions, without opening the model again: the graphs of
+// the model as exported take their weights as inputs.
 type probe struct {
 	*reader
 	by      *plugin.Plugin
@@ -36,8 +38,10 @@ type probed struct {
 	plain *ort.Value
 }
 
-// newProbe makes a probe over the first of some parts. An error of kind errOther is of a model that can be measured by an engine alone.
-func newProbe(ctx context.Context, l *ort.Library, by *plugin.Plugin, encoder, main string, parts []part, vocab int, o Options) (_ *probe, err error) {
+// newProbe makes a probe over the first of some parts. An error of kind errOther is of a model that can be measured
+// by an engine alone.
+func newProbe(ctx context.Context, l *ort.Library, by *plugin.Plugin, encoder, main string, parts []part, vocab int,
+	o Options) (_ *probe, err error) {
 	if o.Threads == 0 {
 		o.Threads = runtime.NumCPU()
 	}
@@ -91,7 +95,8 @@ func (p *probe) take(x *reading) error {
 		if err != nil {
 			return err
 		}
-		in, err := x.graph.AddInput(x.graph.FreshName(fmt.Sprint("graft.weight.", i)), graph.TensorType(onnx.Tensor_FLOAT, int(m.depth), int(m.columns)))
+		in, err := x.graph.AddInput(x.graph.FreshName(fmt.Sprint("graft.weight.", i)),
+			graph.TensorType(onnx.Tensor_FLOAT, int(m.depth), int(m.columns)))
 		if err != nil {
 			return err
 		}
@@ -160,7 +165,8 @@ func (p *probe) logits(ctx context.Context, of part) (rows []float32, err error)
 	return rows, err
 }
 
-// of is the mean divergence of a token where some weights, by their numbers, have a type, and all others are as exported.
+// of is the mean divergence of a token where some weights, by their numbers, have a type, and all others are as
+// exported.
 func (p *probe) of(ctx context.Context, sums [][sha256.Size]byte) (kl float64, err error) {
 	var made []*ort.Value
 	defer func() {

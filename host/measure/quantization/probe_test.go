@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestProbe: what a probe measures of a few weights is what an engine gives with them: of an encoder-decoder in one file and of a decoder, with zero points and without. After it the weights are
-// those of the model again.
+// TestProbe: what a probe measures of a few weights is what an engine gives with them: of an encoder-decoder in one
+// file and of a decoder, with zero points and without. After it the weights are those of the model again.
 func TestProbe(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -48,7 +48,8 @@ func TestProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		texts := [][]int32{{5, 17, 9, 44, 22, 8, 30, 2}, {7, 6, 21, 18, 4}}
-		if s.measure, err = newMeasure(t.Context(), c.folder, MeasureOptions{Library: l, Plugins: set, Threads: 1}, Bound{Texts: texts, Tokens: 16}); err != nil {
+		if s.measure, err = newMeasure(t.Context(), c.folder, MeasureOptions{Library: l, Plugins: set, Threads: 1},
+			Bound{Texts: texts, Tokens: 16}); err != nil {
 			t.Fatal(err)
 		}
 		main := files.Decoder

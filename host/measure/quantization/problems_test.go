@@ -44,7 +44,8 @@ func weightsOf(t testing.TB, text string) prepare.Weights {
 }
 
 // ways are how exporters write y = x W + c.
-var ways = []string{"MatMul", "transposed", "Gemm", "Gemm with transB", "Gemm with C", "Identity", "Constant", "in a branch"}
+var ways = []string{"MatMul", "transposed", "Gemm", "Gemm with transB", "Gemm with C", "Identity", "Constant",
+	"in a branch"}
 
 // problem is a linear layer of random numbers.
 type problem struct {
@@ -57,7 +58,8 @@ type problem struct {
 }
 
 func problemOf(r *rand.Rand, way string) *problem {
-	p := &problem{way: way, rows: 1 + r.IntN(20), depth: 40 + r.IntN(300), columns: 1 + r.IntN(90), kind: "int8", activations: "int8", group: 32 << r.IntN(3)}
+	p := &problem{way: way, rows: 1 + r.IntN(20), depth: 40 + r.IntN(300), columns: 1 + r.IntN(90), kind: "int8",
+		activations: "int8", group: 32 << r.IntN(3)}
 	if r.IntN(2) == 0 {
 		p.kind = "int4"
 	}
@@ -106,11 +108,13 @@ func floats(b []byte) []float32 {
 }
 
 func constant(name string, data []float32, dims ...int64) *onnx.Tensor {
-	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims, RawData: raw(data)}
+	return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims,
+		RawData: raw(data)}
 }
 
 func node(op string, in []string, out string, attributes ...*onnx.Attribute) *onnx.Node {
-	return &onnx.Node{OpType: proto.String(op), Name: proto.String("node " + out), Input: in, Output: []string{out}, Attribute: attributes}
+	return &onnx.Node{OpType: proto.String(op), Name: proto.String("node " + out), Input: in, Output: []string{out},
+		Attribute: attributes}
 }
 
 func value(name string, kind onnx.Tensor_DataType, dims ...any) *onnx.ValueInfo {
@@ -136,34 +140,45 @@ func (p *problem) model() *onnx.Model {
 		Output: []*onnx.ValueInfo{value("y", onnx.Tensor_FLOAT, "rows", p.columns)}}
 	switch p.way {
 	case "MatMul":
-		g.Initializer, g.Node = []*onnx.Tensor{w, constant("c", p.addend, columns)}, []*onnx.Node{node("MatMul", []string{"x", "w"}, "t"), node("Add", []string{"t", "c"}, "y")}
+		g.Initializer, g.Node = []*onnx.Tensor{w, constant("c", p.addend, columns)},
+			[]*onnx.Node{node("MatMul", []string{"x", "w"}, "t"), node("Add", []string{"t", "c"}, "y")}
 	case "transposed":
-		g.Initializer, g.Node = []*onnx.Tensor{across, constant("c", p.addend, columns)}, []*onnx.Node{node("Transpose", []string{"w"}, "v", ints("perm", 1, 0)),
-			node("MatMul", []string{"x", "v"}, "t"), node("Add", []string{"c", "t"}, "y")}
+		g.Initializer, g.Node = []*onnx.Tensor{across, constant("c", p.addend, columns)},
+			[]*onnx.Node{node("Transpose", []string{"w"}, "v", ints("perm", 1, 0)),
+				node("MatMul", []string{"x", "v"}, "t"), node("Add", []string{"c", "t"}, "y")}
 	case "Gemm":
 		g.Initializer, g.Node = []*onnx.Tensor{w}, []*onnx.Node{node("Gemm", []string{"x", "w"}, "y")}
 		p.addend = nil
 	case "Gemm with transB":
-		g.Initializer, g.Node = []*onnx.Tensor{across, constant("c", p.addend, columns)}, []*onnx.Node{node("Gemm", []string{"x", "w", "c"}, "y", one)}
+		g.Initializer, g.Node = []*onnx.Tensor{across, constant("c", p.addend, columns)},
+			[]*onnx.Node{node("Gemm", []string{"x", "w", "c"}, "y", one)}
 	case "Gemm with C":
-		g.Initializer, g.Node = []*onnx.Tensor{w, constant("c", p.addend, 1, columns)}, []*onnx.Node{node("Gemm", []string{"x", "w", "c"}, "y")}
+		g.Initializer, g.Node = []*onnx.Tensor{w, constant("c", p.addend, 1, columns)},
+			[]*onnx.Node{node("Gemm", []string{"x", "w", "c"}, "y")}
 	case "Identity":
-		g.Initializer, g.Node = []*onnx.Tensor{w}, []*onnx.Node{node("Identity", []string{"w"}, "v"), node("MatMul", []string{"x", "v"}, "y")}
+		g.Initializer, g.Node = []*onnx.Tensor{w},
+			[]*onnx.Node{node("Identity", []string{"w"}, "v"), node("MatMul", []string{"x", "v"}, "y")}
 		p.addend = nil
 	case "Constant":
 		w.Name = nil
-		g.Node = []*onnx.Node{node("Constant", nil, "w", &onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: w}), node("MatMul", []string{"x", "w"}, "y")}
+		g.Node = []*onnx.Node{node("Constant", nil, "w",
+			&onnx.Attribute{Name: proto.String("value"), Type: onnx.Attribute_TENSOR.Enum(), T: w}),
+			node("MatMul", []string{"x", "w"}, "y")}
 		p.addend = nil
 	case "in a branch":
 		branch := func(name string) *onnx.Attribute {
-			return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: &onnx.Graph{Name: proto.String(name),
-				Node: []*onnx.Node{node("MatMul", []string{"x", "w"}, name)}, Output: []*onnx.ValueInfo{value(name, onnx.Tensor_FLOAT, "rows", p.columns)}}}
+			return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(),
+				G: &onnx.Graph{Name: proto.String(name),
+					Node:   []*onnx.Node{node("MatMul", []string{"x", "w"}, name)},
+					Output: []*onnx.ValueInfo{value(name, onnx.Tensor_FLOAT, "rows", p.columns)}}}
 		}
 		g.Input = append(g.Input, value("which", onnx.Tensor_BOOL, 1))
-		g.Initializer, g.Node = []*onnx.Tensor{w}, []*onnx.Node{node("If", []string{"which"}, "y", branch("then_branch"), branch("else_branch"))}
+		g.Initializer, g.Node = []*onnx.Tensor{w},
+			[]*onnx.Node{node("If", []string{"which"}, "y", branch("then_branch"), branch("else_branch"))}
 		p.addend = nil
 	}
-	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
+	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
 }
 
 // dequantised are the numbers that the operator's integers stand for, [depth][columns], as its specification has them.
@@ -254,8 +269,9 @@ func quantisedNodes(m *model.Model) (list []*onnx.Node, find func(string) *onnx.
 	return list, func(name string) *onnx.Tensor { return constants[name] }
 }
 
-// TestProblems: ONNX Runtime, without graft, gives of a quantised layer what float64 gives of the numbers that its integers stand for, and these are
-// near the weights: random layers in all the ways that exporters write one. Of activations that are rounded a block of x moves by half a step at most.
+// TestProblems: ONNX Runtime, without graft, gives of a quantised layer what float64 gives of the numbers that its
+// integers stand for, and these are near the weights: random layers in all the ways that exporters write one. Of
+// activations that are rounded a block of x moves by half a step at most.
 func TestProblems(t *testing.T) {
 	l, set := open(t)
 	count := 40
@@ -265,7 +281,8 @@ func TestProblems(t *testing.T) {
 	for i := range count {
 		r := rand.New(rand.NewPCG(uint64(i), 17))
 		p := problemOf(r, ways[i%len(ways)])
-		what := fmt.Sprintf("problem %d: %s of %d x %d, %d rows, %s, group %d, activations %s, zero points %t", i, p.way, p.depth, p.columns, p.rows, p.kind, p.group, p.activations, p.zeros)
+		what := fmt.Sprintf("problem %d: %s of %d x %d, %d rows, %s, group %d, activations %s, zero points %t", i, p.way,
+			p.depth, p.columns, p.rows, p.kind, p.group, p.activations, p.zeros)
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "model.onnx"), filepath.Join(dir, "out.onnx")
 		data, err := proto.Marshal(p.model())
@@ -276,7 +293,8 @@ func TestProblems(t *testing.T) {
 			t.Fatal(err)
 		}
 		report, err := quantization.File(t.Context(), from, to, quantization.Options{Plugins: set.Plugins, Threads: 1 + i%2,
-			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s,zero-points=%t", p.kind, p.group, p.activations, p.zeros))})
+			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s,zero-points=%t", p.kind, p.group, p.activations,
+				p.zeros))})
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -285,7 +303,8 @@ func TestProblems(t *testing.T) {
 		if most := map[string]float64{"int8": 0.012, "int4": 0.13}[p.kind]; !(off <= most) {
 			t.Errorf("%s: the weight moved by %.3g of itself, want at most %g", what, off, most)
 		}
-		if layer := report.Graphs[0].Layers[0]; math.Abs(layer.Error-off) > 1e-6 || layer.Type != p.kind || layer.Depth != int64(p.depth) || layer.Columns != int64(p.columns) {
+		if layer := report.Graphs[0].Layers[0]; math.Abs(layer.Error-off) > 1e-6 || layer.Type != p.kind ||
+			layer.Depth != int64(p.depth) || layer.Columns != int64(p.columns) {
 			t.Errorf("%s: the report says %+v, want an error of %g", what, layer, off)
 		}
 		p.run(t, l, what, to, w)

@@ -1,6 +1,7 @@
 // Package quantization writes models whose linear layers have weights of eight or four bits, for any program that runs
-// ONNX Runtime: each such layer becomes com.microsoft's MatMulNBits. The integers and scales are those that the generation engine
-// makes of the same weights when it opens the model as exported, because the same plugin makes them.
+// ONNX Runtime: each such layer becomes com.microsoft's MatMulNBits. The integers and scales are those that the
+// generation engine makes of the same weights when it opens the model as exported, because the same plugin makes
+// them.
 package quantization
 
 import (
@@ -25,7 +26,8 @@ import (
 // Options say how a model is quantised.
 type Options struct {
 	Plugins []*plugin.Plugin // one of them rounds: defaults.Panels
-	// Weights are the types of layers; see Check. Activations decide whether ONNX Runtime may round what is multiplied, too.
+	// Weights are the types of layers; see Check. Activations decide whether ONNX Runtime may round what is multiplied,
+	// too.
 	Weights prepare.Weights
 	Threads int // 0: one a core
 	// Step is told what begins, and Progress how many bytes of weights are done of how many; nil for none.
@@ -41,11 +43,14 @@ type Options struct {
 func Check(w prepare.Weights) error {
 	switch {
 	case w.Of(false) == prepare.BFloat16Weights || w.Of(true) == prepare.BFloat16Weights:
-		return fmt.Errorf("%s: no kernel of ONNX Runtime on CPUs multiplies with bf16, so it would make float32 of the file's weights again; needed is int8, int4 or float32, or --weights bf16 of graft generate, which rounds when it opens the model", w)
+		return fmt.Errorf("%s: no kernel of ONNX Runtime on CPUs multiplies with bf16, so it would make float32 of the "+
+			"file's weights again; needed is int8, int4 or float32, or --weights bf16 of graft generate, which rounds when "+
+			"it opens the model", w)
 	case !w.Integers():
 		return fmt.Errorf("%s quantises nothing, needed is int8 or int4", w)
 	case w.Activations == prepare.Int16Activations:
-		return fmt.Errorf("%s: no operator of ONNX Runtime multiplies with activations of int16; needed is activations=int8 or float32, or --weights int8 of graft generate, which has them", w)
+		return fmt.Errorf("%s: no operator of ONNX Runtime multiplies with activations of int16; needed is "+
+			"activations=int8 or float32, or --weights int8 of graft generate, which has them", w)
 	}
 	return nil
 }
@@ -89,8 +94,8 @@ type Layer struct {
 	Columns      int64  `json:"columns"`
 	Bytes        int64  `json:"bytes"` // in the file, scales included
 	Float32Bytes int64  `json:"float32_bytes"`
-	// Error is what rounding moved the weight by: the root of the sum of squares, over that of the weight itself; 0 for a weight of zeros,
-	// and math.MaxFloat64 for one with numbers that are not finite.
+	// Error is what rounding moved the weight by: the root of the sum of squares, over that of the weight itself; 0 for
+	// a weight of zeros, and math.MaxFloat64 for one with numbers that are not finite.
 	Error float64 `json:"error"`
 }
 
@@ -106,7 +111,8 @@ func (o *Options) progress(done, total int64) {
 	}
 }
 
-// File writes the model at path to another path, whole or not at all. A file that the model is read from is never written over.
+// File writes the model at path to another path, whole or not at all. A file that the model is read from is never
+// written over.
 func File(ctx context.Context, path, to string, o Options) (*Report, error) {
 	x, err := read(path, filepath.Base(path), o)
 	if err != nil {
@@ -191,7 +197,8 @@ func nothing(list []*export) error {
 	if most.Tensors > 0 {
 		found += fmt.Sprintf("; most are %d tensors: %s", most.Tensors, most.Reason)
 	}
-	return &diagnostic.Error{Path: list[0].path, Found: found, Needed: "MatMul or Gemm with constant weights of float32", Fix: "quantise the model as it was exported, in float32"}
+	return &diagnostic.Error{Path: list[0].path, Found: found, Needed: "MatMul or Gemm with constant weights of float32",
+		Fix: "quantise the model as it was exported, in float32"}
 }
 
 // fits is an error where what a file's weights become needs more memory than there is.
@@ -201,7 +208,8 @@ func (x *export) fits() error {
 		size += m.bytes()
 	}
 	if left := memory.Available(); left > 0 && size > left {
-		return &diagnostic.Error{Kind: model.ErrTooLarge, Path: x.path, Found: fmt.Sprintf("quantised weights need more memory than there is: found %d bytes", size),
+		return &diagnostic.Error{Kind: model.ErrTooLarge, Path: x.path,
+			Found:  fmt.Sprintf("quantised weights need more memory than there is: found %d bytes", size),
 			Needed: fmt.Sprintf("at most %d", left), Fix: "use a machine with more memory"}
 	}
 	return nil
@@ -209,11 +217,13 @@ func (x *export) fits() error {
 
 // report says what became of a file that is written.
 func (x *export) report(to string) (*Graph, error) {
-	g := &Graph{File: x.file, Layers: []Layer{}, Linear: []engine.LinearWeights{}, Float32: x.float32(), BytesBefore: x.size}
+	g := &Graph{File: x.file, Layers: []Layer{}, Linear: []engine.LinearWeights{}, Float32: x.float32(),
+		BytesBefore: x.size}
 	counts := map[string]*engine.LinearWeights{}
 	for _, m := range x.chosen {
-		g.Layers = append(g.Layers, Layer{Weight: m.value.Name, Type: string(m.as), Depth: m.depth, Columns: m.columns, Bytes: m.bytes(),
-			Float32Bytes: m.float32Bytes(), Error: m.off})
+		g.Layers = append(g.Layers,
+			Layer{Weight: m.value.Name, Type: string(m.as), Depth: m.depth, Columns: m.columns, Bytes: m.bytes(),
+				Float32Bytes: m.float32Bytes(), Error: m.off})
 		c := counts[string(m.as)]
 		if c == nil {
 			c = &engine.LinearWeights{Type: string(m.as)}

@@ -14,7 +14,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// reader reads whole texts with the graphs of a model as exported, unpatched and without a past, and with what is added to these.
+// reader reads whole texts with the graphs of a model as exported, unpatched and without a past, and with what is
+// added to these.
 type reader struct {
 	library *ort.Library
 	threads int
@@ -55,7 +56,8 @@ func newReading(path string, o Options) (*reading, error) {
 	}
 	refuse := func(found string) (*reading, error) {
 		x.close()
-		return nil, &diagnostic.Error{Path: path, Found: found, Needed: "an encoder, a decoder, or both, as exporters write them", Fix: "leave --calibrate out", Cause: errOther}
+		return nil, &diagnostic.Error{Path: path, Found: found,
+			Needed: "an encoder, a decoder, or both, as exporters write them", Fix: "leave --calibrate out", Cause: errOther}
 	}
 	for _, m := range x.chosen {
 		for _, n := range m.nodes {
@@ -114,11 +116,14 @@ func (r *reader) close() {
 // errOther is the kind of errors of graphs that a reader cannot run.
 var errOther = errors.New("another graph")
 
-// run reads a text: tokens, and those that an encoder reads beside it. use is told of what each graph gives, which is valid until it returns.
-func (r *reader) run(ctx context.Context, encoder, tokens []int32, use func(x *reading, results []*ort.Value) error) error {
+// run reads a text: tokens, and those that an encoder reads beside it. use is told of what each graph gives, which is
+// valid until it returns.
+func (r *reader) run(ctx context.Context, encoder, tokens []int32,
+	use func(x *reading, results []*ort.Value) error) error {
 	var hidden *ort.Value
 	if r.encoder != nil {
-		results, err := r.encoder.run(ctx, r.library, encoder, nil, 0, append([]string{r.encoder.hidden}, r.encoder.outputs...))
+		results, err := r.encoder.run(ctx, r.library, encoder, nil, 0,
+			append([]string{r.encoder.hidden}, r.encoder.outputs...))
 		defer closeAll(results)
 		if err == nil {
 			err = use(r.encoder, results[1:])
@@ -148,7 +153,8 @@ func closeAll(list []*ort.Value) {
 }
 
 // run feeds tokens, what an encoder made of others, and what was added.
-func (x *reading) run(ctx context.Context, l *ort.Library, tokens []int32, hidden *ort.Value, read int64, outputs []string) ([]*ort.Value, error) {
+func (x *reading) run(ctx context.Context, l *ort.Library, tokens []int32, hidden *ort.Value, read int64,
+	outputs []string) ([]*ort.Value, error) {
 	n := int64(len(tokens))
 	ids, order := make([]int64, n), make([]int64, n)
 	for i, t := range tokens {
@@ -185,8 +191,10 @@ func (x *reading) run(ctx context.Context, l *ort.Library, tokens []int32, hidde
 		case len(in.Shape) == 4 && in.Element == ort.Float32:
 			v, err = ort.NewTensor(l, []int64{1, in.Shape[1], 0, in.Shape[3]}, []float32{})
 		default:
-			err = &diagnostic.Error{Path: x.path, Found: fmt.Sprintf("an input %s of which it is not known what to feed", in.Name), Needed: "an encoder of tokens, a decoder, or both",
-				Fix: "leave --calibrate out", Cause: errOther}
+			err = &diagnostic.Error{Path: x.path,
+				Found:  fmt.Sprintf("an input %s of which it is not known what to feed", in.Name),
+				Needed: "an encoder of tokens, a decoder, or both",
+				Fix:    "leave --calibrate out", Cause: errOther}
 		}
 		if err != nil {
 			return nil, err

@@ -53,7 +53,8 @@ func (r *Request) Check() error {
 	}
 	switch {
 	case r.Calibrate != nil && r.Weights.Of(false) != prepare.Int4Weights && r.Weights.Of(true) != prepare.Int4Weights:
-		return refuse(fmt.Sprintf("calibration of %s", written(r.Weights)), "weights of four bits, whose scales alone are chosen by texts")
+		return refuse(fmt.Sprintf("calibration of %s", written(r.Weights)),
+			"weights of four bits, whose scales alone are chosen by texts")
 	case r.MaxKL != 0 && (!(r.MaxKL > 0) || math.IsInf(r.MaxKL, 0)):
 		return refuse(fmt.Sprintf("a bound of %g", r.MaxKL), "a divergence above 0, in nats a token")
 	case r.MaxKL != 0 && len(r.Input) == 0:
@@ -71,14 +72,16 @@ func Quantize(ctx context.Context, path, to string, r Request) (*Report, error) 
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, &diagnostic.Error{Path: path, Found: "cannot open it: " + diagnostic.Cause(err), Needed: "a model folder or an .onnx", Cause: err}
+		return nil, &diagnostic.Error{Path: path, Found: "cannot open it: " + diagnostic.Cause(err),
+			Needed: "a model folder or an .onnx", Cause: err}
 	}
 	if info.IsDir() {
 		if err := vacant(filepath.Clean(to)); err != nil { // before hours of work
 			return nil, err
 		}
 	} else if r.MaxKL > 0 {
-		return nil, &diagnostic.Error{Kind: ErrRequest, Path: path, Found: "a single file", Needed: "a folder that generates, for a bound", Fix: "name the folder"}
+		return nil, &diagnostic.Error{Kind: ErrRequest, Path: path, Found: "a single file",
+			Needed: "a folder that generates, for a bound", Fix: "name the folder"}
 	}
 	o := Options{Plugins: r.Plugins.Plugins, Weights: r.Weights, Threads: r.Threads, Step: r.Step, Progress: r.Progress}
 	m := MeasureOptions{Plugins: r.Plugins, Threads: r.Threads}
@@ -114,7 +117,8 @@ func Quantize(ctx context.Context, path, to string, r Request) (*Report, error) 
 }
 
 // calibrationOf makes what a model reads of texts.
-func calibrationOf(ctx context.Context, path string, folder bool, texts []string, m MeasureOptions) (*Calibration, error) {
+func calibrationOf(ctx context.Context, path string, folder bool, texts []string, m MeasureOptions) (*Calibration,
+	error) {
 	c := &Calibration{Library: m.Library, Threads: m.Threads, Path: path}
 	beside := path
 	if folder {
@@ -178,7 +182,8 @@ func calibrationOf(ctx context.Context, path string, folder bool, texts []string
 	return c, nil
 }
 
-// cutOf is how long the texts of a graph may be: those of an encoder, which reads no past, are cut as an encoder's are, and 0 is for any.
+// cutOf is how long the texts of a graph may be: those of an encoder, which reads no past, are cut as an encoder's
+// are, and 0 is for any.
 func cutOf(path string, window int) (int, error) {
 	m, err := model.Open(path)
 	if err != nil {

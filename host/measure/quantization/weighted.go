@@ -9,11 +9,13 @@ import (
 	"github.com/opgraft/graft/host/base/half"
 )
 
-// damping is the share of the mean importance of a group that each of its positions has at least: what texts did not show may matter.
+// damping is the share of the mean importance of a group that each of its positions has at least: what texts did not
+// show may matter.
 const damping = 0.05
 
-// weigh replaces integers of four bits, their scales and zero points by those that leave the smallest squared error of what the weight gives, where each position counts as much as
-// the mean square of what is multiplied with it. A group that this makes no better stays as it is. Scales remain numbers of bfloat16.
+// weigh replaces integers of four bits, their scales and zero points by those that leave the smallest squared error
+// of what the weight gives, where each position counts as much as the mean square of what is multiplied with it. A
+// group that this makes no better stays as it is. Scales remain numbers of bfloat16.
 func (m *matrix) weigh(data []byte, r *rounded, important []float64, threads int) {
 	groups, row := m.groups(), m.rowBytes()
 	rowStep, columnStep := m.columns, int64(1)
@@ -69,7 +71,8 @@ func (m *matrix) weigh(data []byte, r *rounded, important []float64, threads int
 	all.Wait()
 }
 
-// search4 looks for the scale, the zero point and the integers of a group of four bits: a value is best times the scale, and best from -zero to 15 - zero.
+// search4 looks for the scale, the zero point and the integers of a group of four bits: a value is best times the
+// scale, and best from -zero to 15 - zero.
 type search4 struct {
 	w, h  []float64 // the numbers, and what their errors count
 	best  []int8
@@ -79,7 +82,8 @@ type search4 struct {
 	off   float64 // weighted squared error of best
 }
 
-// better says whether something leaves a smaller weighted error than what was given, and replaces it. Without zero points that of 8 stays.
+// better says whether something leaves a smaller weighted error than what was given, and replaces it. Without zero
+// points that of 8 stays.
 func (s *search4) better(zeros bool) bool {
 	most, low, high := 0.0, 0.0, 0.0
 	for _, x := range s.w {

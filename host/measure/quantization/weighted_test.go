@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/base/half"
 )
 
-// TestSearch4: what is found is better where positions count differently, has a scale of bfloat16 and integers of four bits, and nothing is found where nothing is better.
-// Zero points make it better still.
+// TestSearch4: what is found is better where positions count differently, has a scale of bfloat16 and integers of
+// four bits, and nothing is found where nothing is better. Zero points make it better still.
 func TestSearch4(t *testing.T) {
 	var before float64
 	after := map[bool]float64{}
@@ -55,7 +55,8 @@ func TestSearch4(t *testing.T) {
 	}
 	t.Logf("the error is %.3g of what it was, with zero points %.3g", after[false]/before, after[true]/before)
 	if after[false] > 0.8*before || after[true] > 0.9*after[false] {
-		t.Errorf("the error is %.3g of what it was, with zero points %.3g, want at most 0.8 and 0.9 of that", after[false]/before, after[true]/before)
+		t.Errorf("the error is %.3g of what it was, with zero points %.3g, want at most 0.8 and 0.9 of that",
+			after[false]/before, after[true]/before)
 	}
 	for _, w := range [][]float64{{0, 0}, {math.NaN(), 1}, {math.Inf(1), 1}, {math.Inf(-1), math.Inf(1)}} {
 		s := &search4{w: w, h: []float64{1, 1}, best: []int8{0, 0}, q: []int8{0, 0}, scale: 1, zero: 8}

@@ -72,8 +72,10 @@ func chromium(t *testing.T, path string, dark bool) (dom string, console []strin
 	scheme := map[bool]string{true: "0", false: "1"}[dark]
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--enable-logging=stderr", "--allow-file-access-from-files",
-		"--blink-settings=preferredColorScheme="+scheme, "--user-data-dir="+t.TempDir(), "--window-size=1400,900", "--dump-dom", (&url.URL{Scheme: "file", Path: path}).String())
+	cmd := exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--enable-logging=stderr", "--allow-file-access-from-files",
+		"--blink-settings=preferredColorScheme="+scheme, "--user-data-dir="+t.TempDir(), "--window-size=1400,900",
+		"--dump-dom", (&url.URL{Scheme: "file", Path: path}).String())
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	cmd.WaitDelay = 5 * time.Second
@@ -116,8 +118,8 @@ func looked(t *testing.T, page []byte, width int, dark bool) *seen {
 	return s
 }
 
-// TestBrowser opens reports in Chromium: nothing is said on its console, no script is there, each number is that of the JSON, words
-// of charts lie apart and inside, and a phone shows all of it.
+// TestBrowser opens reports in Chromium: nothing is said on its console, no script is there, each number is that of
+// the JSON, words of charts lie apart and inside, and a phone shows all of it.
 func TestBrowser(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -217,7 +219,8 @@ func numbers(t *testing.T, v *seen, data any) (raw []byte) {
 		value, errV := strconv.ParseFloat(n.Value, 64)
 		shown, errS := strconv.ParseFloat(n.Text, 64)
 		scale, errC := strconv.ParseFloat(n.Scale, 64)
-		if errV != nil || errS != nil || errC != nil || value != want || math.Abs(shown-value*scale) > 0.5000001*unit(n.Text) {
+		if errV != nil || errS != nil || errC != nil || value != want ||
+			math.Abs(shown-value*scale) > 0.5000001*unit(n.Text) {
 			t.Errorf("%s is %v, the page has %s, which it shows as %s", n.At, want, n.Value, n.Text)
 		}
 	}

@@ -247,8 +247,9 @@ func dots(points plotter.XYs, c ink, radius vg.Length, filled bool) plot.Plotter
 
 var (
 	prologue = regexp.MustCompile(`(?s)^.*?<svg[^>]*>`)
-	family   = regexp.MustCompile(`font-family:Liberation Sans[^;"]*;font-variant:[a-z]+;font-weight:[a-z]+;font-style:[a-z]+;`)
-	ours     = regexp.MustCompile(`#0102([0-9A-F]{2})`)
+	family   = regexp.MustCompile(
+		`font-family:Liberation Sans[^;"]*;font-variant:[a-z]+;font-weight:[a-z]+;font-style:[a-z]+;`)
+	ours = regexp.MustCompile(`#0102([0-9A-F]{2})`)
 )
 
 // drawn is a plot as SVG for the page, with words that say what it shows.
@@ -259,7 +260,9 @@ func drawn(p *plot.Plot, height vg.Length, says string) (template.HTML, error) {
 	if _, err := c.WriteTo(&b); err != nil {
 		return "", err
 	}
-	text := prologue.ReplaceAllString(b.String(), fmt.Sprintf(`<svg viewBox="0 0 %d %.0f" role="img" aria-label="%s">`, chartWidth, height.Points(), html.EscapeString(diagnostic.Printable(says))))
+	text := prologue.ReplaceAllString(b.String(),
+		fmt.Sprintf(`<svg viewBox="0 0 %d %.0f" role="img" aria-label="%s">`, chartWidth, height.Points(),
+			html.EscapeString(diagnostic.Printable(says))))
 	text = family.ReplaceAllString(text, "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")
 	text = ours.ReplaceAllStringFunc(text, func(c string) string {
 		var n ink

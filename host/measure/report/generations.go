@@ -15,7 +15,8 @@ type folder struct {
 	single bool // the data are those of one side
 }
 
-// Generations writes the report on a comparison of whole generations of a model folder: an HTML file of less than MaxBytes.
+// Generations writes the report on a comparison of whole generations of a model folder: an HTML file of less than
+// MaxBytes.
 func Generations(c *generations.Compared, o Options) ([]byte, error) {
 	f := &folder{Compared: c}
 	var data any = c
@@ -24,7 +25,8 @@ func Generations(c *generations.Compared, o Options) ([]byte, error) {
 	}
 	p := &page{Title: filepath.Base(c.Model)}
 	f.verdict(p)
-	for _, part := range []func() (*section, error){f.speed, f.times, f.tokens, f.texts, f.memory, f.plan, func() (*section, error) { return f.subject(o) }} {
+	for _, part := range []func() (*section, error){f.speed, f.times, f.tokens, f.texts, f.memory, f.plan,
+		func() (*section, error) { return f.subject(o) }} {
 		one, err := part()
 		if err != nil {
 			return nil, fmt.Errorf("writing the report: %w", err)
@@ -119,7 +121,8 @@ func (f *folder) verdict(p *page) {
 	for i := range f.Sides {
 		names = append(names, f.Sides[i].Name)
 	}
-	p.Lead = append(p.Lead, fmt.Sprintf("Whole generations from %s. a is %s; compared with it: %s. %s in which each side generates twice, there and back.",
+	p.Lead = append(p.Lead, fmt.Sprintf(
+		"Whole generations from %s. a is %s; compared with it: %s. %s in which each side generates twice, there and back.",
 		f.inputs(), f.A.Name, strings.Join(names, ", "), plural(f.Rounds, "round")))
 }
 
@@ -143,12 +146,17 @@ func single(name, a string, s statistics.Speedup) (state, verdict string) {
 
 // speed is the section of speed-ups.
 func (f *folder) speed() (*section, error) {
-	s := &section{ID: "speed", Title: "Speed-up", Text: []string{"Time of a over time of the other side, each the median of its runs: of whole generations, and of what follows the first tokens. Lines and columns of intervals are 95 % confidence. ~ marks what chance alone could have done."}}
+	s := &section{ID: "speed", Title: "Speed-up",
+		Text: []string{"Time of a over time of the other side, each the median of its runs: of whole generations, and of " +
+			"what follows the first tokens. Lines and columns of intervals are 95 % confidence. ~ marks what chance alone " +
+			"could have done."}}
 	if len(f.Sides) > 1 {
 		s.Legend = f.legend(false)
 	}
 	var whole, decode []ratio
-	t := table{Head: []head{{"side", false}, {"speed-up", true}, {"95 % interval", true}, {"p", true}, {"decode steps", true}, {"95 % interval", true}, {"tokens/s", true}, {"decode tokens/s", true}, {"TTFT, ms", true}, {"runs", true}, {"tokens", false}}}
+	t := table{Head: []head{{"side", false}, {"speed-up", true}, {"95 % interval", true}, {"p", true},
+		{"decode steps", true}, {"95 % interval", true}, {"tokens/s", true}, {"decode tokens/s", true}, {"TTFT, ms", true},
+		{"runs", true}, {"tokens", false}}}
 	for i := -1; i < len(f.Sides); i++ {
 		at, own := f.against(i)
 		side := f.of(i)
@@ -157,7 +165,8 @@ func (f *folder) speed() (*section, error) {
 			row = append(row, text(""), text(""), text(""), text(""), text(""))
 		} else {
 			b := &f.Sides[i]
-			row = append(row, speedup(b.Speedup, at+"/speedup"), interval(b.Speedup, at+"/speedup"), pvalue(b.Speedup.P, at+"/speedup"),
+			row = append(row, speedup(b.Speedup, at+"/speedup"), interval(b.Speedup, at+"/speedup"),
+				pvalue(b.Speedup.P, at+"/speedup"),
 				speedup(b.DecodeSpeedup, at+"/decode_speedup"), interval(b.DecodeSpeedup, at+"/decode_speedup"))
 			whole = append(whole, ratio{"whole, " + b.Name, i, b.Speedup})
 			decode = append(decode, ratio{"decode, " + b.Name, i, b.DecodeSpeedup})
@@ -167,7 +176,8 @@ func (f *folder) speed() (*section, error) {
 		}
 		row = append(row, one(num(side.TokensPerSecond, own+"/tokens_per_second", fixed(side.TokensPerSecond, 1))),
 			one(num(side.DecodeTokensPerSecond, own+"/decode_tokens_per_second", fixed(side.DecodeTokensPerSecond, 1))),
-			one(scaled(side.TTFTMedianSeconds, 1e3, own+"/ttft_median_seconds", fixed(1e3*side.TTFTMedianSeconds, 1))), text(fmt.Sprint(len(side.Seconds))))
+			one(scaled(side.TTFTMedianSeconds, 1e3, own+"/ttft_median_seconds", fixed(1e3*side.TTFTMedianSeconds, 1))),
+			text(fmt.Sprint(len(side.Seconds))))
 		switch {
 		case i < 0:
 			row = append(row, text(""))
@@ -198,7 +208,9 @@ func (f *folder) speed() (*section, error) {
 
 // times is the section of distributions.
 func (f *folder) times() (*section, error) {
-	s := &section{ID: "times", Title: "Times of runs", Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run is left out of a median."}}
+	s := &section{ID: "times", Title: "Times of runs",
+		Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run " +
+			"is left out of a median."}}
 	if len(f.Sides) > 1 {
 		s.Legend = f.legend(true)
 	}
@@ -221,8 +233,11 @@ func (f *folder) times() (*section, error) {
 
 // tokens is the section of what was generated.
 func (f *folder) tokens() (*section, error) {
-	s := &section{ID: "tokens", Title: "Tokens", Text: []string{"A sequence is equal when it has the same tokens as a's, all of them. The steps of which rows were reordered say how much the search moved."}}
-	t := table{Head: []head{{"side", false}, {"equal sequences", true}, {"of", true}, {"new tokens", true}, {"different tokens, least", true}, {"steps with reordered rows", true}}}
+	s := &section{ID: "tokens", Title: "Tokens",
+		Text: []string{"A sequence is equal when it has the same tokens as a's, all of them. The steps of which rows were " +
+			"reordered say how much the search moved."}}
+	t := table{Head: []head{{"side", false}, {"equal sequences", true}, {"of", true}, {"new tokens", true},
+		{"different tokens, least", true}, {"steps with reordered rows", true}}}
 	for i := range f.Sides {
 		b := &f.Sides[i]
 		at, _ := f.against(i)
@@ -232,11 +247,13 @@ func (f *folder) tokens() (*section, error) {
 		}
 		share := scaled(b.ReorderShare, 100, at+"/reorder_share", fixed(100*b.ReorderShare, 1))
 		share.After = " %"
-		t.Rows = append(t.Rows, []cell{text(b.Name), equal, count(b.Sequences, at+"/sequences"), count(b.NewTokens, at+"/new_tokens"), count(b.MinDistinct, at+"/min_distinct_tokens"), one(share)})
+		t.Rows = append(t.Rows, []cell{text(b.Name), equal, count(b.Sequences, at+"/sequences"),
+			count(b.NewTokens, at+"/new_tokens"), count(b.MinDistinct, at+"/min_distinct_tokens"), one(share)})
 	}
 	s.Tables = append(s.Tables, t)
 	if t := f.drafts(); t != nil {
-		s.Text = append(s.Text, "Drafted tokens were verified several in a step; each that was accepted is a step less. Counts are of all runs.")
+		s.Text = append(s.Text, "Drafted tokens were verified several in a step; each that was accepted is a step less. "+
+			"Counts are of all runs.")
 		s.Tables = append(s.Tables, *t)
 	}
 	return s, nil
@@ -244,14 +261,20 @@ func (f *folder) tokens() (*section, error) {
 
 // memory is the section of caches and peak RSS.
 func (f *folder) memory() (*section, error) {
-	s := &section{ID: "memory", Title: "Memory", Text: []string{"Resident memory (RSS) of a process that opened one side and generated once: when the model was open, from then on at most, and at most at any time. What is mapped from files counts. The cache is that of keys and values, all copies counted."}}
-	t := table{Head: []head{{"side", false}, {"opened, MB", true}, {"generating, MB", true}, {"peak, MB", true}, {"cache, MB", true}, {"cache a request, MB", true}}}
+	s := &section{ID: "memory", Title: "Memory",
+		Text: []string{"Resident memory (RSS) of a process that opened one side and generated once: when the model was " +
+			"open, from then on at most, and at most at any time. What is mapped from files counts. The cache is that of " +
+			"keys and values, all copies counted."}}
+	t := table{Head: []head{{"side", false}, {"opened, MB", true}, {"generating, MB", true}, {"peak, MB", true},
+		{"cache, MB", true}, {"cache a request, MB", true}}}
 	groups := []bar{{name: "opened"}, {name: "peak"}, {name: "cache"}}
 	for i := -1; i < len(f.Sides); i++ {
 		_, own := f.against(i)
 		side := f.of(i)
-		t.Rows = append(t.Rows, []cell{text(f.name(i)), megabytes(side.OpenedRSSBytes, own+"/opened_rss_bytes"), megabytes(side.GeneratingPeakRSSBytes, own+"/generating_peak_rss_bytes"),
-			megabytes(side.PeakRSSBytes, own+"/peak_rss_bytes"), megabytes(side.CacheBytes, own+"/cache_bytes"), megabytes(side.RequestBytes, own+"/cache_bytes_per_request")})
+		t.Rows = append(t.Rows, []cell{text(f.name(i)), megabytes(side.OpenedRSSBytes, own+"/opened_rss_bytes"),
+			megabytes(side.GeneratingPeakRSSBytes, own+"/generating_peak_rss_bytes"),
+			megabytes(side.PeakRSSBytes, own+"/peak_rss_bytes"), megabytes(side.CacheBytes, own+"/cache_bytes"),
+			megabytes(side.RequestBytes, own+"/cache_bytes_per_request")})
 		for k, bytes := range []int64{side.OpenedRSSBytes, side.PeakRSSBytes, side.CacheBytes} {
 			groups[k].values = append(groups[k].values, float64(bytes)/1e6)
 		}
@@ -270,8 +293,10 @@ func (f *folder) memory() (*section, error) {
 
 // plan is the section of what runs each layer, and why.
 func (f *folder) plan() (*section, error) {
-	s := &section{ID: "plan", Title: "Plan", Text: []string{"Which plugin runs the attention of each layer, and what it stores."}}
-	t := table{Head: []head{{"side", false}, {"layers", true}, {"kind", false}, {"strategy", false}, {"plugin", false}, {"reason", false}, {"first layer", false}}}
+	s := &section{ID: "plan", Title: "Plan",
+		Text: []string{"Which plugin runs the attention of each layer, and what it stores."}}
+	t := table{Head: []head{{"side", false}, {"layers", true}, {"kind", false}, {"strategy", false}, {"plugin", false},
+		{"reason", false}, {"first layer", false}}}
 	for i := -1; i < len(f.Sides); i++ {
 		type kind struct{ kind, strategy, plugin, reason string }
 		var order []kind
@@ -284,10 +309,12 @@ func (f *folder) plan() (*section, error) {
 			nodes[k] = append(nodes[k], l.Node)
 		}
 		if len(order) == 0 {
-			t.Rows = append(t.Rows, []cell{text(f.name(i)), text(""), text(""), text("as exported"), text(""), text(""), text("")})
+			t.Rows = append(t.Rows, []cell{text(f.name(i)), text(""), text(""), text("as exported"), text(""), text(""),
+				text("")})
 		}
 		for _, k := range order {
-			t.Rows = append(t.Rows, []cell{text(f.name(i)), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(k.strategy), text(k.plugin), {Text: k.reason, Class: "wrap"}, code(nodes[k][0])})
+			t.Rows = append(t.Rows, []cell{text(f.name(i)), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(k.strategy),
+				text(k.plugin), {Text: k.reason, Class: "wrap"}, code(nodes[k][0])})
 		}
 	}
 	t.cut(maxChoices)
@@ -303,5 +330,6 @@ func (f *folder) plan() (*section, error) {
 // subject is the section of what was run where.
 func (f *folder) subject(o Options) (*section, error) {
 	return &section{ID: "environment", Title: "Inputs and environment",
-		Tables: []table{environment(&f.Environment, o, [][]cell{{text("model"), code(f.Model)}, {text("inputs"), text(f.inputs())}})}}, nil
+		Tables: []table{environment(&f.Environment, o,
+			[][]cell{{text("model"), code(f.Model)}, {text("inputs"), text(f.inputs())}})}}, nil
 }

@@ -41,7 +41,8 @@ func Model(s *comparison.Swept, o Options) ([]byte, error) {
 	}
 	p := &page{Title: filepath.Base(s.Model)}
 	m.verdict(p)
-	for _, part := range []func() (*section, error){m.speed, m.times, m.answers, m.nodes, m.memory, m.plan, func() (*section, error) { return m.subject(o) }} {
+	for _, part := range []func() (*section, error){m.speed, m.times, m.answers, m.nodes, m.memory, m.plan,
+		func() (*section, error) { return m.subject(o) }} {
 		one, err := part()
 		if err != nil {
 			return nil, fmt.Errorf("writing the report: %w", err)
@@ -153,7 +154,8 @@ func (m *model) verdict(p *page) {
 		p.Right = true
 		p.Answers = "The answers are equal within the tolerance, output by output."
 		if len(m.Cells) > 1 || len(m.Sides) > 1 {
-			p.Answers = fmt.Sprintf("The answers are equal within the tolerance, output by output, %s.", everywhere(len(m.Sides), len(m.Cells)))
+			p.Answers = fmt.Sprintf("The answers are equal within the tolerance, output by output, %s.",
+				everywhere(len(m.Sides), len(m.Cells)))
 		}
 	}
 	if best < 0 {
@@ -169,7 +171,9 @@ func (m *model) verdict(p *page) {
 		}
 		sizes = strings.Join(words, "; ")
 	}
-	p.Lead = append(p.Lead, fmt.Sprintf("a is %s; compared with it: %s. Inputs: %s. %d rounds in which each side runs twice, there and back, after %d runs that do not count.",
+	p.Lead = append(p.Lead, fmt.Sprintf(
+		"a is %s; compared with it: %s. Inputs: %s. %d rounds in which each side runs twice, there and back, after %d "+
+			"runs that do not count.",
 		m.A.Name, strings.Join(m.names(), ", "), sizes, m.Rounds, m.Warmup))
 	var idle []string
 	for i := range m.Sides {
@@ -178,7 +182,8 @@ func (m *model) verdict(p *page) {
 		}
 	}
 	if len(idle) > 0 {
-		p.Lead = append(p.Lead, strings.Join(idle, ", ")+" replaces nothing in this model: what its times differ by is noise.")
+		p.Lead = append(p.Lead, strings.Join(idle,
+			", ")+" replaces nothing in this model: what its times differ by is noise.")
 	}
 }
 
@@ -220,7 +225,8 @@ func (m *model) faster(side int) (state, verdict string) {
 	const others = "no significant difference at the others"
 	switch n := len(m.Cells); {
 	case wins+losses == 0:
-		return "even", fmt.Sprintf("No significant difference in time between %s and %s at any of %d sizes", name, m.A.Name, n)
+		return "even", fmt.Sprintf("No significant difference in time between %s and %s at any of %d sizes", name, m.A.Name,
+			n)
 	case wins == n:
 		return "good", fmt.Sprintf("%s is %s as fast as %s, faster at all %d sizes", name, faster, m.A.Name, n)
 	case losses == n:
@@ -230,7 +236,8 @@ func (m *model) faster(side int) (state, verdict string) {
 	case wins == 0:
 		return "bad", fmt.Sprintf("%s is %s as fast as %s at %d of %d sizes, %s", name, slower, m.A.Name, losses, n, others)
 	default:
-		return "even", fmt.Sprintf("%s is faster than %s at %d of %d sizes (%s) and slower at %d (%s)", name, m.A.Name, wins, n, faster, losses, slower)
+		return "even", fmt.Sprintf("%s is faster than %s at %d of %d sizes (%s) and slower at %d (%s)", name, m.A.Name, wins,
+			n, faster, losses, slower)
 	}
 }
 
@@ -275,7 +282,9 @@ func (m *model) legend(a bool) []key {
 
 // speed is the section of speed-ups.
 func (m *model) speed() (*section, error) {
-	s := &section{ID: "speed", Title: "Speed-up", Text: []string{"Time of a over time of the other side, each the median of its runs. Lines and columns of intervals are 95 % confidence. ~ marks what chance alone could have done."}}
+	s := &section{ID: "speed", Title: "Speed-up",
+		Text: []string{"Time of a over time of the other side, each the median of its runs. Lines and columns of " +
+			"intervals are 95 % confidence. ~ marks what chance alone could have done."}}
 	if len(m.Sides) > 1 {
 		s.Legend = m.legend(false)
 	}
@@ -313,7 +322,8 @@ func (m *model) speed() (*section, error) {
 	for _, a := range m.Axes {
 		t.Head = append(t.Head, head{a.Name, true})
 	}
-	t.Head = append(t.Head, head{"side", false}, head{"a, ms", true}, head{"side, ms", true}, head{"speed-up", true}, head{"95 % interval", true}, head{"p", true}, head{"runs each", true}, head{"answers", false})
+	t.Head = append(t.Head, head{"side", false}, head{"a, ms", true}, head{"side, ms", true}, head{"speed-up", true},
+		head{"95 % interval", true}, head{"p", true}, head{"runs each", true}, head{"answers", false})
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		for j := range c.Sides {
@@ -427,7 +437,9 @@ func (m *model) sweeps() ([]chart, error) {
 
 // times is the section of distributions.
 func (m *model) times() (*section, error) {
-	s := &section{ID: "times", Title: "Times of runs", Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run is left out of a median."}}
+	s := &section{ID: "times", Title: "Times of runs",
+		Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run " +
+			"is left out of a median."}}
 	if len(m.Sides) > 1 || len(m.Cells) > 1 {
 		s.Legend = m.legend(true)
 	}
@@ -453,12 +465,15 @@ func (m *model) times() (*section, error) {
 
 // answers is the section of parity: of each output of a side, the cell in which it is furthest from A.
 func (m *model) answers() (*section, error) {
-	s := &section{ID: "answers", Title: "Answers", Text: []string{"Each output of a side against a's, for the size of inputs where they are furthest apart. An element agrees within the absolute tolerance plus the relative one times a's value."}}
+	s := &section{ID: "answers", Title: "Answers",
+		Text: []string{"Each output of a side against a's, for the size of inputs where they are furthest apart. An " +
+			"element agrees within the absolute tolerance plus the relative one times a's value."}}
 	t := table{Head: []head{{"side", false}, {"output", false}, {"answers", false}, {"type", false}}}
 	if len(m.Cells) > 1 {
 		t.Head = append(t.Head, head{"inputs", false})
 	}
-	t.Head = append(t.Head, head{"max abs. error", true}, head{"max rel. error", true}, head{"99 % below", true}, head{"tolerance", true}, head{"least cosine", true}, head{"same top-1", true}, head{"outside", true})
+	t.Head = append(t.Head, head{"max abs. error", true}, head{"max rel. error", true}, head{"99 % below", true},
+		head{"tolerance", true}, head{"least cosine", true}, head{"same top-1", true}, head{"outside", true})
 	left := 0
 	for j := range m.Sides {
 		var order []int
@@ -495,12 +510,14 @@ func (m *model) answers() (*section, error) {
 	}
 	t.cut(maxRows)
 	if left > 0 {
-		t.More = strings.TrimSpace(fmt.Sprintf("%s %d more outputs, none further off than these, are in the raw data.", t.More, left))
+		t.More = strings.TrimSpace(
+			fmt.Sprintf("%s %d more outputs, none further off than these, are in the raw data.", t.More, left))
 	}
 	s.Tables = append(s.Tables, t)
 	for j := range m.Sides {
 		if zeros := m.Sides[j].Zeros; len(zeros) > 0 {
-			s.Text = append(s.Text, fmt.Sprintf("%s has zeros in %s where tokens are hidden; these rows are not compared.", m.Sides[j].Name, strings.Join(zeros, ", ")))
+			s.Text = append(s.Text, fmt.Sprintf("%s has zeros in %s where tokens are hidden; these rows are not compared.",
+				m.Sides[j].Name, strings.Join(zeros, ", ")))
 		}
 	}
 	return s, nil
@@ -531,7 +548,8 @@ func (m *model) output(i, j, k int) []cell {
 	absolute := num(o.Absolute, at+"/absolute", fmt.Sprintf("%g", o.Absolute))
 	absolute.After = " + "
 	relative := num(o.Relative, at+"/relative", fmt.Sprintf("%g", o.Relative))
-	row = append(row, errorOf(o.MaxAbsolute, "/max_absolute"), errorOf(o.MaxRelative, "/max_relative"), errorOf(o.P99, "/p99_absolute"),
+	row = append(row, errorOf(o.MaxAbsolute, "/max_absolute"), errorOf(o.MaxRelative, "/max_relative"),
+		errorOf(o.P99, "/p99_absolute"),
 		cell{Number: &absolute, More: []number{relative}})
 	if o.Cosine != nil {
 		row = append(row, one(num(*o.Cosine, at+"/least_cosine", cosine(*o.Cosine))))

@@ -17,7 +17,8 @@ func (m *model) nodes() (*section, error) {
 		return nil, nil
 	}
 	s := &section{ID: "nodes", Title: "Where the time goes", Legend: m.legend(true),
-		Text: []string{"ONNX Runtime's own profile of a run, folded by kind and by block, in the faster half of runs; what the profiler takes is taken off. Inputs: " + m.cellName(n.Cell) + "."}}
+		Text: []string{"ONNX Runtime's own profile of a run, folded by kind and by block, in the faster half of runs; " +
+			"what the profiler takes is taken off. Inputs: " + m.cellName(n.Cell) + "."}}
 	all := append([]comparison.SideTimes{n.A}, n.Sides...)
 	at := func(side int) string {
 		if side == 0 {
@@ -135,7 +136,9 @@ func (m *model) memory() (*section, error) {
 	if m.A.Footprint == nil {
 		return nil, nil
 	}
-	s := &section{ID: "memory", Title: "Memory", Text: []string{"Resident memory (RSS) of a process that opened a side and ran it once with each size of inputs: when the model was open, and at most. What is mapped from files counts."}}
+	s := &section{ID: "memory", Title: "Memory",
+		Text: []string{"Resident memory (RSS) of a process that opened a side and ran it once with each size of inputs: " +
+			"when the model was open, and at most. What is mapped from files counts."}}
 	t := table{Head: []head{{"side", false}, {"opened, MB", true}, {"peak, MB", true}}}
 	var groups []bar
 	for i := -1; i < len(m.Sides); i++ {
@@ -148,7 +151,8 @@ func (m *model) memory() (*section, error) {
 			name = "a: " + name
 		}
 		at := m.opened(i) + "/memory"
-		t.Rows = append(t.Rows, []cell{text(name), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"), megabytes(o.Footprint.PeakRSSBytes, at+"/peak_rss_bytes")})
+		t.Rows = append(t.Rows, []cell{text(name), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"),
+			megabytes(o.Footprint.PeakRSSBytes, at+"/peak_rss_bytes")})
 	}
 	if m.A.Footprint.PeakRSSBytes > 0 {
 		s.Legend = m.legend(true)
@@ -158,7 +162,8 @@ func (m *model) memory() (*section, error) {
 			if o := m.of(i).Footprint; o != nil {
 				f = *o
 			}
-			opened.values, peak.values = append(opened.values, float64(f.OpenedRSSBytes)/1e6), append(peak.values, float64(f.PeakRSSBytes)/1e6)
+			opened.values, peak.values = append(opened.values, float64(f.OpenedRSSBytes)/1e6),
+				append(peak.values, float64(f.PeakRSSBytes)/1e6)
 		}
 		groups = append(groups, opened, peak)
 		c, err := bars(groups, "MB", "Resident memory")
@@ -175,14 +180,16 @@ func (m *model) memory() (*section, error) {
 func (m *model) plan() (*section, error) {
 	s := &section{ID: "plan", Title: "Plan"}
 	t := table{Head: []head{{"side", false}, {"blocks", true}, {"replaced", true}, {"plugins", false}, {"load, ms", true}}}
-	choices := table{Head: []head{{"side", false}, {"blocks", true}, {"kind", false}, {"becomes", false}, {"reason", false}, {"first node", false}}}
+	choices := table{Head: []head{{"side", false}, {"blocks", true}, {"kind", false}, {"becomes", false},
+		{"reason", false}, {"first node", false}}}
 	for i := -1; i < len(m.Sides); i++ {
 		o := m.of(i)
 		name := o.Name
 		if i < 0 {
 			name = "a: " + name
 		}
-		t.Rows = append(t.Rows, []cell{text(name), count(o.Blocks, m.opened(i)+"/blocks"), count(o.Replaced, m.opened(i)+"/replaced"), text(strings.Join(o.Plugins, ", ")),
+		t.Rows = append(t.Rows, []cell{text(name), count(o.Blocks, m.opened(i)+"/blocks"),
+			count(o.Replaced, m.opened(i)+"/replaced"), text(strings.Join(o.Plugins, ", ")),
 			one(num(o.LoadMS, m.opened(i)+"/load_ms", fixed(o.LoadMS, 0)))})
 		type kind struct{ kind, plugin, operator, reason string }
 		var order []kind
@@ -199,7 +206,9 @@ func (m *model) plan() (*section, error) {
 			if k.operator != "" {
 				becomes = k.operator + " of " + k.plugin
 			}
-			choices.Rows = append(choices.Rows, []cell{text(name), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(becomes), {Text: k.reason, Class: "wrap"}, code(nodes[k][0])})
+			choices.Rows = append(choices.Rows,
+				[]cell{text(name), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(becomes), {Text: k.reason, Class: "wrap"},
+					code(nodes[k][0])})
 		}
 	}
 	choices.cut(maxChoices)
@@ -225,7 +234,10 @@ func (m *model) subject(o Options) (*section, error) {
 		}
 		s.Tables = append(s.Tables, t)
 	}
-	s.Tables = append(s.Tables, environment(&m.Environment, o, [][]cell{{text("model"), code(m.Model)}, {text("seed of inputs"), one(num(float64(m.Seed), "/seed", fmt.Sprint(m.Seed)))}}))
+	s.Tables = append(s.Tables,
+		environment(&m.Environment, o,
+			[][]cell{{text("model"), code(m.Model)},
+				{text("seed of inputs"), one(num(float64(m.Seed), "/seed", fmt.Sprint(m.Seed)))}}))
 	return s, nil
 }
 
@@ -243,8 +255,10 @@ func environment(e *comparison.Environment, o Options, first [][]cell) table {
 	bandwidth.After = " GB/s"
 	cores := num(float64(e.Cores), "/environment/cores", fmt.Sprint(e.Cores))
 	cores.Before, cores.After = e.CPU+", ", " cores"
-	t.Rows = append(t.Rows, []cell{text("processor"), one(cores)}, []cell{text("instruction sets"), text(strings.Join(e.ISA, ", "))},
-		[]cell{text("memory bandwidth"), one(bandwidth)}, []cell{text("ONNX Runtime"), text(e.ONNXRuntime)}, []cell{text("system"), text(e.OS + "/" + e.Arch + ", " + e.Go)}, []cell{text("date"), text(e.Date)})
+	t.Rows = append(t.Rows, []cell{text("processor"), one(cores)},
+		[]cell{text("instruction sets"), text(strings.Join(e.ISA, ", "))},
+		[]cell{text("memory bandwidth"), one(bandwidth)}, []cell{text("ONNX Runtime"), text(e.ONNXRuntime)},
+		[]cell{text("system"), text(e.OS + "/" + e.Arch + ", " + e.Go)}, []cell{text("date"), text(e.Date)})
 	if o.Command != "" {
 		t.Rows = append(t.Rows, []cell{text("command"), {Text: o.Command, Code: true, Class: "wrap"}})
 	}

@@ -1,5 +1,6 @@
-// Package report writes the result of a comparison for people who were not there: one HTML file that works without a network,
-// without scripts and without other files, with the raw data in it. Charts are rendered as SVG when it is written.
+// Package report writes the result of a comparison for people who were not there: one HTML file that works without a
+// network, without scripts and without other files, with the raw data in it. Charts are rendered as SVG when it is
+// written.
 package report
 
 import (
@@ -110,7 +111,8 @@ func render(p *page, data any, o Options) ([]byte, error) {
 	if o.Version != "" {
 		p.Foot = "Made by graft " + o.Version + ". "
 	}
-	p.Foot += "Times are those of this machine; a line of a chart is a 95 % interval, and a difference counts where the U-test finds it and the interval leaves out 1."
+	p.Foot += "Times are those of this machine; a line of a chart is a 95 % interval, and a difference counts where " +
+		"the U-test finds it and the interval leaves out 1."
 	var out bytes.Buffer
 	if err := pageTemplate.Execute(&out, p); err != nil {
 		return nil, fmt.Errorf("writing the report: %w", err)
@@ -195,7 +197,8 @@ func (p *page) enclose(data any) error {
 		return err
 	}
 	if packed.Len() <= maxPacked {
-		p.Data, p.DataName = template.URL("data:application/gzip;base64,"+base64.StdEncoding.EncodeToString(packed.Bytes())), name+".gz"
+		p.Data, p.DataName = template.URL("data:application/gzip;base64,"+base64.StdEncoding.EncodeToString(packed.Bytes())),
+			name+".gz"
 	}
 	return nil
 }

@@ -20,7 +20,8 @@ func TestSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d bytes of %d cells and %d sides", len(page), len(large.Cells), len(large.Sides))
-	for _, want := range []string{"more rows are in the raw data", "none further off than these", "The first 8 of 256 sizes"} {
+	for _, want := range []string{"more rows are in the raw data", "none further off than these",
+		"The first 8 of 256 sizes"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("it does not say %q", want)
 		}
@@ -71,13 +72,19 @@ func TestVerdict(t *testing.T) {
 		{nil, [][]statistics.Speedup{{faster}}, 0, "bad", "No side answers as none does"},
 		{nil, [][]statistics.Speedup{{slower, faster}}, -1, "good", "other is 1.50× as fast as none"},
 		{nil, [][]statistics.Speedup{{slower, faster}}, 1, "bad", "auto is slower than none: 0.80× as fast"},
-		{wide, [][]statistics.Speedup{{faster}, {faster}}, -1, "good", "auto is 1.50× as fast as none, faster at all 2 sizes"},
-		{wide, [][]statistics.Speedup{{faster}, {even}}, -1, "good", "auto is 1.50× as fast as none at 1 of 2 sizes, no significant difference at the others"},
-		{wide, [][]statistics.Speedup{{faster}, {slower}}, -1, "even", "auto is faster than none at 1 of 2 sizes (1.50×) and slower at 1 (0.80×)"},
-		{wide, [][]statistics.Speedup{{even}, {slower}}, -1, "bad", "auto is 0.80× as fast as none at 1 of 2 sizes, no significant difference at the others"},
+		{wide, [][]statistics.Speedup{{faster}, {faster}}, -1, "good",
+			"auto is 1.50× as fast as none, faster at all 2 sizes"},
+		{wide, [][]statistics.Speedup{{faster}, {even}}, -1, "good",
+			"auto is 1.50× as fast as none at 1 of 2 sizes, no significant difference at the others"},
+		{wide, [][]statistics.Speedup{{faster}, {slower}}, -1, "even",
+			"auto is faster than none at 1 of 2 sizes (1.50×) and slower at 1 (0.80×)"},
+		{wide, [][]statistics.Speedup{{even}, {slower}}, -1, "bad",
+			"auto is 0.80× as fast as none at 1 of 2 sizes, no significant difference at the others"},
 		{wide, [][]statistics.Speedup{{slower}, {slower}}, -1, "bad", "auto is 0.80× as fast as none, slower at all 2 sizes"},
-		{wide, [][]statistics.Speedup{{faster}, {much}}, -1, "good", "auto is 1.50× to 3.00× as fast as none, faster at all 2 sizes"},
-		{wide, [][]statistics.Speedup{{even}, {even}}, -1, "even", "No significant difference in time between auto and none at any of 2 sizes"},
+		{wide, [][]statistics.Speedup{{faster}, {much}}, -1, "good",
+			"auto is 1.50× to 3.00× as fast as none, faster at all 2 sizes"},
+		{wide, [][]statistics.Speedup{{even}, {even}}, -1, "even",
+			"No significant difference in time between auto and none at any of 2 sizes"},
 	} {
 		s := example(shape{sides: []string{"auto", "other"}[:len(c.s[0])], axes: c.axes, rounds: 2, outputs: 1, choices: 2})
 		for i := range c.s {
@@ -115,7 +122,8 @@ func TestText(t *testing.T) {
 	of := func(low, median, high float64) statistics.Speedup {
 		return statistics.Speedup{Median: median, CI95: [2]float64{low, high}}
 	}
-	got := Text([]Row{{"batch=1 auto", of(1.9, 2, 2.1)}, {"batch=8 auto", of(0.5, 1, 1.5)}, {"batch=16 a name that is much too long for a line", of(0.5, 0.5, 0.5)}}, 60)
+	got := Text([]Row{{"batch=1 auto", of(1.9, 2, 2.1)}, {"batch=8 auto", of(0.5, 1, 1.5)},
+		{"batch=16 a name that is much too long for a line", of(0.5, 0.5, 0.5)}}, 60)
 	want := `
                              0.5x   0.75x  1x    1.5x  2x
 batch=1 auto                                |           o-

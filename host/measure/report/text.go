@@ -23,8 +23,8 @@ const (
 	labelPart = 0.45
 )
 
-// Text draws speed-ups with plain characters, in lines of at most width columns: a dot in its interval, on a logarithmic axis on
-// which | is 1x.
+// Text draws speed-ups with plain characters, in lines of at most width columns: a dot in its interval, on a
+// logarithmic axis on which | is 1x.
 func Text(list []Row, width int) string {
 	if len(list) == 0 {
 		return ""

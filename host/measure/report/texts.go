@@ -8,22 +8,26 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 )
 
-// texts is the section of how far the sides' distributions of the next token are from a's, and of scores; nil where none were compared.
+// texts is the section of how far the sides' distributions of the next token are from a's, and of scores; nil where
+// none were compared.
 func (f *folder) texts() (*section, error) {
 	if f.Forced == nil && f.A.Scores == nil {
 		return nil, nil
 	}
 	s := &section{ID: "texts", Title: "Texts"}
 	if r := f.Forced; r != nil {
-		over := map[string]string{generations.OverInputs: "the inputs", generations.OverReferences: "the references", generations.OverOutputs: "what a generated from the inputs"}[r.Over]
-		says := fmt.Sprintf("Each side reads %s as they are (teacher forcing) and predicts every token from those before it: %s of %s.", over, plural(r.Tokens, "token"), plural(r.Texts, "text"))
+		over := map[string]string{generations.OverInputs: "the inputs", generations.OverReferences: "the references",
+			generations.OverOutputs: "what a generated from the inputs"}[r.Over]
+		says := fmt.Sprintf("Each side reads %s as they are (teacher forcing) and predicts every token from those before "+
+			"it: %s of %s.", over, plural(r.Tokens, "token"), plural(r.Texts, "text"))
 		if r.Window > 0 {
 			says += fmt.Sprintf(" It reads windows of %d tokens, %d apart.", r.Window, r.Stride)
 		}
 		if r.Left > 0 {
 			says += fmt.Sprintf(" %s were left out.", plural(r.Left, "more token"))
 		}
-		s.Text = append(s.Text, says+" The divergence is Kullback and Leibler's, from a's distribution to the side's, of a token and in nats. A greedy token is the one that is most likely.")
+		s.Text = append(s.Text, says+" The divergence is Kullback and Leibler's, from a's distribution to the side's, of "+
+			"a token and in nats. A greedy token is the one that is most likely.")
 		s.Tables = append(s.Tables, f.distributions())
 	}
 	if f.A.Scores != nil {
@@ -34,7 +38,8 @@ func (f *folder) texts() (*section, error) {
 
 // distributions is the table of perplexities and divergences.
 func (f *folder) distributions() table {
-	t := table{Head: []head{{"side", false}, {"perplexity", true}, {"over a's", true}, {"95 % interval", true}, {"KL, mean", true}, {"KL, 99th percentile", true}, {"KL, greatest", true},
+	t := table{Head: []head{{"side", false}, {"perplexity", true}, {"over a's", true}, {"95 % interval", true},
+		{"KL, mean", true}, {"KL, 99th percentile", true}, {"KL, greatest", true},
 		{"equal greedy tokens", true}, {"first other token", false}}}
 	for i := -1; i < len(f.Sides); i++ {
 		at, own := f.against(i)
@@ -45,15 +50,19 @@ func (f *folder) distributions() table {
 			continue
 		}
 		d, at := f.Sides[i].Divergence, at+"/divergence"
-		low, high := finite(d.RatioCI95[0], at+"/perplexity_ratio_ci95/0", " to ", figures), finite(d.RatioCI95[1], at+"/perplexity_ratio_ci95/1", "×", figures)
+		low, high := finite(d.RatioCI95[0], at+"/perplexity_ratio_ci95/0", " to ", figures),
+			finite(d.RatioCI95[1], at+"/perplexity_ratio_ci95/1", "×", figures)
 		if low.Number != nil && high.Number != nil {
 			low.More = []number{*high.Number}
 		}
 		row = append(row, finite(d.PerplexityRatio, at+"/perplexity_ratio", "×", figures), low,
-			finite(d.KLMean, at+"/kl_mean", "", difference), finite(d.KLP99, at+"/kl_p99", "", difference), finite(d.KLMax, at+"/kl_max", "", difference))
+			finite(d.KLMean, at+"/kl_mean", "", difference), finite(d.KLP99, at+"/kl_p99", "", difference),
+			finite(d.KLMax, at+"/kl_max", "", difference))
 		equal := num(float64(d.EqualGreedy), at+"/equal_greedy", fmt.Sprint(d.EqualGreedy))
 		equal.After = " of "
-		t.Rows = append(t.Rows, append(row, cell{Number: &equal, More: []number{num(float64(d.Tokens), at+"/tokens", fmt.Sprint(d.Tokens))}}, cell{Text: other(d.First), Class: "wrap"}))
+		t.Rows = append(t.Rows, append(row,
+			cell{Number: &equal, More: []number{num(float64(d.Tokens), at+"/tokens", fmt.Sprint(d.Tokens))}},
+			cell{Text: other(d.First), Class: "wrap"}))
 	}
 	return t
 }
@@ -89,7 +98,8 @@ func figures(x float64) string {
 
 // scores is the table of what is generated against references.
 func (f *folder) scores() table {
-	t := table{Head: []head{{"side", false}, {"ROUGE-1", true}, {"ROUGE-2", true}, {"ROUGE-L", true}, {"BLEU", true}, {"word error rate", true}}}
+	t := table{Head: []head{{"side", false}, {"ROUGE-1", true}, {"ROUGE-2", true}, {"ROUGE-L", true}, {"BLEU", true},
+		{"word error rate", true}}}
 	for i := -1; i < len(f.Sides); i++ {
 		_, own := f.against(i)
 		x := f.of(i).Scores

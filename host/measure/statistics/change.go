@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Interval is a confidence interval of a median from the order of the values alone: it holds the median with at least 95 %. ok is false for fewer than
-// six values, of which no two do.
+// Interval is a confidence interval of a median from the order of the values alone: it holds the median with at least
+// 95 %. ok is false for fewer than six values, of which no two do.
 func Interval(list []float64) (low, high float64, ok bool) {
 	n := len(list)
 	s := slices.Clone(list)
@@ -28,8 +28,8 @@ func Interval(list []float64) (low, high float64, ok bool) {
 	return s[k-1], s[n-k], true
 }
 
-// ChangeOf says how many times as large the speed-up of B over A is in new runs as in old ones. Each was measured beside its own A, so that a slower hour
-// of the machine counts on both. P is the bootstrap's, two-sided.
+// ChangeOf says how many times as large the speed-up of B over A is in new runs as in old ones. Each was measured
+// beside its own A, so that a slower hour of the machine counts on both. P is the bootstrap's, two-sided.
 func ChangeOf(oldA, oldB, newA, newB []float64) Speedup {
 	lists := [][]float64{newA, newB, oldA, oldB}
 	ratio := func(m [4]float64) float64 { return m[0] / m[1] / (m[2] / m[3]) }

@@ -6,9 +6,11 @@ import (
 	"testing"
 )
 
-// TestInterval: the ranks are those of tables of the sign test's intervals, and the interval holds the median as often as it says.
+// TestInterval: the ranks are those of tables of the sign test's intervals, and the interval holds the median as
+// often as it says.
 func TestInterval(t *testing.T) {
-	for n, ranks := range map[int][2]int{6: {1, 6}, 8: {1, 8}, 9: {2, 8}, 10: {2, 9}, 15: {4, 12}, 20: {6, 15}, 30: {10, 21}, 2000: {956, 1045}} {
+	for n, ranks := range map[int][2]int{6: {1, 6}, 8: {1, 8}, 9: {2, 8}, 10: {2, 9}, 15: {4, 12}, 20: {6, 15},
+		30: {10, 21}, 2000: {956, 1045}} {
 		var list []float64
 		for i := range n {
 			list = append(list, float64(n-i))
@@ -59,7 +61,8 @@ func TestChangeOf(t *testing.T) {
 		{"a side that is twice as fast, on a slower machine", 10, 5, 13, 3.25, 2, true},
 	} {
 		s := ChangeOf(times(c.a), times(c.b), times(c.c), times(c.d))
-		if math.Abs(s.Median/c.want-1) > 0.03 || s.Significant != c.significant || s.Few || s.CI95[0] > s.Median || s.CI95[1] < s.Median {
+		if math.Abs(s.Median/c.want-1) > 0.03 || s.Significant != c.significant || s.Few || s.CI95[0] > s.Median ||
+			s.CI95[1] < s.Median {
 			t.Errorf("%s: %+v", c.name, s)
 		}
 	}

@@ -103,8 +103,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestSpeedupOfNothing: of runs of one distribution, however few, hardly any are called significant; never one whose interval
-// holds 1; and few runs say that they are few.
+// TestSpeedupOfNothing: of runs of one distribution, however few, hardly any are called significant; never one whose
+// interval holds 1; and few runs say that they are few.
 func TestSpeedupOfNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for n := 2; n <= 24; n += 2 {

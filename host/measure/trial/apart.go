@@ -52,8 +52,8 @@ type Verdict struct {
 
 const task = "trial"
 
-// Apart compares as Patcher does, in a child process: this executable, whose main calls worker.Main with Tasks. What ends
-// the child is an error of kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline.
+// Apart compares as Patcher does, in a child process: this executable, whose main calls worker.Main with Tasks. What
+// ends the child is an error of kind worker.ErrEnded, and what takes too long one of worker.ErrDeadline.
 func Apart(ctx context.Context, j Job) (v Verdict, err error) {
 	if len(j.Plan) == 0 {
 		return v, nil
@@ -65,15 +65,17 @@ func Apart(ctx context.Context, j Job) (v Verdict, err error) {
 	defer child.Close()
 	err = comparison.Ended(child.Run(ctx, task, j, &v))
 	if errors.Is(err, worker.ErrTask) {
-		err = &diagnostic.Error{Kind: worker.ErrTask, Path: j.Model, Found: "its answers could not be verified: " + strings.TrimPrefix(err.Error(), j.Model+": "),
-			Fix: "graft ab compares them with inputs of your own (--inputs)"}
+		err = &diagnostic.Error{Kind: worker.ErrTask, Path: j.Model,
+			Found: "its answers could not be verified: " + strings.TrimPrefix(err.Error(), j.Model+": "),
+			Fix:   "graft ab compares them with inputs of your own (--inputs)"}
 	}
 	return v, err
 }
 
 // Tasks are what an executable that can be a child does for Apart: pass them to worker.Main.
 func Tasks() map[string]worker.Handler {
-	return map[string]worker.Handler{task: worker.Handle(func(_ context.Context, j Job) (Verdict, error) { return j.verdict() })}
+	return map[string]worker.Handler{task: worker.Handle(
+		func(_ context.Context, j Job) (Verdict, error) { return j.verdict() })}
 }
 
 // verdict compares in this process.

@@ -20,7 +20,8 @@ func TestApart(t *testing.T) {
 	if err := os.WriteFile(path, model(t, "Tanh", "Neg"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	j := Job{Model: path, Plan: map[string]string{"Mul_y": "FusedGelu", "Erf_b": "FusedGelu", "Tanh_ztanh": "FusedGeluForTanh"}, Folders: []string{folder(t)}}
+	j := Job{Model: path, Plan: map[string]string{"Mul_y": "FusedGelu", "Erf_b": "FusedGelu",
+		"Tanh_ztanh": "FusedGeluForTanh"}, Folders: []string{folder(t)}}
 	v, err := Apart(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,8 @@ func TestApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Plan = map[string]string{"Tanh_ztanh": "FusedGeluForTanh"}
-	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrTask) || !strings.HasPrefix(err.Error(), path+": its answers could not be verified: ") {
+	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrTask) ||
+		!strings.HasPrefix(err.Error(), path+": its answers could not be verified: ") {
 		t.Errorf("a model that cannot be read: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())

@@ -17,8 +17,8 @@ import (
 // benchModels is an environment variable that names files to load instead of GPT-2-124M, with colons between.
 const benchModels = "GRAFT_BENCH_MODELS"
 
-// BenchmarkLoad times making a session with and without Verify, and with and without asking operators for their shapes, in
-// as many rounds of A B B A as -benchtime 5x says.
+// BenchmarkLoad times making a session with and without Verify, and with and without asking operators for their
+// shapes, in as many rounds of A B B A as -benchtime 5x says.
 func BenchmarkLoad(b *testing.B) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -54,7 +54,8 @@ func BenchmarkLoad(b *testing.B) {
 				return float64(took.Microseconds()) / 1e3
 			}
 		}
-		for name, ways := range map[string][2]func() float64{"verify": {way(false, true), way(true, true)}, "shapes": {way(false, false), way(false, true)}} {
+		for name, ways := range map[string][2]func() float64{"verify": {way(false, true), way(true, true)},
+			"shapes": {way(false, false), way(false, true)}} {
 			b.Run(filepath.Base(path)+"/"+name, func(b *testing.B) {
 				var times [2][]float64
 				ways[0]() // files come into the system's cache, weights are folded
@@ -66,7 +67,8 @@ func BenchmarkLoad(b *testing.B) {
 				s := statistics.SpeedupOf(times[1], times[0]) // how many times as long it takes
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(s.Median, "times_as_long")
-				b.Logf("%.1f -> %.1f ms, %.3f times as long [%.3f, %.3f], p = %.2g, %d loads each", statistics.Median(times[0]), statistics.Median(times[1]),
+				b.Logf("%.1f -> %.1f ms, %.3f times as long [%.3f, %.3f], p = %.2g, %d loads each", statistics.Median(times[0]),
+					statistics.Median(times[1]),
 					s.Median, s.CI95[0], s.CI95[1], s.P, len(times[0]))
 			})
 		}

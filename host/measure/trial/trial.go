@@ -47,7 +47,8 @@ func (t *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
 		return nil, fmt.Errorf("its answers could not be verified: %w", err)
 	}
 	if len(leave) > 0 && t.Sessions.Logger != nil {
-		t.Sessions.Logger.Warn("blocks are left unchanged, because a session with them answered otherwise than the model", "model", cmp.Or(r.Path, "model bytes"),
+		t.Sessions.Logger.Warn("blocks are left unchanged, because a session with them answered otherwise than the model",
+			"model", cmp.Or(r.Path, "model bytes"),
 			"blocks", c.listed(leave), "reason", leave[slices.Min(slices.Collect(maps.Keys(leave)))])
 	}
 	return t.Sessions.Without(r, leave)
@@ -99,7 +100,8 @@ func (c *trial) compare() (leave map[int]string, err error) {
 		return nil, nil
 	}
 	if c.random != "" {
-		return nil, &diagnostic.Error{Path: c.request.Path, Found: "its answers cannot be compared: " + c.random, Fix: "give the node a seed, or do not ask for them to be verified"}
+		return nil, &diagnostic.Error{Path: c.request.Path, Found: "its answers cannot be compared: " + c.random,
+			Fix: "give the node a seed, or do not ask for them to be verified"}
 	}
 	if leave, err = c.blame(c.placed, why); err != nil {
 		return nil, err

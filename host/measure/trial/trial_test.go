@@ -76,16 +76,19 @@ func model(t *testing.T, ops ...string) []byte {
 		shape.Dim = append(shape.Dim, &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimParam{DimParam: d}})
 	}
 	value := func(name string) *onnx.ValueInfo {
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: shape}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: shape}}}}
 	}
 	node := func(op, out string, in ...string) *onnx.Node {
 		return &onnx.Node{OpType: proto.String(op), Name: proto.String(op + "_" + out), Input: in, Output: []string{out}}
 	}
 	constant := func(name string, x float32) *onnx.Tensor {
-		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), FloatData: []float32{x}}
+		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+			FloatData: []float32{x}}
 	}
-	g := &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
+	g := &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x")},
+		Output: []*onnx.ValueInfo{value("y")},
 		Node: []*onnx.Node{node("Div", "a", "x", "sqrt2"), node("Erf", "b", "a"), node("Add", "c", "b", "one"),
 			node("Mul", "d", "x", "c"), node("Mul", "y", "d", "half")},
 		Initializer: []*onnx.Tensor{constant("sqrt2", 1.4142135624), constant("one", 1), constant("half", 0.5)}}
@@ -166,26 +169,29 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 			if right != c.right {
 				t.Errorf("answers are right: %v, want %v", right, c.right)
 			}
-			if strings.Count(log.String(), "\n") != c.warnings || c.warnings > 0 && !strings.Contains(log.String(), "blocks=Tanh_ztanh") {
+			if strings.Count(log.String(), "\n") != c.warnings ||
+				c.warnings > 0 && !strings.Contains(log.String(), "blocks=Tanh_ztanh") {
 				t.Errorf("logged %s", log.String())
 			}
 		})
 	}
 }
 
-// TestRandomNumbers: of a model that draws numbers, others in each session, nothing can be verified, and a session that was to be is the
-// model's own.
+// TestRandomNumbers: of a model that draws numbers, others in each session, nothing can be verified, and a session
+// that was to be is the model's own.
 func TestRandomNumbers(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &sessions.Patcher{Plugins: load(t).Plugins, Options: plan.Options{Force: true}}
-	x, err := l.NewSessionFromBytes(model(t, "RandomUniformLike"), ort.SessionOptions{Patcher: (&Patcher{Sessions: s, All: true}).Patch})
+	x, err := l.NewSessionFromBytes(model(t, "RandomUniformLike"),
+		ort.SessionOptions{Patcher: (&Patcher{Sessions: s, All: true}).Patch})
 	if err == nil {
 		x.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "RandomUniformLike_zrandomuniformlike draws random numbers without a seed") {
+	if err == nil || !strings.Contains(err.Error(),
+		"RandomUniformLike_zrandomuniformlike draws random numbers without a seed") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -75,8 +75,10 @@ func (g *Graph) Spend(steps int) {
 
 func (b *bounds) check() {
 	if b.steps > b.last {
-		panic(stopped{&diagnostic.Error{Kind: ErrBounds, Found: fmt.Sprintf("its analysis was stopped after %d steps", b.steps),
-			Needed: fmt.Sprintf("at most %d for a graph of %d nodes, inputs and outputs", b.last, b.parts), Fix: "it runs without graft"}})
+		panic(stopped{&diagnostic.Error{Kind: ErrBounds,
+			Found:  fmt.Sprintf("its analysis was stopped after %d steps", b.steps),
+			Needed: fmt.Sprintf("at most %d for a graph of %d nodes, inputs and outputs", b.last, b.parts),
+			Fix:    "it runs without graft"}})
 	}
 	if b.ctx.Err() != nil {
 		panic(stopped{b.late()})
@@ -101,8 +103,9 @@ func (g *Graph) Hold(bytes int) {
 		return
 	}
 	if b.held += int64(bytes); b.held > maxHeld {
-		panic(stopped{&diagnostic.Error{Kind: ErrBounds, Found: fmt.Sprintf("the lengths of its values take more than %d MiB to follow", maxHeld>>20),
-			Fix: "it runs without graft"}})
+		panic(stopped{&diagnostic.Error{Kind: ErrBounds,
+			Found: fmt.Sprintf("the lengths of its values take more than %d MiB to follow", maxHeld>>20),
+			Fix:   "it runs without graft"}})
 	}
 }
 

@@ -14,9 +14,11 @@ import (
 
 func chain(t *testing.T, n int) *Graph {
 	t.Helper()
-	p := &onnx.Graph{Input: []*onnx.ValueInfo{{Name: proto.String("0")}}, Output: []*onnx.ValueInfo{{Name: proto.String(fmt.Sprint(n))}}}
+	p := &onnx.Graph{Input: []*onnx.ValueInfo{{Name: proto.String("0")}},
+		Output: []*onnx.ValueInfo{{Name: proto.String(fmt.Sprint(n))}}}
 	for i := range n {
-		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{fmt.Sprint(i)}, Output: []string{fmt.Sprint(i + 1)}})
+		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{fmt.Sprint(i)},
+			Output: []string{fmt.Sprint(i + 1)}})
 	}
 	g, err := New(&onnx.Model{Graph: p}, stored{})
 	if err != nil {
@@ -41,7 +43,8 @@ func TestBounded(t *testing.T) {
 		text string
 	}{
 		{"steps within", t.Context(), func() error { g.Spend(allowed - 1); return nil }, nil, ""},
-		{"one step more", t.Context(), func() error { g.Spend(allowed); return nil }, ErrBounds, "for a graph of 31 nodes, inputs and outputs"},
+		{"one step more", t.Context(), func() error { g.Spend(allowed); return nil }, ErrBounds,
+			"for a graph of 31 nodes, inputs and outputs"},
 		{"single steps", t.Context(), func() error {
 			for range allowed {
 				g.Spend(1)
@@ -49,7 +52,8 @@ func TestBounded(t *testing.T) {
 			return nil
 		}, ErrBounds, "its analysis was stopped after"},
 		{"memory within", t.Context(), func() error { g.Hold(maxHeld); return nil }, nil, ""},
-		{"memory", t.Context(), func() error { g.Hold(maxHeld + 1); return nil }, ErrBounds, "take more than 512 MiB to follow"},
+		{"memory", t.Context(), func() error { g.Hold(maxHeld + 1); return nil }, ErrBounds,
+			"take more than 512 MiB to follow"},
 		{"an ended context", ended, func() error { return nil }, context.Canceled, "its analysis was ended"},
 		{"its own error", t.Context(), func() error { return failed }, failed, ""},
 		{"a part of a part", t.Context(), func() error {
@@ -92,7 +96,8 @@ func TestManyReaders(t *testing.T) {
 	const n = 50_000
 	p := &onnx.Graph{Input: []*onnx.ValueInfo{{Name: proto.String("x")}, {Name: proto.String("y")}}}
 	for i := range n {
-		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{"x"}, Output: []string{fmt.Sprint(i)}})
+		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{"x"},
+			Output: []string{fmt.Sprint(i)}})
 	}
 	g, err := New(&onnx.Model{Graph: p}, stored{})
 	if err != nil {

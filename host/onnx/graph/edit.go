@@ -253,7 +253,8 @@ func (g *Graph) Prune() {
 	going := map[*Value]int{} // uses that go
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
-		if !slices.ContainsFunc(n.Out, func(v *Value) bool { return v != nil && (len(v.Uses) > going[v] || len(v.handed) > 0) }) {
+		if !slices.ContainsFunc(n.Out,
+			func(v *Value) bool { return v != nil && (len(v.Uses) > going[v] || len(v.handed) > 0) }) {
 			dead = append(dead, n)
 			n.EachRead(func(v *Value) { going[v]++ })
 		}

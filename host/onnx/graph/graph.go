@@ -118,7 +118,8 @@ func NewWithin(ctx context.Context, m *onnx.Model, tensors Tensors) (*Graph, err
 const overridable = 4
 
 func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root) (*Graph, error) {
-	g := &Graph{Proto: p, Parent: parent, Owner: owner, attr: attribute, root: r, values: make(map[string]*Value, len(p.Node)+len(p.Initializer)+len(p.Input))}
+	g := &Graph{Proto: p, Parent: parent, Owner: owner, attr: attribute, root: r,
+		values: make(map[string]*Value, len(p.Node)+len(p.Initializer)+len(p.Input))}
 	constants := map[string]bool{}
 	if r.proto.GetIrVersion() < overridable {
 		for _, t := range p.Initializer {

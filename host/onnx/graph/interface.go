@@ -90,5 +90,6 @@ func TensorType(kind onnx.Tensor_DataType, dims ...any) *onnx.Type {
 		}
 		shape.Dim = append(shape.Dim, dim)
 	}
-	return &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind)), Shape: shape}}}
+	return &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(kind)),
+		Shape: shape}}}
 }

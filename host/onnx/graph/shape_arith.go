@@ -40,7 +40,8 @@ func binary(t onnx.Tensor_DataType, ints func(a, b Dim) Dim, floats func(a, b fl
 	}
 }
 
-func (s *Shapes) combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim, floats func(a, b float64) float64) Fact {
+func (s *Shapes) combine(t onnx.Tensor_DataType, a, b Fact, ints func(a, b Dim) Dim,
+	floats func(a, b float64) float64) Fact {
 	f := Fact{DType: t}
 	if t == onnx.Tensor_UNDEFINED {
 		f.DType = a.DType
@@ -276,9 +277,10 @@ func arithmeticRules() map[string]func(*call) {
 		"Tanh":       unary(nil, math.Tanh),
 		"Erf":        unary(nil, math.Erf),
 		"Sigmoid":    unary(nil, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
-		"Relu":       unary(func(d Dim) Dim { return extreme(1)(d, DimInt(0)) }, func(x float64) float64 { return math.Max(x, 0) }),
-		"Clip":       clipRule,
-		"Identity":   func(c *call) { c.set(0, c.in(0)) },
+		"Relu": unary(func(d Dim) Dim { return extreme(1)(d, DimInt(0)) },
+			func(x float64) float64 { return math.Max(x, 0) }),
+		"Clip":     clipRule,
+		"Identity": func(c *call) { c.set(0, c.in(0)) },
 		"Dropout": func(c *call) {
 			c.set(0, like(c.in(0), same))
 			if !c.has(2) { // it is not told that it trains

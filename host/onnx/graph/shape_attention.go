@@ -148,8 +148,8 @@ func multiHeadRule(c *call) {
 	c.set(3, shaped(q.DType, batch, heads, length, total))
 }
 
-// keyMask supposes that a mask has the lengths of one of its forms: (batch, keys), (batch, .., keys), or the lengths of sequences, (batch),
-// twice as many, or three times as many and two.
+// keyMask supposes that a mask has the lengths of one of its forms: (batch, keys), (batch, .., keys), or the lengths
+// of sequences, (batch), twice as many, or three times as many and two.
 func (c *call) keyMask(mask Fact, batch, keys Dim) {
 	switch mask.Rank {
 	case 1:

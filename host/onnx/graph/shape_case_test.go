@@ -186,7 +186,8 @@ func (c opCase) infer(t *testing.T, in []*Fact) (*Graph, *Shapes) {
 		n.Attribute = append(n.Attribute, attribute(name, value))
 	}
 	g, err := New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{
-		{Domain: proto.String(""), Version: proto.Int64(opset)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)},
+		{Domain: proto.String(""), Version: proto.Int64(opset)},
+		{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)},
 	}}, stored{})
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +246,8 @@ func runCases(t *testing.T, cases []opCase) {
 	}
 }
 
-var oddNumbers = []int64{0, 1, -1, 2, 3, 4, 7, -2, -7, 64, 1 << 31, -1 << 31, 1 << 40, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1}
+var oddNumbers = []int64{0, 1, -1, 2, 3, 4, 7, -2, -7, 64, 1 << 31, -1 << 31, 1 << 40, math.MaxInt64, math.MinInt64,
+	math.MaxInt64 - 1}
 
 func odd(r *rand.Rand) int64 { return oddNumbers[r.IntN(len(oddNumbers))] }
 

@@ -149,7 +149,8 @@ func TestInferAgreesWithRuns(t *testing.T) {
 				continue
 			}
 			for i, d := range f.Dims {
-				if slices.ContainsFunc(d.Symbols(), l.s.Invented) && strings.HasPrefix(run.Fixture, "genai/") && strings.HasPrefix(name, "present.") {
+				if slices.ContainsFunc(d.Symbols(), l.s.Invented) && strings.HasPrefix(run.Fixture, "genai/") &&
+					strings.HasPrefix(name, "present.") {
 					continue // the larger of two lengths
 				}
 				n, ok := d.Eval(at)
@@ -189,10 +190,11 @@ func TestInferAgreesWithRuns(t *testing.T) {
 	}
 }
 
-// rounded are families with lengths that are quotients of the inputs' lengths, rounded, or that an If decides: squares of images, windows, frames of
-// sound, chunks of texts, and, of speech, durations that the model predicts; or numbers of tokens that an expert is chosen for,
-// and a last position plus one.
-var rounded = []string{"bamba", "beit", "clip", "deberta", "donut-swin", "falcon-h1", "hubert", "jamba", "longformer", "longt5-encoder", "segformer", "siglip", "swin", "swinv2",
+// rounded are families with lengths that are quotients of the inputs' lengths, rounded, or that an If decides:
+// squares of images, windows, frames of sound, chunks of texts, and, of speech, durations that the model predicts; or
+// numbers of tokens that an expert is chosen for, and a last position plus one.
+var rounded = []string{"bamba", "beit", "clip", "deberta", "donut-swin", "falcon-h1", "hubert", "jamba", "longformer",
+	"longt5-encoder", "segformer", "siglip", "swin", "swinv2",
 	"vit", "vits", "wav2vec2", "wavlm", "yolos", "zamba2"}
 
 // roundedSubjects are those of the full size.
@@ -202,7 +204,8 @@ var roundedSubjects = []string{"clip-vision", "deberta-v3-small", "vit-b16", "wa
 // values, those of the full size included, follow from the inputs' lengths.
 func TestInferExpressesEveryLength(t *testing.T) {
 	for _, f := range models.Fixtures() {
-		if f.Exporter == "families" && slices.Contains(rounded, f.Name) || f.Exporter == "full" && slices.Contains(roundedSubjects, strings.Split(f.Name, "/")[0]) {
+		if f.Exporter == "families" && slices.Contains(rounded, f.Name) ||
+			f.Exporter == "full" && slices.Contains(roundedSubjects, strings.Split(f.Name, "/")[0]) {
 			continue
 		}
 		g := fixtureGraph(t, f)

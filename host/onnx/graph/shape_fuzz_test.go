@@ -52,7 +52,8 @@ func (d *decisions) shape() *onnx.Type {
 			case 0:
 				dim.Value = &onnx.Shape_Dim_DimValue{DimValue: d.number()}
 			case 1, 2:
-				dim.Value = &onnx.Shape_Dim_DimParam{DimParam: pickOf(d, "batch", "seq", "past + seq", "a*b", "2*(n + 1) - n", "v0.0", "1", "?")}
+				dim.Value = &onnx.Shape_Dim_DimParam{DimParam: pickOf(d, "batch", "seq", "past + seq", "a*b", "2*(n + 1) - n",
+					"v0.0", "1", "?")}
 			}
 			tensor.Shape.Dim = append(tensor.Shape.Dim, dim)
 		}
@@ -79,10 +80,14 @@ func (d *decisions) constant(name string) *onnx.Tensor {
 	return Int64Tensor(name, dims, list...)
 }
 
-var fuzzAttributes = []string{"axis", "axes", "perm", "keepdims", "to", "num_heads", "kv_num_heads", "q_num_heads", "start", "end",
-	"split", "num_outputs", "allowzero", "batch_dims", "kernel_shape", "strides", "pads", "dilations", "group", "blocksize", "hidden_size",
-	"num_scan_inputs", "scan_input_axes", "scan_output_axes", "N", "bits", "transA", "transB", "starts", "ends", "shape", "k",
-	"noop_with_empty_axes", "fmod", "dtype", "layout", "ceil_mode", "output_padding", "output_shape", "qkv_hidden_sizes", "value",
+var fuzzAttributes = []string{"axis", "axes", "perm", "keepdims", "to", "num_heads", "kv_num_heads", "q_num_heads",
+	"start", "end",
+	"split", "num_outputs", "allowzero", "batch_dims", "kernel_shape", "strides", "pads", "dilations", "group",
+	"blocksize", "hidden_size",
+	"num_scan_inputs", "scan_input_axes", "scan_output_axes", "N", "bits", "transA", "transB", "starts", "ends", "shape",
+	"k",
+	"noop_with_empty_axes", "fmod", "dtype", "layout", "ceil_mode", "output_padding", "output_shape", "qkv_hidden_sizes",
+	"value",
 	"past_present_share_buffer", "gather_axis", "sample_size", "stash_type"}
 
 // randomGraph makes a graph that reads the names of the graph around it too.
@@ -125,7 +130,8 @@ func randomGraph(d *decisions, ops []string, prefix string, outer []string, dept
 			}
 		}
 		if op == "Einsum" {
-			n.Attribute = append(n.Attribute, attribute("equation", pickOf(d, "ij,jk->ik", "...i,...i", "ii->i", "->", ",", "...", "a...b...->c")))
+			n.Attribute = append(n.Attribute,
+				attribute("equation", pickOf(d, "ij,jk->ik", "...i,...i", "ii->i", "->", ",", "...", "a...b...->c")))
 		}
 		if depth < 3 && (op == "If" || op == "Loop" || op == "Scan" || d.below(40) == 1) {
 			for _, name := range []string{"body", "then_branch", "else_branch"} {
@@ -161,7 +167,8 @@ func checkRandom(t *testing.T, data []byte) (nodes int) {
 	d := &decisions{data}
 	opset := pickOf[int64](d, 21, 9, 11, 13, 18, 23)
 	p := randomGraph(d, ops, "", nil, 0)
-	g, err := New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(opset)}}}, stored{})
+	g, err := New(&onnx.Model{Graph: p,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(opset)}}}, stored{})
 	if err != nil {
 		return 0 // an output that is named twice, say
 	}

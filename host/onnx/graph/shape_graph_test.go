@@ -59,7 +59,8 @@ func node(t *testing.T, text string, attrs attrs) *onnx.Node {
 
 func inferred(t *testing.T, p *onnx.Graph) (*Graph, *Shapes) {
 	t.Helper()
-	g, err := New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(21)}}}, stored{})
+	g, err := New(&onnx.Model{Graph: p,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(21)}}}, stored{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +127,9 @@ func TestInferAttentionAsTorchScriptExportsIt(t *testing.T) {
 
 func TestInferExpandAsTorchScriptExportsIt(t *testing.T) {
 	g, s := inferred(t, &onnx.Graph{
-		Input:       []*onnx.ValueInfo{typed(t, "mask", "i64[batch, past + seq]"), typed(t, "ids", "i64[batch, seq]")},
-		Initializer: []*onnx.Tensor{Int64Tensor("axes", []int64{2}, 1, 2), Int64Tensor("minus", nil, -1), Int64Tensor("one", []int64{1}, 1)},
+		Input: []*onnx.ValueInfo{typed(t, "mask", "i64[batch, past + seq]"), typed(t, "ids", "i64[batch, seq]")},
+		Initializer: []*onnx.Tensor{Int64Tensor("axes", []int64{2}, 1, 2), Int64Tensor("minus", nil, -1),
+			Int64Tensor("one", []int64{1}, 1)},
 		Node: []*onnx.Node{
 			node(t, "m = Unsqueeze(mask, axes)", nil),
 			node(t, "bs = Shape(ids)", attrs{"end": 1}),
@@ -219,7 +221,8 @@ func TestInferIf(t *testing.T) {
 	concat := branch(t, "grown", node(t, "grown = Concat(past, x)", attrs{"axis": 1}))
 	reuse := branch(t, "kept", node(t, "kept = Identity(x)", nil))
 	g, s := inferred(t, &onnx.Graph{
-		Input:       []*onnx.ValueInfo{typed(t, "use", "bool[1]"), typed(t, "x", "f32[batch, seq]"), typed(t, "past", "f32[batch, past]")},
+		Input: []*onnx.ValueInfo{typed(t, "use", "bool[1]"), typed(t, "x", "f32[batch, seq]"),
+			typed(t, "past", "f32[batch, past]")},
 		Initializer: []*onnx.Tensor{Int64Tensor("zero", nil, 0)},
 		Node: []*onnx.Node{
 			node(t, "y = If(use)", attrs{"then_branch": concat, "else_branch": reuse}),
@@ -269,8 +272,9 @@ func TestInferIfTakesTheBranchThatIsCertain(t *testing.T) {
 // loopBody is the body of a Loop that carries c and d and puts out rows.
 func loopBody(t *testing.T, cond string, nodes ...*onnx.Node) *onnx.Graph {
 	return &onnx.Graph{
-		Input: []*onnx.ValueInfo{{Name: proto.String("i")}, {Name: proto.String("on")}, {Name: proto.String("c")}, {Name: proto.String("d")}},
-		Node:  nodes,
+		Input: []*onnx.ValueInfo{{Name: proto.String("i")}, {Name: proto.String("on")}, {Name: proto.String("c")},
+			{Name: proto.String("d")}},
+		Node: nodes,
 		Output: []*onnx.ValueInfo{{Name: proto.String(cond)}, {Name: proto.String("c2")}, {Name: proto.String("d2")},
 			{Name: proto.String("row")}},
 	}

@@ -325,7 +325,8 @@ func init() {
 	rules = map[string]func(*call){}
 	for _, group := range []map[string]func(*call){
 		arithmeticRules(), castRules(), layoutRules(), indexRules(), joinRules(), makeRules(), reduceRules(),
-		productRules(), normRules(), convRules(), quantRules(), attentionRules(), microsoftRules(), controlRules(), sequenceRules(), rareRules(),
+		productRules(), normRules(), convRules(), quantRules(), attentionRules(), microsoftRules(), controlRules(),
+		sequenceRules(), rareRules(),
 	} {
 		for op, rule := range group {
 			if rules[op] != nil {

@@ -33,7 +33,10 @@ func microsoftRules() map[string]func(*call) {
 			c.set(0, like(c.in(0), onnx.Tensor_UNDEFINED))
 			c.set(1, like(c.in(0), onnx.Tensor_UNDEFINED))
 		},
-		ms + "GemmFastGelu":                 func(c *call) { c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED)) },
+		ms + "GemmFastGelu": func(
+			c *call) {
+			c.set(0, c.s.multiplied(c.in(0), c.in(1), onnx.Tensor_UNDEFINED))
+		},
 		ms + "FusedMatMul":                  fusedMatMulRule,
 		ms + "TransposeMatMul":              fusedMatMulRule,
 		ms + "FusedMatMulActivation":        fusedMatMulRule,

@@ -44,7 +44,8 @@ func rareRules() map[string]func(*call) {
 		},
 		"DeformConv": func(c *call) { c.conv(0, 1, onnx.Tensor_UNDEFINED) },
 		"RoiAlign": func(c *call) {
-			c.set(0, shaped(c.in(0).DType, c.in(1).Dim(0), c.in(0).Dim(1), DimInt(c.n.Int("output_height", 1)), DimInt(c.n.Int("output_width", 1))))
+			c.set(0, shaped(c.in(0).DType, c.in(1).Dim(0), c.in(0).Dim(1), DimInt(c.n.Int("output_height", 1)),
+				DimInt(c.n.Int("output_width", 1))))
 		},
 		"CenterCropPad":             centerRule,
 		"NonMaxSuppression":         func(c *call) { c.set(0, shaped(onnx.Tensor_INT64, Dim{}, DimInt(3))) },

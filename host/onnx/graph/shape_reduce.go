@@ -13,7 +13,8 @@ func reduceRules() map[string]func(*call) {
 		"ReduceMax":  reduceRule(extreme(1), Dim{}),
 		"ReduceMin":  reduceRule(extreme(-1), Dim{}),
 	}
-	for _, op := range []string{"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"} {
+	for _, op := range []string{"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+		"ReduceSumSquare"} {
 		rules[op] = reduceRule(nil, Dim{})
 	}
 	return rules

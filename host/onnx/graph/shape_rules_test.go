@@ -75,13 +75,15 @@ func TestCastAndWhere(t *testing.T) {
 		{"Cast", attrs{"to": i32}, []string{"i64[3]{seq, 5, 4294967296}"}, []string{"i32[3]{seq, 5, ?}"}},
 		{"Cast", attrs{"to": boolean}, []string{"i64[4]{0, 5, seq, seq + 1}"}, []string{"bool[4]{0, 1, ?, 1}"}},
 		{"Cast", attrs{"to": i64}, []string{"f32[4](-1.7, 2.5, 1e30, nan)"}, []string{"i64[4]{-1, 2, ?, ?}"}},
-		{"Cast", attrs{"to": f16}, []string{"f32[3](0.1, 70000, 1e-7)"}, []string{"f16[3](0.0999755859375, +Inf, 1.1920928955078125e-07)"}},
+		{"Cast", attrs{"to": f16}, []string{"f32[3](0.1, 70000, 1e-7)"},
+			[]string{"f16[3](0.0999755859375, +Inf, 1.1920928955078125e-07)"}},
 		{"Cast", attrs{"to": f32}, []string{"f16*"}, []string{"f32*"}},
 		{"CastLike", nil, []string{"i64[]{64}", "f16[batch]"}, []string{"f16[](64)"}},
 		{"Where", nil, []string{"bool[2]{1, 0}", "i64[]{1}", "i64[2]{a, b}"}, []string{"i64[2]{1, b}"}},
 		{"Where", nil, []string{"bool[2]{?, ?}", "i64[2]{a, 1}", "i64[2]{a, b}"}, []string{"i64[2]{a, ?}"}},
 		{"Where", nil, []string{"bool[]{0}", "f32[](1)", "f32[](2)"}, []string{"f32[](2)"}},
-		{"Where", nil, []string{"bool[1, 1, seq, total]", "f32[batch, 4, seq, total]", "f32[]"}, []string{"f32[batch, 4, seq, total]"}},
+		{"Where", nil, []string{"bool[1, 1, seq, total]", "f32[batch, 4, seq, total]", "f32[]"},
+			[]string{"f32[batch, 4, seq, total]"}},
 	})
 }
 
@@ -92,7 +94,8 @@ func TestReshape(t *testing.T) {
 		{"Reshape", nil, []string{"f32[batch, seq, 768]", "i64[2]{-1, 768}"}, []string{"f32[batch*seq, 768]"}},
 		{"Reshape", nil, []string{"f32[batch*seq, 768]", "i64[3]{batch, -1, 768}"}, []string{"f32[batch, seq, 768]"}},
 		{"Reshape", nil, []string{"f32[batch*seq, 768]", "i64[3]{batch, seq, 768}"}, []string{"f32[batch, seq, 768]"}},
-		{"Reshape", nil, []string{"f32[batch, 12, past + seq, 64]", "i64[3]{-1, past + seq, 64}"}, []string{"f32[batch*12, past + seq, 64]"}},
+		{"Reshape", nil, []string{"f32[batch, 12, past + seq, 64]", "i64[3]{-1, past + seq, 64}"},
+			[]string{"f32[batch*12, past + seq, 64]"}},
 		{"Reshape", nil, []string{"f32[batch, seq, 768]", "i64[3]{batch, ?, 768}"}, []string{"f32[batch, seq, 768]"}},
 		{"Reshape", nil, []string{"f32[batch, seq, 768]", "i64[3]{?, ?, 768}"}, []string{"f32[?, ?, 768]"}},
 		{"Reshape", nil, []string{"f32[batch, seq, 768]", "i64[3]"}, []string{"f32[?, ?, ?]"}},
@@ -111,7 +114,8 @@ func TestReshape(t *testing.T) {
 
 func TestLayout(t *testing.T) {
 	runCases(t, []opCase{
-		{"Transpose", attrs{"perm": []int64{0, 2, 1, 3}}, []string{"f32[batch, seq, 12, 64]"}, []string{"f32[batch, 12, seq, 64]"}},
+		{"Transpose", attrs{"perm": []int64{0, 2, 1, 3}}, []string{"f32[batch, seq, 12, 64]"},
+			[]string{"f32[batch, 12, seq, 64]"}},
 		{"Transpose", nil, []string{"i64[2, 3]{1, 2, 3, 4, 5, 6}"}, []string{"i64[3, 2]{1, 4, 2, 5, 3, 6}"}},
 		{"Transpose", attrs{"perm": []int64{0, 0}}, []string{"f32[a, b]"}, []string{"f32*"}},
 		{"Transpose", attrs{"perm": []int64{1, 0}}, []string{"f32*"}, []string{"f32[?, ?]"}},
@@ -144,10 +148,12 @@ func TestLayout(t *testing.T) {
 
 func TestSlice(t *testing.T) {
 	cut := func(x, from, to, axis, want string) opCase {
-		return opCase{"Slice", nil, []string{x, "i64[1]{" + from + "}", "i64[1]{" + to + "}", "i64[1]{" + axis + "}"}, []string{want}}
+		return opCase{"Slice", nil, []string{x, "i64[1]{" + from + "}", "i64[1]{" + to + "}", "i64[1]{" + axis + "}"},
+			[]string{want}}
 	}
 	stepped := func(x, from, to, step, want string) opCase {
-		return opCase{"Slice", nil, []string{x, "i64[1]{" + from + "}", "i64[1]{" + to + "}", "i64[1]{0}", "i64[1]{" + step + "}"},
+		return opCase{"Slice", nil,
+			[]string{x, "i64[1]{" + from + "}", "i64[1]{" + to + "}", "i64[1]{0}", "i64[1]{" + step + "}"},
 			[]string{want}}
 	}
 	const end, far = "9223372036854775807", "2147483647"
@@ -199,7 +205,8 @@ func TestSlice(t *testing.T) {
 		// Forms.
 		{"Slice", nil, []string{"f32[4, 6]", "i64[2]{1, 2}", "i64[2]{3, 6}"}, []string{"f32[2, 4]"}},
 		{"Slice", nil, []string{"f32[4, 6]", "i64[3]{1, 2, 3}", "i64[3]{3, 6, 9}"}, []string{"f32[?, ?]"}},
-		{"Slice@9", attrs{"starts": []int64{1}, "ends": []int64{3}, "axes": []int64{1}}, []string{"f32[a, 6]"}, []string{"f32[a, 2]"}},
+		{"Slice@9", attrs{"starts": []int64{1}, "ends": []int64{3}, "axes": []int64{1}}, []string{"f32[a, 6]"},
+			[]string{"f32[a, 2]"}},
 		{"Slice", nil, []string{"f32*", "i64[1]{1}", "i64[1]{3}"}, []string{"f32*"}},
 	})
 }
@@ -237,16 +244,21 @@ func TestIndex(t *testing.T) {
 
 func TestJoinAndSplit(t *testing.T) {
 	runCases(t, []opCase{
-		{"Concat", attrs{"axis": 2}, []string{"f32[batch, 12, past, 64]", "f32[batch, 12, seq, 64]"}, []string{"f32[batch, 12, past + seq, 64]"}},
-		{"Concat", attrs{"axis": -1}, []string{"f32[batch, seq, 32]", "f32[batch, seq, 32]"}, []string{"f32[batch, seq, 64]"}},
+		{"Concat", attrs{"axis": 2}, []string{"f32[batch, 12, past, 64]", "f32[batch, 12, seq, 64]"},
+			[]string{"f32[batch, 12, past + seq, 64]"}},
+		{"Concat", attrs{"axis": -1}, []string{"f32[batch, seq, 32]", "f32[batch, seq, 32]"},
+			[]string{"f32[batch, seq, 64]"}},
 		{"Concat", attrs{"axis": 0}, []string{"f32[a, n]", "f32[b, 4]"}, []string{"f32[a + b, 4]"}},
 		{"Concat", attrs{"axis": 0}, []string{"f32[a, n]", "f32*"}, []string{"f32[?, n]"}},
-		{"Concat", attrs{"axis": 0}, []string{"i64[1]{batch}", "i64[1]", "i64[2]{-1, 64}"}, []string{"i64[4]{batch, ?, -1, 64}"}},
+		{"Concat", attrs{"axis": 0}, []string{"i64[1]{batch}", "i64[1]", "i64[2]{-1, 64}"},
+			[]string{"i64[4]{batch, ?, -1, 64}"}},
 		{"Concat", attrs{"axis": 0}, []string{"i64[0]{}", "i64[0]{}"}, []string{"i64[0]{}"}},
-		{"Concat", attrs{"axis": 1}, []string{"i64[2, 1]{1, 2}", "i64[2, 2]{3, 4, 5, 6}"}, []string{"i64[2, 3]{1, 3, 4, 2, 5, 6}"}},
+		{"Concat", attrs{"axis": 1}, []string{"i64[2, 1]{1, 2}", "i64[2, 2]{3, 4, 5, 6}"},
+			[]string{"i64[2, 3]{1, 3, 4, 2, 5, 6}"}},
 		{"Concat", attrs{"axis": 0}, []string{"f32[1](1)", "f32[2](2, 3)"}, []string{"f32[3](1, 2, 3)"}},
 		{"Concat", attrs{"axis": 0}, []string{"f32[1](1)", "f32[1]"}, []string{"f32[2]"}},
-		{"Split", attrs{"axis": 2}, []string{"f32[batch, seq, 192]"}, []string{"f32[batch, seq, 64]", "f32[batch, seq, 64]", "f32[batch, seq, 64]"}},
+		{"Split", attrs{"axis": 2}, []string{"f32[batch, seq, 192]"},
+			[]string{"f32[batch, seq, 64]", "f32[batch, seq, 64]", "f32[batch, seq, 64]"}},
 		{"Split", attrs{"axis": -1}, []string{"f32[n*2]"}, []string{"f32[n]", "f32[n]"}},
 		{"Split", attrs{"axis": 0}, []string{"f32[n]"}, []string{"f32[?]", "f32[?]"}},
 		{"Split", nil, []string{"i64[3]{a, b, c}", "i64[2]{1, 2}"}, []string{"i64[1]{a}", "i64[2]{b, c}"}},
@@ -276,7 +288,8 @@ func TestMake(t *testing.T) {
 		{"Range", nil, []string{"i64[]{0}", "i64[]{9223372036854775807}", "i64[]{1}"}, []string{"i64[9223372036854775807]"}},
 		{"Range", nil, []string{"i64[]{past}", "i64[]{past + 2}", "i64[]{1}"}, []string{"i64[2]{past, past + 1}"}},
 		{"Range", nil, []string{"f32[](0)", "f32[](1)", "f32[](0.25)"}, []string{"f32[4](0, 0.25, 0.5, 0.75)"}},
-		{"ConstantOfShape", attrs{"value": Int64Tensor("", []int64{1}, -1)}, []string{"i64[1]{2}"}, []string{"i64[2]{-1, -1}"}},
+		{"ConstantOfShape", attrs{"value": Int64Tensor("", []int64{1}, -1)}, []string{"i64[1]{2}"},
+			[]string{"i64[2]{-1, -1}"}},
 		{"ConstantOfShape", nil, []string{"i64[2]{batch, 3}"}, []string{"f32[batch, 3]"}},
 		{"ConstantOfShape", nil, []string{"i64[0]{}"}, []string{"f32[](0)"}},
 		{"ConstantOfShape", nil, []string{"i64[2]"}, []string{"f32[?, ?]"}},

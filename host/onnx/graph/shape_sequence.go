@@ -32,8 +32,8 @@ func joinedRule(c *call) {
 	c.set(0, shaped(element.DType, dims...))
 }
 
-// collected is the tensor that every iteration of a Loop adds to a sequence which begins empty, as far as it is the same in all of
-// them, and how many there are.
+// collected is the tensor that every iteration of a Loop adds to a sequence which begins empty, as far as it is the
+// same in all of them, and how many there are.
 func (s *Shapes) collected(v *Value) (element Fact, count Dim) {
 	element = unranked(onnx.Tensor_UNDEFINED)
 	if v == nil || v.Producer == nil || !v.Producer.Is("Loop") {

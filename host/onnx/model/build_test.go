@@ -28,7 +28,8 @@ func externalTensor(name, location string, offset, length int64, dims ...int64) 
 		Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims,
 		DataLocation: onnx.Tensor_EXTERNAL.Enum(),
 		ExternalData: []*onnx.Entry{
-			entryOf("location", location), entryOf("offset", strconv.FormatInt(offset, 10)), entryOf("length", strconv.FormatInt(length, 10)),
+			entryOf("location", location), entryOf("offset", strconv.FormatInt(offset, 10)),
+			entryOf("length", strconv.FormatInt(length, 10)),
 		},
 	}
 }
@@ -43,7 +44,8 @@ func graphOf(tensors ...*onnx.Tensor) *onnx.Graph {
 }
 
 func modelOf(g *onnx.Graph) *onnx.Model {
-	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
+	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
 }
 
 func constantNode(name string, t *onnx.Tensor) *onnx.Node {

@@ -136,7 +136,8 @@ func TestSessionsShareWeights(t *testing.T) {
 		return &s.Weights[0].Data[0], s.Release
 	}
 	_, w := floats(1, 2000)
-	path := writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000)))))
+	path := writeFile(t, filepath.Join(t.TempDir(), "m.onnx"),
+		encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000)))))
 
 	first, releaseFirst := hold(path)
 	second, releaseSecond := hold(path)
@@ -179,7 +180,8 @@ func TestWeightsBeyondMemoryAreRefused(t *testing.T) {
 	if err := os.Truncate(path, size); err != nil {
 		t.Fatal(err)
 	}
-	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"), encode(t, modelOf(graphOf(externalTensor("w", "w.bin", 0, size, size/4))))))
+	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"),
+		encode(t, modelOf(graphOf(externalTensor("w", "w.bin", 0, size, size/4))))))
 	if _, err := m.Data(m.Proto().GetGraph().Initializer[0]); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("reading a weight: %v", err)
 	}

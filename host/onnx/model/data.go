@@ -63,7 +63,8 @@ func (m *Model) data(t *onnx.Tensor, buffer []byte) ([]byte, error) {
 		}
 		if !ref.raw() {
 			if b, err = decodeVarints(b, dataType, want); err != nil {
-				return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(t.GetName()) + " is damaged: found " + err.Error(), Fix: fixDamaged}
+				return nil, &diagnostic.Error{Kind: ErrDamaged,
+					Found: "tensor " + quote(t.GetName()) + " is damaged: found " + err.Error(), Fix: fixDamaged}
 			}
 		}
 	case len(t.GetRawData()) > 0:
@@ -78,8 +79,10 @@ func (m *Model) data(t *onnx.Tensor, buffer []byte) ([]byte, error) {
 }
 
 func sizeError(t *onnx.Tensor, found, want int64) error {
-	return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), found),
-		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())), Fix: fixDamaged}
+	return &diagnostic.Error{Kind: ErrDamaged,
+		Found:  fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), found),
+		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())),
+		Fix:    fixDamaged}
 }
 
 // storedWidth is the bytes that one value of a varint field takes in raw data.

@@ -18,7 +18,8 @@ var signatures = []struct {
 	found string
 	fix   string
 }{
-	{0, "version https://git-lfs.github.com/spec/", "a Git LFS pointer", "this is a Git LFS pointer; fetch the file with git lfs pull"},
+	{0, "version https://git-lfs.github.com/spec/", "a Git LFS pointer",
+		"this is a Git LFS pointer; fetch the file with git lfs pull"},
 	{4, "ORTM", "a model in ORT format", "an .ort file cannot be patched: give the .onnx file that it was made from"},
 	{0, "\x89PNG", "a PNG image", ""},
 	{0, "\xff\xd8\xff", "a JPEG image", ""},
@@ -45,11 +46,13 @@ var signatures = []struct {
 func looksWrong(b []byte) error {
 	const needed, fix = "an ONNX model", "give the path of an .onnx file"
 	if len(b) == 0 {
-		return &diagnostic.Error{Kind: ErrNotModel, Found: "the file is empty", Needed: needed, Fix: "fetch or export it again"}
+		return &diagnostic.Error{Kind: ErrNotModel, Found: "the file is empty", Needed: needed,
+			Fix: "fetch or export it again"}
 	}
 	for _, s := range signatures {
 		if len(b) >= s.at+len(s.magic) && string(b[s.at:s.at+len(s.magic)]) == s.magic {
-			return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + s.found, Needed: needed, Fix: cmp.Or(s.fix, fix)}
+			return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + s.found, Needed: needed,
+				Fix: cmp.Or(s.fix, fix)}
 		}
 	}
 	num, typ, n := protowire.ConsumeTag(b)
@@ -62,13 +65,15 @@ func looksWrong(b []byte) error {
 			return nil
 		}
 	}
-	return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + firstBytes(b), Needed: needed, Fix: fix}
+	return &diagnostic.Error{Kind: ErrNotModel, Found: "not an ONNX model: found " + firstBytes(b), Needed: needed,
+		Fix: fix}
 }
 
 // firstBytes describes how an unknown file begins.
 func firstBytes(b []byte) string {
 	head := b[:min(len(b), 24)]
-	if line, _, _ := bytes.Cut(head, []byte("\n")); len(line) > 3 && utf8.Valid(line) && bytes.IndexFunc(line, func(c rune) bool { return c < ' ' && c != '\t' && c != '\r' }) < 0 {
+	if line, _, _ := bytes.Cut(head, []byte("\n")); len(line) > 3 && utf8.Valid(line) &&
+		bytes.IndexFunc(line, func(c rune) bool { return c < ' ' && c != '\t' && c != '\r' }) < 0 {
 		return fmt.Sprintf("text that begins with %q", line)
 	}
 	return fmt.Sprintf("a file that begins with the bytes % x", head[:min(len(head), 8)])

@@ -17,10 +17,14 @@ func TestFailuresNameTheFix(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, "found permission denied; check the permissions of the file and its folder"},
-		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, "found read-only file system; choose a folder that can be written"},
-		{&os.LinkError{Op: "rename", Old: "x", New: "y", Err: syscall.ENOSPC}, "found no space left on device; free some space or choose another folder"},
-		{&fs.PathError{Op: "stat", Path: "x", Err: syscall.ELOOP}, "found links that lead in a circle; point them at the file"},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES},
+			"found permission denied; check the permissions of the file and its folder"},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EROFS},
+			"found read-only file system; choose a folder that can be written"},
+		{&os.LinkError{Op: "rename", Old: "x", New: "y", Err: syscall.ENOSPC},
+			"found no space left on device; free some space or choose another folder"},
+		{&fs.PathError{Op: "stat", Path: "x", Err: syscall.ELOOP},
+			"found links that lead in a circle; point them at the file"},
 		{syscall.EIO, "found input/output error"},
 	} {
 		wantError(t, failure("x", "write the file", c.err), "x: cannot write the file: "+c.want)
@@ -53,7 +57,8 @@ func TestKinds(t *testing.T) {
 		{"cut off", open(file("cut.onnx", valid[:len(valid)-9])), ErrDamaged, nil},
 		{"external data", open(file("outside.onnx", outside)), ErrExternalData, fs.ErrNotExist},
 		{"limit", open(file("large.onnx", valid), Limits{Elements: 5}), ErrLimit, nil},
-		{"overwritten", mustOpen(t, file("own.onnx", valid)).Write(t.Context(), modelOf(graphOf()), filepath.Join(dir, "own.onnx"), WriteOptions{}), ErrInUse, nil},
+		{"overwritten", mustOpen(t, file("own.onnx", valid)).Write(t.Context(), modelOf(graphOf()),
+			filepath.Join(dir, "own.onnx"), WriteOptions{}), ErrInUse, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, kind := range kinds {

@@ -42,7 +42,8 @@ func newResolver(path, resolved string, limit int) (*resolver, error) {
 }
 
 func folderResolver(folder, root string, limit int) *resolver {
-	return &resolver{lookIn: []string{folder}, roots: []string{root}, found: map[string]*source{}, sources: map[string]*source{}, limit: limit}
+	return &resolver{lookIn: []string{folder}, roots: []string{root}, found: map[string]*source{},
+		sources: map[string]*source{}, limit: limit}
 }
 
 // resolve gives the file at a location.
@@ -54,8 +55,9 @@ func (r *resolver) resolve(location string) (*source, error) {
 		return nil, err
 	}
 	if len(r.lookIn) == 0 {
-		return nil, &diagnostic.Error{Kind: ErrExternalData, Found: "has external data but no folder to find it in: found location " + quote(location),
-			Fix: "give Parse the folder, or open the model from its file"}
+		return nil, &diagnostic.Error{Kind: ErrExternalData,
+			Found: "has external data but no folder to find it in: found location " + quote(location),
+			Fix:   "give Parse the folder, or open the model from its file"}
 	}
 	var final string
 	var err error
@@ -75,13 +77,15 @@ func (r *resolver) resolve(location string) (*source, error) {
 		return nil, e
 	}
 	if !r.inside(final) {
-		return nil, &diagnostic.Error{Kind: ErrExternalData, Found: "external data leads out of the model's folder: found " + quote(location) + " at " + final,
+		return nil, &diagnostic.Error{Kind: ErrExternalData,
+			Found:  "external data leads out of the model's folder: found " + quote(location) + " at " + final,
 			Needed: "a file in " + strings.Join(r.roots, " or "), Fix: "copy the file into the model's folder"}
 	}
 	s := r.sources[final]
 	if s == nil {
 		if len(r.sources) >= r.limit {
-			return nil, &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("has too many external data files: found more than %d", r.limit),
+			return nil, &diagnostic.Error{Kind: ErrLimit,
+				Found:  fmt.Sprintf("has too many external data files: found more than %d", r.limit),
 				Needed: fmt.Sprintf("at most %d", r.limit), Fix: fixLimit}
 		}
 		if s, err = fileSource(final, final); err != nil {
@@ -110,7 +114,8 @@ func (r *resolver) inside(final string) bool {
 // checkLocation refuses what a location must not say, before any file is asked.
 func checkLocation(location string) error {
 	refuse := func(why string) error {
-		return &diagnostic.Error{Kind: ErrExternalData, Found: "external data has a location that is not allowed: found " + quote(location) + ", " + why,
+		return &diagnostic.Error{Kind: ErrExternalData,
+			Found:  "external data has a location that is not allowed: found " + quote(location) + ", " + why,
 			Needed: "a path inside the model's folder", Fix: "do not trust this model, or save it anew with its data beside it"}
 	}
 	switch {
@@ -120,7 +125,8 @@ func checkLocation(location string) error {
 		return refuse("which is an address in memory")
 	case strings.ContainsRune(location, 0):
 		return refuse("which holds a zero byte")
-	case strings.HasPrefix(location, "/") || strings.HasPrefix(location, `\`) || filepath.IsAbs(location) || (len(location) > 1 && location[1] == ':'):
+	case strings.HasPrefix(location, "/") || strings.HasPrefix(location, `\`) || filepath.IsAbs(location) ||
+		(len(location) > 1 && location[1] == ':'):
 		return refuse("which is absolute")
 	}
 	for _, part := range strings.FieldsFunc(location, func(c rune) bool { return c == '/' || c == '\\' }) {
@@ -175,14 +181,16 @@ func (r *reader) externalReference(p *tensorParts, elements int64) (reference, e
 			length = want
 		}
 		if length != want {
-			return fault("has external data of the wrong size", fmt.Sprintf("%d bytes", length), fmt.Sprintf("%d for %s %s", want, TypeName(p.dataType), shapeText(p.dims)))
+			return fault("has external data of the wrong size", fmt.Sprintf("%d bytes", length),
+				fmt.Sprintf("%d for %s %s", want, TypeName(p.dataType), shapeText(p.dims)))
 		}
 	}
 	if length < 0 {
 		length = max(src.size-offset, 0)
 	}
 	if offset > src.size || length > src.size-offset {
-		return fault("lies outside its external data file", fmt.Sprintf("%d bytes at %d", length, offset), fmt.Sprintf("an end at or before %d, the size of %s", src.size, quote(p.location)))
+		return fault("lies outside its external data file", fmt.Sprintf("%d bytes at %d", length, offset),
+			fmt.Sprintf("an end at or before %d, the size of %s", src.size, quote(p.location)))
 	}
 	return reference{src: src, offset: offset, length: length, field: fieldRawData}, nil
 }

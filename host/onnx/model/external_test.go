@@ -29,7 +29,8 @@ func TestExternalDataIsFoundByOffset(t *testing.T) {
 	noLength := externalTensor("to the shape's end", "sub/w.bin", 3, 0, 10)
 	noLength.ExternalData = noLength.ExternalData[:2]
 	b := encode(t, modelOf(graphOf(
-		externalTensor("w", "sub/w.bin", 3, 8000, 2000), externalTensor("short", "sub/w.bin", 3, 8, 2), noLength, externalTensor("none", "sub/w.bin", 8003, 0, 0))))
+		externalTensor("w", "sub/w.bin", 3, 8000, 2000), externalTensor("short", "sub/w.bin", 3, 8, 2), noLength,
+		externalTensor("none", "sub/w.bin", 8003, 0, 0))))
 	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"), b))
 	g := m.Proto().GetGraph()
 	for i, want := range [][]byte{w, w[:8], w[:40], nil} {
@@ -42,7 +43,8 @@ func TestExternalDataIsFoundByOffset(t *testing.T) {
 	}
 	sameContent(t, m, mustParse(t, b, dir))
 	_, err := Parse(b, "")
-	wantError(t, err, `model bytes: has external data but no folder to find it in: found location "sub/w.bin"; give Parse the folder, or open the model from its file`)
+	wantError(t, err,
+		`model bytes: has external data but no folder to find it in: found location "sub/w.bin"; give Parse the folder, or open the model from its file`)
 }
 
 // In a Hugging Face cache the model and its data are links into blobs/.
@@ -95,7 +97,8 @@ func TestHuggingFaceCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		writeFile(t, beside, w)
-		inline := encode(t, modelOf(graphOf(externalTensor("w", "model.onnx_data", 0, 8000, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
+		inline := encode(t, modelOf(
+			graphOf(externalTensor("w", "model.onnx_data", 0, 8000, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
 		writeFile(t, filepath.Join(repo, "blobs", "c0ffee"), inline)
 		m := mustOpen(t, filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx"))
 		s, err := m.Serialize(m.Proto(), SerializeOptions{})
@@ -116,7 +119,8 @@ func TestHuggingFaceCache(t *testing.T) {
 		mustData(t, m, m.Proto().GetGraph().Initializer[0])
 	})
 	// Newer versions of the library have a store of all repositories, to which some blobs are links.
-	for name, shared := range map[string][]string{"all in the store": {"c0ffee", "decade"}, "the model in the store": {"c0ffee"}, "the data in the store": {"decade"}} {
+	for name, shared := range map[string][]string{"all in the store": {"c0ffee", "decade"},
+		"the model in the store": {"c0ffee"}, "the data in the store": {"decade"}} {
 		t.Run(name, func(t *testing.T) {
 			repo := build(t)
 			store := filepath.Join(filepath.Dir(repo), "blobs")
@@ -133,7 +137,8 @@ func TestHuggingFaceCache(t *testing.T) {
 				link(t, "../../blobs/0"+strconv.Itoa(i)+"/0"+strconv.Itoa(i)+"feed", filepath.Join(repo, "blobs", blob))
 			}
 			path := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx")
-			if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "external data leads out of the model's folder") {
+			if _, err := Open(path); err == nil ||
+				!strings.Contains(err.Error(), "external data leads out of the model's folder") {
 				t.Errorf("without the store's mark: %v", err)
 			}
 			writeFile(t, filepath.Join(store, ".huggingface-shared-blobs"), []byte("1\n"))
@@ -146,7 +151,8 @@ func TestHuggingFaceCache(t *testing.T) {
 				t.Fatal(err)
 			}
 			link(t, writeFile(t, filepath.Join(t.TempDir(), "secret"), w), data)
-			if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "external data leads out of the model's folder") {
+			if _, err := Open(path); err == nil ||
+				!strings.Contains(err.Error(), "external data leads out of the model's folder") {
 				t.Errorf("of data elsewhere: %v", err)
 			}
 		})
@@ -175,7 +181,8 @@ func TestHostileExternalData(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "m.onnx")
-	const untrusted = "needed a path inside the model's folder; do not trust this model, or save it anew with its data beside it"
+	const untrusted = "needed a path inside the model's folder; do not trust this model, or save it anew with its data " +
+		"beside it"
 	const again = "; the file is damaged or incomplete: fetch or export it again"
 	with := func(key, value string) *onnx.Tensor {
 		x := externalTensor("w", "w.bin", 0, 8, 2)
@@ -197,23 +204,35 @@ func TestHostileExternalData(t *testing.T) {
 	}{
 		{"upwards", location("../w.bin"), notAllowed + `"../w.bin", which leads upwards, ` + untrusted},
 		{"upwards inside", location("folder/../w.bin"), notAllowed + `"folder/../w.bin", which leads upwards, ` + untrusted},
-		{"upwards with backslashes", location(`folder\..\w.bin`), notAllowed + `"folder\\..\\w.bin", which leads upwards, ` + untrusted},
+		{"upwards with backslashes", location(`folder\..\w.bin`),
+			notAllowed + `"folder\\..\\w.bin", which leads upwards, ` + untrusted},
 		{"absolute", location("/etc/passwd"), notAllowed + `"/etc/passwd", which is absolute, ` + untrusted},
 		{"drive", location(`C:\w.bin`), notAllowed + `"C:\\w.bin", which is absolute, ` + untrusted},
 		{"empty", location(""), notAllowed + `"", which is empty, ` + untrusted},
 		{"zero byte", location("w.bin\x00"), notAllowed + `"w.bin\x00", which holds a zero byte, ` + untrusted},
-		{"address", location("*/_ORT_MEM_ADDR_/*"), notAllowed + `"*/_ORT_MEM_ADDR_/*", which is an address in memory, ` + untrusted},
-		{"missing", location("gone"), `cannot find the external data file "gone": found no such file or directory; fetch the external data files of the model too, into its folder`},
+		{"address", location("*/_ORT_MEM_ADDR_/*"),
+			notAllowed + `"*/_ORT_MEM_ADDR_/*", which is an address in memory, ` + untrusted},
+		{"missing", location("gone"),
+			`cannot find the external data file "gone": found no such file or directory; fetch the external data files of the model too, into its folder`},
 		{"folder", location("folder"), `external data file "folder" is a folder, needed a file` + again},
-		{"negative offset", with("offset", "-1"), `tensor "w" has an external data offset that makes no sense: found "-1", needed a number from 0 to 2^63-1` + again},
-		{"offset no number", with("offset", "0x10"), `tensor "w" has an external data offset that makes no sense: found "0x10", needed a number from 0 to 2^63-1` + again},
-		{"negative length", with("length", "-8"), `tensor "w" has an external data length that makes no sense: found "-8", needed a number from 0 to 2^63-1` + again},
-		{"enormous length", with("length", "99999999999999999999"), `tensor "w" has an external data length that makes no sense: found "99999999999999999999", needed a number from 0 to 2^63-1` + again},
-		{"length of another shape", with("length", "12"), `tensor "w" has external data of the wrong size: found 12 bytes, needed 8 for float32 [2]` + again},
-		{"end beyond the file", with("offset", "93"), `tensor "w" lies outside its external data file: found 8 bytes at 93, needed an end at or before 100, the size of "w.bin"` + again},
-		{"end overflows", with("offset", "9223372036854775807"), `tensor "w" lies outside its external data file: found 8 bytes at 9223372036854775807, needed an end at or before 100, the size of "w.bin"` + again},
+		{"negative offset", with("offset", "-1"),
+			`tensor "w" has an external data offset that makes no sense: found "-1", needed a number from 0 to 2^63-1` + again},
+		{"offset no number", with("offset", "0x10"),
+			`tensor "w" has an external data offset that makes no sense: found "0x10", needed a number from 0 to 2^63-1` +
+				again},
+		{"negative length", with("length", "-8"),
+			`tensor "w" has an external data length that makes no sense: found "-8", needed a number from 0 to 2^63-1` + again},
+		{"enormous length", with("length", "99999999999999999999"),
+			`tensor "w" has an external data length that makes no sense: found "99999999999999999999", needed a number from 0 to 2^63-1` + again},
+		{"length of another shape", with("length", "12"),
+			`tensor "w" has external data of the wrong size: found 12 bytes, needed 8 for float32 [2]` + again},
+		{"end beyond the file", with("offset", "93"),
+			`tensor "w" lies outside its external data file: found 8 bytes at 93, needed an end at or before 100, the size of "w.bin"` + again},
+		{"end overflows", with("offset", "9223372036854775807"),
+			`tensor "w" lies outside its external data file: found 8 bytes at 9223372036854775807, needed an end at or before 100, the size of "w.bin"` + again},
 		{"strings", text, `tensor "w" has strings in external data, needed strings in the model itself` + again},
-		{"long location", location(strings.Repeat("a", 1<<14+1)), `tensor "w" has an external data entry that is too long: found 16385 bytes, needed at most 16384; the file is damaged or incomplete: fetch or export it again`},
+		{"long location", location(strings.Repeat("a", 1<<14+1)),
+			`tensor "w" has an external data entry that is too long: found 16385 bytes, needed at most 16384; the file is damaged or incomplete: fetch or export it again`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -230,7 +249,8 @@ func TestHostileExternalData(t *testing.T) {
 		writeFile(t, filepath.Join(dir, "v.bin"), make([]byte, 8))
 		writeFile(t, path, encode(t, modelOf(graphOf(location("w.bin"), location("v.bin")))))
 		_, err := Open(path, Limits{ExternalFiles: 1})
-		wantError(t, err, path+": has too many external data files: found more than 1, needed at most 1; raise the limit in model.Limits if the model is trusted")
+		wantError(t, err, path+": has too many external data files: found more than 1, needed at most 1; raise the limit "+
+			"in model.Limits if the model is trusted")
 	})
 	t.Run("replaced while in use", func(t *testing.T) {
 		writeFile(t, path, encode(t, modelOf(graphOf(location("w.bin")))))

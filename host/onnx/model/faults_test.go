@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	if folder := os.Getenv(writeTwo); folder != "" {
 		in, err := Open(filepath.Join(folder, "in", "m.onnx"))
 		if err == nil {
-			err = in.Write(context.Background(), in.Proto(), filepath.Join(folder, "out", "m.onnx"), WriteOptions{InlineLimit: 1})
+			err = in.Write(context.Background(), in.Proto(), filepath.Join(folder, "out", "m.onnx"),
+				WriteOptions{InlineLimit: 1})
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
@@ -33,8 +34,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// With GRAFT_TEST_FAULTS_ALL=1 every call of writing two files fails once, and is its end once; else some do: what is there is the old pair, the new one or no
-// model, never one with the other's data; and the next run leaves nothing of the one before.
+// With GRAFT_TEST_FAULTS_ALL=1 every call of writing two files fails once, and is its end once; else some do: what is
+// there is the old pair, the new one or no model, never one with the other's data; and the next run leaves nothing of
+// the one before.
 func TestFaultsOfTwoFiles(t *testing.T) {
 	_, in := spread(t)
 	in, err := filepath.EvalSymlinks(in)

@@ -49,7 +49,8 @@ func (f *Files) Paths() (list []string) {
 	return list
 }
 
-// Unchanged is an error, of kind ErrInUse for a change, where whoever opens the model again does not find the same files.
+// Unchanged is an error, of kind ErrInUse for a change, where whoever opens the model again does not find the same
+// files.
 func (f *Files) Unchanged() error {
 	again := &resolver{lookIn: f.resolver.lookIn, roots: f.resolver.roots, limit: f.resolver.limit,
 		found: map[string]*source{}, sources: map[string]*source{}}
@@ -69,15 +70,17 @@ func (f *Files) Unchanged() error {
 			return located(err, f.path)
 		}
 		if was := f.found[location]; now.path != was.path || identityOf(now.info) != was.was {
-			return &diagnostic.Error{Kind: ErrInUse, Path: now.shown, Found: "the file is not what it was when the model was opened",
-				Fix: "open the model again"}
+			return &diagnostic.Error{Kind: ErrInUse, Path: now.shown,
+				Found: "the file is not what it was when the model was opened",
+				Fix:   "open the model again"}
 		}
 	}
 	return nil
 }
 
-// SHA256 is the hash of the model's file in hexadecimal, as sha256sum prints it. With external data it is that of lines of "HASH  LOCATION\n", one for
-// the file itself, whose location is empty, and for each file of data, in the order of the locations.
+// SHA256 is the hash of the model's file in hexadecimal, as sha256sum prints it. With external data it is that of
+// lines of "HASH  LOCATION\n", one for the file itself, whose location is empty, and for each file of data, in the
+// order of the locations.
 func (f *Files) SHA256() (string, error) {
 	var lines strings.Builder
 	only := ""

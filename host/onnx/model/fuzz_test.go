@@ -118,7 +118,8 @@ func FuzzOpen(f *testing.F) {
 // FuzzExternalData: whatever a location, an offset and a length say, only bytes
 // of files in the model's folder come out.
 func FuzzExternalData(f *testing.F) {
-	for _, location := range []string{"w.bin", "sub/w.bin", "link", "out", "folder link/secret", "../secret", "/etc/passwd", "sub/../../secret", "*/_ORT_MEM_ADDR_/*", `..\secret`} {
+	for _, location := range []string{"w.bin", "sub/w.bin", "link", "out", "folder link/secret", "../secret",
+		"/etc/passwd", "sub/../../secret", "*/_ORT_MEM_ADDR_/*", `..\secret`} {
 		f.Add(location, "0", "8", int64(2))
 	}
 	f.Add("w.bin", "-1", "99999999999999999999", int64(-1))
@@ -136,7 +137,8 @@ func FuzzExternalData(f *testing.F) {
 	link(f, "../outside/secret", filepath.Join(dir, "out"))
 	link(f, "../outside", filepath.Join(dir, "folder link"))
 	f.Fuzz(func(t *testing.T, location, offset, length string, dim int64) {
-		x := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{dim}, DataLocation: onnx.Tensor_EXTERNAL.Enum(),
+		x := &onnx.Tensor{Name: proto.String("w"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{dim},
+			DataLocation: onnx.Tensor_EXTERNAL.Enum(),
 			ExternalData: []*onnx.Entry{entryOf("location", location), entryOf("offset", offset), entryOf("length", length)}}
 		b := encode(t, modelOf(graphOf(x)))
 		var m *Model

@@ -86,8 +86,8 @@ func (s *source) enter() *heldFile {
 	return file
 }
 
-// hold reads parts of a source into memory, once for all sessions of the process that read the same file, or as is wished for
-// all processes that read the same bytes. Each part is to be released once.
+// hold reads parts of a source into memory, once for all sessions of the process that read the same file, or as is
+// wished for all processes that read the same bytes. Each part is to be released once.
 func (s *source) hold(spans []span, wish shared.Wish) (list []*held, err error) {
 	file := s.enter()
 	file.reading.Lock()
@@ -222,8 +222,8 @@ func (s *source) chunks(list []*held, size int, f func(file *os.File, chunk []by
 	})
 }
 
-// onThreads calls f from as many threads as read at once, of which next gives each other numbers of n things. One that fails
-// ends all.
+// onThreads calls f from as many threads as read at once, of which next gives each other numbers of n things. One
+// that fails ends all.
 func onThreads(n int, f func(next func() int) error) error {
 	var at atomic.Int64
 	threads := min(readers, runtime.GOMAXPROCS(0), n)

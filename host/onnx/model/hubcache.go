@@ -9,8 +9,8 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 )
 
-// Names in the cache of Hugging Face's library (huggingface_hub 2 and newer), which has content of all repositories in one store,
-// CACHE/blobs/XX/HASH, and links to it in the blobs of a repository.
+// Names in the cache of Hugging Face's library (huggingface_hub 2 and newer), which has content of all repositories
+// in one store, CACHE/blobs/XX/HASH, and links to it in the blobs of a repository.
 const (
 	blobsFolder      = "blobs"
 	repositoryPrefix = "models--"
@@ -21,8 +21,9 @@ const (
 // mostLinks is how many links of a model's path are followed.
 const mostLinks = 8
 
-// storeRoots are the folders of such a cache that may hold the data of the model at path, whose links lead to resolved: the store,
-// and the blobs of the repository, through which its links lead. None of a model that lies in neither.
+// storeRoots are the folders of such a cache that may hold the data of the model at path, whose links lead to
+// resolved: the store, and the blobs of the repository, through which its links lead. None of a model that lies in
+// neither.
 func storeRoots(path, resolved string) []string {
 	own := filepath.Dir(resolved)
 	cache := ""
@@ -35,7 +36,8 @@ func storeRoots(path, resolved string) []string {
 		return nil
 	}
 	store := filepath.Join(cache, blobsFolder)
-	if mark, err := storage.ReadRegular(filepath.Join(store, storeMarker), 64); err != nil || string(mark) != storeVersion {
+	if mark, err := storage.ReadRegular(filepath.Join(store, storeMarker), 64); err != nil ||
+		string(mark) != storeVersion {
 		return nil
 	}
 	roots := []string{store}

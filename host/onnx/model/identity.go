@@ -44,7 +44,8 @@ func (i Identity) lasting() bool { return i.age() > coarse }
 // age is the time since the last change.
 func (i Identity) age() time.Duration { return time.Since(time.Unix(0, i.changed)) }
 
-// Look is the identity of a file, or of whatever a path leads to. A file that changed just now is waited for, for milliseconds.
+// Look is the identity of a file, or of whatever a path leads to. A file that changed just now is waited for, for
+// milliseconds.
 func Look(path string) (Identity, error) {
 	info, err := settled(path)
 	if err != nil {

@@ -27,8 +27,9 @@ func (q *Integers) Panels() (p IntegerPanels, ok bool) {
 	if group == 0 || q.Zeros != nil && onnx.Tensor_DataType(q.Zeros.GetDataType()) == onnx.Tensor_FLOAT {
 		return p, false
 	}
-	p = IntegerPanels{Panels: abi.Panels(q.Columns), Rows: (q.Depth + panelChunk - 1) / panelChunk * panelChunk, Groups: (q.Depth + group - 1) / group,
-		Zeros: q.Zeros != nil || !q.Packed && !q.signed()}
+	p = IntegerPanels{Panels: abi.Panels(q.Columns), Rows: (q.Depth + panelChunk - 1) / panelChunk * panelChunk,
+		Groups: (q.Depth + group - 1) / group,
+		Zeros:  q.Zeros != nil || !q.Packed && !q.signed()}
 	if q.Bits == 4 {
 		p.Rows /= 2
 	}
@@ -45,14 +46,18 @@ func (q *Integers) group() int64 {
 	return 0
 }
 
-// LayIntegers fills memory with integers in panels: panels [P, rows, C], of int8 or of two uint8 a byte, scales of float32 [P, groups, C], and
-// zero points of int8 [P, groups, C] where there are any, C = abi.PanelColumns. Of a panel, q of position k and column i is the byte
-// k / 4 * 64 + i * 4 + k % 4; of four bits q is in the byte k / 8 * 64 + i * 4 + k % 4, in its low half where k % 8 < 4. Those of eight bits
-// have a sign, as zero points have; those of four are moved by 8, and their zero points are not. Beyond K and N they stand for zero.
+// LayIntegers fills memory with integers in panels: panels [P, rows, C], of int8 or of two uint8 a byte, scales of
+// float32 [P, groups, C], and zero points of int8 [P, groups, C] where there are any, C = abi.PanelColumns. Of a
+// panel, q of position k and column i is the byte k / 4 * 64 + i * 4 + k % 4; of four bits q is in the byte k / 8 *
+// 64 + i * 4 + k % 4, in its low half where k % 8 < 4. Those of eight bits have a sign, as zero points have; those of
+// four are moved by 8, and their zero points are not. Beyond K and N they stand for zero.
 func (m *Model) LayIntegers(q *Integers, panels []byte, scales []float32, zeros []int8) error {
 	p, ok := q.Panels()
-	if n := p.Panels * abi.PanelColumns; !ok || int64(len(panels)) != n*p.Rows || int64(len(scales)) != n*p.Groups || p.Zeros && int64(len(zeros)) != n*p.Groups {
-		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("room for %d bytes of panels, %d scales and %d zero points", len(panels), len(scales), len(zeros)),
+	if n := p.Panels * abi.PanelColumns; !ok || int64(len(panels)) != n*p.Rows || int64(len(scales)) != n*p.Groups ||
+		p.Zeros && int64(len(zeros)) != n*p.Groups {
+		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found: fmt.Sprintf("room for %d bytes of panels, %d scales and %d zero points", len(panels), len(scales),
+				len(zeros)),
 			Needed: fmt.Sprintf("that of %d panels of %d rows and %d groups", p.Panels, p.Rows, p.Groups)}
 	}
 	r, err := m.readIntegers(q)
@@ -76,19 +81,22 @@ const (
 	zerosPart
 )
 
-// IntegerTensors gives integers side by side in panels as LayIntegers lays them out: panels of int8, or of uint8 for four bits, scales, and zero
-// points, which are nil where there are none. All have one depth, number of bits and length of groups, all have zero points or none, and each
-// but the last has whole panels. The tensors are the model's as others are, and their bytes are made when they are read.
+// IntegerTensors gives integers side by side in panels as LayIntegers lays them out: panels of int8, or of uint8 for
+// four bits, scales, and zero points, which are nil where there are none. All have one depth, number of bits and
+// length of groups, all have zero points or none, and each but the last has whole panels. The tensors are the model's
+// as others are, and their bytes are made when they are read.
 func (m *Model) IntegerTensors(name string, list ...*Integers) (panels, scales, zeros *onnx.Tensor, err error) {
 	var sum IntegerPanels
 	var text strings.Builder
 	for i, q := range list {
 		p, ok := q.Panels()
 		if wrong := q.check(); wrong != "" || !ok {
-			return nil, nil, nil, m.misused("weight "+quote(q.Quantized.GetName())+" cannot be laid out in panels: found "+wrong, "integers in groups of 32, 64 or 128")
+			return nil, nil, nil, m.misused("weight "+quote(q.Quantized.GetName())+" cannot be laid out in panels: found "+wrong,
+				"integers in groups of 32, 64 or 128")
 		}
 		if i > 0 && !q.Beside(list[0]) || i+1 < len(list) && q.Columns%abi.PanelColumns != 0 {
-			return nil, nil, nil, m.misused("weight "+quote(q.Quantized.GetName())+" cannot be laid out beside another", "as many rows, bits and groups as the weights beside it, and whole panels")
+			return nil, nil, nil, m.misused("weight "+quote(q.Quantized.GetName())+" cannot be laid out beside another",
+				"as many rows, bits and groups as the weights beside it, and whole panels")
 		}
 		of, err := m.integersText(q)
 		if err != nil {
@@ -103,7 +111,9 @@ func (m *Model) IntegerTensors(name string, list ...*Integers) (panels, scales, 
 		element = onnx.Tensor_UINT8
 	}
 	laid := func(part integerPart, suffix string, element onnx.Tensor_DataType, rows int64) *onnx.Tensor {
-		return m.laidOut(name+suffix, &layout{laid: list, part: part, text: fmt.Sprintf("part %d of %s", part, text.String())}, element, []int64{sum.Panels, rows, abi.PanelColumns})
+		return m.laidOut(name+suffix,
+			&layout{laid: list, part: part, text: fmt.Sprintf("part %d of %s", part, text.String())}, element,
+			[]int64{sum.Panels, rows, abi.PanelColumns})
 	}
 	panels, scales = laid(panelsPart, "", element, sum.Rows), laid(scalesPart, "_scales", onnx.Tensor_FLOAT, sum.Groups)
 	if sum.Zeros {
@@ -116,7 +126,8 @@ func (m *Model) IntegerTensors(name string, list ...*Integers) (panels, scales, 
 func (q *Integers) Beside(other *Integers) bool {
 	a, ok := q.Panels()
 	b, known := other.Panels()
-	return ok && known && q.Bits == other.Bits && q.Depth == other.Depth && a.Groups == b.Groups && a.Zeros == b.Zeros && q.RoundsRows() == other.RoundsRows()
+	return ok && known && q.Bits == other.Bits && q.Depth == other.Depth && a.Groups == b.Groups && a.Zeros == b.Zeros &&
+		q.RoundsRows() == other.RoundsRows()
 }
 
 // layIntegers makes a part of integers in panels.

@@ -25,7 +25,8 @@ func (m *Model) readGroups(q *Integers) (*integers, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.scales = r.spread(func(i int64) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(scales[4*i:])) }, int64(len(scales)/4))
+	r.scales = r.spread(func(i int64) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(scales[4*i:])) },
+		int64(len(scales)/4))
 	middle := float32(q.middle())
 	if q.Zeros == nil {
 		if !q.Packed && !q.signed() {
@@ -44,7 +45,8 @@ func (m *Model) readGroups(q *Integers) (*integers, error) {
 	}
 	switch groups := q.Groups(); {
 	case onnx.Tensor_DataType(q.Zeros.GetDataType()) == onnx.Tensor_FLOAT:
-		r.zeros = r.spread(func(i int64) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(zeros[4*i:])) }, elements)
+		r.zeros = r.spread(func(i int64) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(zeros[4*i:])) },
+			elements)
 	case q.Packed:
 		stride := (groups*q.Bits + 7) / 8 // bytes of a column
 		r.zeros = r.spread(func(i int64) float32 {
@@ -99,8 +101,8 @@ func (r *integers) spread(at func(int64) float32, count int64) []float32 {
 	return to
 }
 
-// tile is the integers of a panel, without a sign: to[k C + i] is that of position k and column C panel + i, C = abi.PanelColumns. Of
-// columns beyond N it is left as it was.
+// tile is the integers of a panel, without a sign: to[k C + i] is that of position k and column C panel + i, C =
+// abi.PanelColumns. Of columns beyond N it is left as it was.
 func (r *integers) tile(panel int64, to []byte) {
 	first := panel * abi.PanelColumns
 	width := min(abi.PanelColumns, r.Columns-first)
@@ -175,14 +177,15 @@ func (r *integers) layZeros(p IntegerPanels, zeros []int8) {
 	})
 }
 
-// eachGroup calls f for each panel and each of its groups: where its numbers lie among those of panels and of the weight, and how
-// many there are.
+// eachGroup calls f for each panel and each of its groups: where its numbers lie among those of panels and of the
+// weight, and how many there are.
 func (r *integers) eachGroup(p IntegerPanels, f func(at, from, width int64)) {
 	group := r.group()
 	for panel := range p.Panels {
 		first := panel * abi.PanelColumns
 		for g := range p.Groups {
-			f((panel*p.Groups+g)*abi.PanelColumns, min(g*group/r.Block, r.Groups()-1)*r.Columns+first, min(abi.PanelColumns, r.Columns-first))
+			f((panel*p.Groups+g)*abi.PanelColumns, min(g*group/r.Block, r.Groups()-1)*r.Columns+first,
+				min(abi.PanelColumns, r.Columns-first))
 		}
 	}
 }

@@ -99,7 +99,8 @@ func (c integersCase) made(seed uint64) (list []*onnx.Tensor, q Integers, want [
 		}
 		want = append(want, row)
 	}
-	q = Integers{Depth: c.depth, Columns: c.columns, Bits: c.bits, Block: c.block, Packed: c.packed, Transposed: c.transposed}
+	q = Integers{Depth: c.depth, Columns: c.columns, Bits: c.bits, Block: c.block, Packed: c.packed,
+		Transposed: c.transposed}
 	var raw, rawZeros []byte
 	var flat []int
 	var rawScales []byte
@@ -192,7 +193,8 @@ func TestIntegers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			list, q, want := c.made(uint64(i))
 			b := encode(t, modelOf(graphOf(list...)))
-			for where, m := range map[string]*Model{"bytes": mustParse(t, b, ""), "file": mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), b))} {
+			for where, m := range map[string]*Model{"bytes": mustParse(t, b, ""),
+				"file": mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), b))} {
 				made, err := m.Dequantized("numbers", q.in(m))
 				if err != nil {
 					t.Fatal(err)
@@ -207,7 +209,8 @@ func TestIntegers(t *testing.T) {
 						if c.transposed {
 							at = n*c.depth + k
 						}
-						if got := math.Float32frombits(binary.LittleEndian.Uint32(data[4*at:])); math.Abs(float64(got-want[k][n])) > 1e-6*math.Abs(float64(want[k][n])) {
+						if got := math.Float32frombits(binary.LittleEndian.Uint32(data[4*at:])); math.Abs(
+							float64(got-want[k][n])) > 1e-6*math.Abs(float64(want[k][n])) {
 							t.Fatalf("%s: the number of %d, %d is %g, want %g", where, k, n, got, want[k][n])
 						}
 					}
@@ -289,7 +292,8 @@ func asTensors(t *testing.T, m *Model, q *Integers, panels []byte, scales []floa
 	lists := [][]*Integers{{q}}
 	if q.Columns%16 == 0 {
 		lists = append(lists, []*Integers{q, q})
-	} else if _, _, _, err := m.IntegerTensors("beside", q, q); err == nil || !strings.Contains(err.Error(), "cannot be laid out beside another") {
+	} else if _, _, _, err := m.IntegerTensors("beside", q, q); err == nil ||
+		!strings.Contains(err.Error(), "cannot be laid out beside another") {
 		t.Errorf("a part of a panel beside others: %v", err)
 	}
 	for _, list := range lists {
@@ -330,7 +334,8 @@ func asTensors(t *testing.T, m *Model, q *Integers, panels []byte, scales []floa
 		if q.Bits == 4 {
 			element = onnx.Tensor_UINT8
 		}
-		if got := onnx.Tensor_DataType(p.GetDataType()); got != element || p.Dims[0] != int64(len(list)*len(panels))/(p.Dims[1]*16) {
+		if got := onnx.Tensor_DataType(p.GetDataType()); got != element ||
+			p.Dims[0] != int64(len(list)*len(panels))/(p.Dims[1]*16) {
 			t.Errorf("panels are %v %v", got, p.Dims)
 		}
 	}
@@ -348,10 +353,14 @@ func TestIntegersThatDoNotFit(t *testing.T) {
 		{"no block", func(q *Integers) { q.Block = 0 }, "blocks of 0"},
 		{"a block of no whole bytes", func(q *Integers) { q.Block = 3 }, "integers of uint8"},
 		{"more columns than there are", func(q *Integers) { q.Columns = 1 << 20 }, "integers of uint8 [32 2 16]"},
-		{"too large to count", func(q *Integers) { q.Columns, q.Depth = 1<<30, 1<<30 }, "a weight of 1073741824 x 1073741824"},
+		{"too large to count", func(q *Integers) { q.Columns, q.Depth = 1<<30, 1<<30 },
+			"a weight of 1073741824 x 1073741824"},
 		{"scales of another count", func(q *Integers) { q.Scales.Dims = []int64{3} }, "scales of float32 [3]"},
-		{"scales of another type", func(q *Integers) { q.Scales.DataType = proto.Int32(int32(onnx.Tensor_FLOAT16)) }, "scales of float16"},
-		{"zero points of another count", func(q *Integers) { q.Zeros = rawTensor("z", onnx.Tensor_UINT8, make([]byte, 31), 31) }, "zero points of uint8 [31]"},
+		{"scales of another type", func(q *Integers) { q.Scales.DataType = proto.Int32(int32(onnx.Tensor_FLOAT16)) },
+			"scales of float16"},
+		{"zero points of another count",
+			func(q *Integers) { q.Zeros = rawTensor("z", onnx.Tensor_UINT8, make([]byte, 31), 31) },
+			"zero points of uint8 [31]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list, q, _ := integersCases[0].made(1)
@@ -365,8 +374,8 @@ func TestIntegersThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestIntegersInPanelsOfFloats: numbers that integers stand for are laid out as other matrices are, and two weights of one place in a file
-// but another form are two.
+// TestIntegersInPanelsOfFloats: numbers that integers stand for are laid out as other matrices are, and two weights
+// of one place in a file but another form are two.
 func TestIntegersInPanelsOfFloats(t *testing.T) {
 	list, q, want := integersCases[1].made(3)
 	m := mustParse(t, encode(t, modelOf(graphOf(list...))), "")

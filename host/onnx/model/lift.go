@@ -105,7 +105,8 @@ func eachSubgraph(n *onnx.Node, f func(*onnx.Graph)) {
 
 // largeConstant gives the tensor of a Constant node that may be lifted.
 func (m *Model) largeConstant(n *onnx.Node) *onnx.Tensor {
-	if n.GetOpType() != "Constant" || (n.GetDomain() != "" && n.GetDomain() != "ai.onnx") || len(n.GetOutput()) != 1 || n.GetOutput()[0] == "" {
+	if n.GetOpType() != "Constant" || (n.GetDomain() != "" && n.GetDomain() != "ai.onnx") || len(n.GetOutput()) != 1 ||
+		n.GetOutput()[0] == "" {
 		return nil
 	}
 	for _, a := range n.GetAttribute() {

@@ -6,8 +6,9 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// Locations lists the files of external data that the model at path refers to, as it names them, whether they are there or
-// not: for who is still to fetch them. Names that a model must not have are errors, and so is what is no model.
+// Locations lists the files of external data that the model at path refers to, as it names them, whether they are
+// there or not: for who is still to fetch them. Names that a model must not have are errors, and so is what is no
+// model.
 func Locations(path string, limits ...Limits) ([]string, error) {
 	l := effective(limits)
 	resolved, err := filepath.EvalSymlinks(path)

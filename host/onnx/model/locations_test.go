@@ -14,7 +14,8 @@ import (
 func TestLocations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.onnx")
 	nested := graphOf(externalTensor("c", "c.bin", 0, 4, 1))
-	inner := modelOf(graphOf(rawTensor("x", onnx.Tensor_FLOAT, make([]byte, 4), 1), externalTensor("a", "a.bin", 0, 4, 1), externalTensor("b", "sub/b.bin", 0, 4, 1), externalTensor("a2", "a.bin", 4, 4, 1)))
+	inner := modelOf(graphOf(rawTensor("x", onnx.Tensor_FLOAT, make([]byte, 4), 1), externalTensor("a", "a.bin", 0, 4, 1),
+		externalTensor("b", "sub/b.bin", 0, 4, 1), externalTensor("a2", "a.bin", 4, 4, 1)))
 	inner.Graph.Node = append(inner.Graph.Node, ifNode(nested))
 	for _, one := range []struct {
 		model *onnx.Model
@@ -22,8 +23,10 @@ func TestLocations(t *testing.T) {
 	}{
 		{inner, "a.bin c.bin sub/b.bin"},
 		{modelOf(graphOf(rawTensor("x", onnx.Tensor_FLOAT, make([]byte, 4), 1))), ""},
-		{modelOf(graphOf(externalTensor("a", "../a.bin", 0, 4, 1))), "error: external data has a location that is not allowed"},
-		{modelOf(graphOf(externalTensor("a", "/etc/passwd", 0, 4, 1))), "error: external data has a location that is not allowed"},
+		{modelOf(graphOf(externalTensor("a", "../a.bin", 0, 4, 1))),
+			"error: external data has a location that is not allowed"},
+		{modelOf(graphOf(externalTensor("a", "/etc/passwd", 0, 4, 1))),
+			"error: external data has a location that is not allowed"},
 	} {
 		if err := os.WriteFile(path, encode(t, one.model), 0o644); err != nil {
 			t.Fatal(err)
@@ -33,7 +36,8 @@ func TestLocations(t *testing.T) {
 		if err != nil {
 			got = "error: " + strings.TrimPrefix(err.Error(), path+": ")
 		}
-		if want, isError := strings.CutPrefix(one.want, "error: "); isError && (err == nil || !strings.Contains(got, want)) || !isError && (got != one.want || !slices.IsSorted(list)) {
+		if want, isError := strings.CutPrefix(one.want, "error: "); isError && (err == nil || !strings.Contains(got, want)) ||
+			!isError && (got != one.want || !slices.IsSorted(list)) {
 			t.Errorf("found %q, want %q", got, one.want)
 		}
 	}
@@ -49,7 +53,8 @@ func TestLocations(t *testing.T) {
 	if err := os.WriteFile(path, encode(t, inner), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Locations(path, Limits{ExternalFiles: 2}); err == nil || !strings.Contains(err.Error(), "has too many external data files") {
+	if _, err := Locations(path, Limits{ExternalFiles: 2}); err == nil ||
+		!strings.Contains(err.Error(), "has too many external data files") {
 		t.Errorf("of more files than allowed: %v", err)
 	}
 }

@@ -16,8 +16,8 @@ const (
 	NBitsBias = 5
 )
 
-// NBits are the integers of a MatMulNBits of 4 or 8 bits in float32, or why they are not known. Constants are those of its graph, by name; nil
-// for what is none.
+// NBits are the integers of a MatMulNBits of 4 or 8 bits in float32, or why they are not known. Constants are those
+// of its graph, by name; nil for what is none.
 func NBits(n *onnx.Node, constant func(name string) *onnx.Tensor) (q *Integers, why string) {
 	input := func(at int) string {
 		if at < len(n.GetInput()) {
@@ -25,7 +25,8 @@ func NBits(n *onnx.Node, constant func(name string) *onnx.Tensor) (q *Integers, 
 		}
 		return ""
 	}
-	q = &Integers{Depth: attributeOf(n, "K", 0), Columns: attributeOf(n, "N", 0), Bits: attributeOf(n, "bits", 4), Block: attributeOf(n, "block_size", 0),
+	q = &Integers{Depth: attributeOf(n, "K", 0), Columns: attributeOf(n, "N", 0), Bits: attributeOf(n, "bits", 4),
+		Block:  attributeOf(n, "block_size", 0),
 		Packed: true, Quantized: constant(input(nbitsWeight)), Scales: constant(input(nbitsScales)), Node: n}
 	if name := input(nbitsZeros); name != "" {
 		if q.Zeros = constant(name); q.Zeros == nil {

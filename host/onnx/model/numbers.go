@@ -20,14 +20,16 @@ func (m *Model) Int64s(t *onnx.Tensor, limit int) ([]int64, error) {
 	dataType := onnx.Tensor_DataType(t.GetDataType())
 	at := integerAt(dataType)
 	if at == nil {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds no integers: found " + TypeName(dataType),
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found:  "tensor " + quote(t.GetName()) + " holds no integers: found " + TypeName(dataType),
 			Needed: "an integer type"}
 	}
 	out := make([]int64, n)
 	for i := range out {
 		out[i] = at(b, i)
 		if dataType == onnx.Tensor_UINT64 && out[i] < 0 {
-			return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds a number beyond int64: found " + fmt.Sprint(uint64(out[i])),
+			return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+				Found:  "tensor " + quote(t.GetName()) + " holds a number beyond int64: found " + fmt.Sprint(uint64(out[i])),
 				Needed: "at most 2^63-1"}
 		}
 	}
@@ -52,7 +54,8 @@ func (m *Model) Float64s(t *onnx.Tensor, limit int) ([]float64, error) {
 	}
 	at := integerAt(dataType)
 	if at == nil {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " holds no real numbers: found " + TypeName(dataType),
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found:  "tensor " + quote(t.GetName()) + " holds no real numbers: found " + TypeName(dataType),
 			Needed: "a floating-point or integer type"}
 	}
 	for i := range out {
@@ -71,7 +74,8 @@ func (m *Model) elements(t *onnx.Tensor, limit int) ([]byte, int, error) {
 		return nil, 0, located(err, m.shown())
 	}
 	if n > int64(limit) {
-		return nil, 0, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: fmt.Sprintf("tensor %s is larger than expected: found %d elements", quote(t.GetName()), n),
+		return nil, 0, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found:  fmt.Sprintf("tensor %s is larger than expected: found %d elements", quote(t.GetName()), n),
 			Needed: fmt.Sprintf("at most %d", limit)}
 	}
 	b, err := m.Data(t)

@@ -18,9 +18,11 @@ func TestNumbersOfEveryType(t *testing.T) {
 	}{
 		{onnx.Tensor_FLOAT, []byte{0, 0, 0xc0, 0xbf}, []float64{-1.5}, false},
 		{onnx.Tensor_DOUBLE, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}, []float64{1.5}, false},
-		{onnx.Tensor_FLOAT16, []byte{0, 0x3c, 1, 0, 0, 0xfc, 0xff, 0x7b, 0, 0x7e}, []float64{1, math.Ldexp(1, -24), -inf, 65504, nan}, false},
+		{onnx.Tensor_FLOAT16, []byte{0, 0x3c, 1, 0, 0, 0xfc, 0xff, 0x7b, 0, 0x7e},
+			[]float64{1, math.Ldexp(1, -24), -inf, 65504, nan}, false},
 		{onnx.Tensor_BFLOAT16, []byte{0x80, 0x3f, 0x80, 0x7f}, []float64{1, inf}, false},
-		{onnx.Tensor_FLOAT8E4M3FN, []byte{0x38, 0x7e, 0x7f, 0x01, 0xb8}, []float64{1, 448, nan, math.Ldexp(1, -9), -1}, false},
+		{onnx.Tensor_FLOAT8E4M3FN, []byte{0x38, 0x7e, 0x7f, 0x01, 0xb8}, []float64{1, 448, nan, math.Ldexp(1, -9), -1},
+			false},
 		{onnx.Tensor_FLOAT8E4M3FNUZ, []byte{0x40, 0x7f, 0x80}, []float64{1, 240, nan}, false},
 		{onnx.Tensor_FLOAT8E5M2, []byte{0x3c, 0x7b, 0x7c, 0x7d}, []float64{1, 57344, inf, nan}, false},
 		{onnx.Tensor_FLOAT8E5M2FNUZ, []byte{0x40, 0x7f, 0x80}, []float64{1, 57344, nan}, false},
@@ -55,7 +57,8 @@ func TestNumbersOfEveryType(t *testing.T) {
 			}
 			ints, err := m.Int64s(x, 10)
 			if !c.integers {
-				wantError(t, err, `model bytes: tensor "w" holds no integers: found `+TypeName(c.dataType)+", needed an integer type")
+				wantError(t, err, `model bytes: tensor "w" holds no integers: found `+TypeName(
+					c.dataType)+", needed an integer type")
 				return
 			}
 			if err != nil {
@@ -71,9 +74,11 @@ func TestNumbersOfEveryType(t *testing.T) {
 	_, err := m.Int64s(rawTensor("w", onnx.Tensor_INT8, make([]byte, 11), 11), 10)
 	wantError(t, err, `model bytes: tensor "w" is larger than expected: found 11 elements, needed at most 10`)
 	_, err = m.Int64s(rawTensor("w", onnx.Tensor_UINT64, int64Bytes(-1), 1), 10)
-	wantError(t, err, `model bytes: tensor "w" holds a number beyond int64: found 18446744073709551615, needed at most 2^63-1`)
+	wantError(t, err,
+		`model bytes: tensor "w" holds a number beyond int64: found 18446744073709551615, needed at most 2^63-1`)
 	_, err = m.Float64s(rawTensor("w", onnx.Tensor_COMPLEX64, make([]byte, 8), 1), 10)
-	wantError(t, err, `model bytes: tensor "w" holds no real numbers: found complex64, needed a floating-point or integer type`)
+	wantError(t, err,
+		`model bytes: tensor "w" holds no real numbers: found complex64, needed a floating-point or integer type`)
 	_, err = m.Data(&onnx.Tensor{DataType: rawTensor("", onnx.Tensor_STRING, nil).DataType, Dims: []int64{1}})
 	wantError(t, err, `model bytes: tensor "" has no raw form: found string, needed a data type of fixed width`)
 }

@@ -49,7 +49,8 @@ func Open(path string, limits ...Limits) (*Model, error) {
 
 func open(path string, limits Limits) (*Model, error) {
 	if path == "" {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Found: "no path was given", Needed: "the path of an .onnx file", Fix: "name the model"}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Found: "no path was given", Needed: "the path of an .onnx file",
+			Fix: "name the model"}
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -111,7 +112,8 @@ func Parse(b []byte, folder string, limits ...Limits) (*Model, error) {
 func located(err error, path string) error {
 	var e *diagnostic.Error
 	if !errors.As(err, &e) {
-		return &diagnostic.Error{Kind: ErrDamaged, Path: path, Found: "cannot read the model: found " + err.Error(), Fix: fixDamaged, Cause: err}
+		return &diagnostic.Error{Kind: ErrDamaged, Path: path, Found: "cannot read the model: found " + err.Error(),
+			Fix: fixDamaged, Cause: err}
 	}
 	if e.Path == "" {
 		named := *e
@@ -148,10 +150,12 @@ func structure(b []byte, src *source, files *resolver, limits Limits) (*Model, e
 	}
 	p := &onnx.Model{}
 	if err := proto.Unmarshal(skeleton, p); err != nil {
-		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "is truncated or damaged: found " + err.Error(), Fix: fixDamaged, Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: "is truncated or damaged: found " + err.Error(),
+			Fix: fixDamaged, Cause: err}
 	}
 	if p.GetGraph() == nil {
-		return nil, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("holds no graph: found %d bytes without one", src.size),
+		return nil, &diagnostic.Error{Kind: ErrDamaged,
+			Found:  fmt.Sprintf("holds no graph: found %d bytes without one", src.size),
 			Needed: "an ONNX model with a graph", Fix: fixDamaged}
 	}
 	return &Model{proto: p, src: src, files: files, refs: r.refs}, nil
@@ -243,14 +247,17 @@ func (m *Model) reference(t *onnx.Tensor) (ref reference, ok bool, err error) {
 		ref, err := m.numbered(e.GetValue())
 		return ref, err == nil, err
 	}
-	return reference{}, false, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "tensor " + quote(t.GetName()) + " refers to a file by itself",
-		Needed: "data of its own or of an opened model"}
+	return reference{}, false,
+		&diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found:  "tensor " + quote(t.GetName()) + " refers to a file by itself",
+			Needed: "data of its own or of an opened model"}
 }
 
 func (m *Model) numbered(index string) (reference, error) {
 	i, err := strconv.Atoi(index)
 	if err != nil || i < 0 || i >= len(m.refs) {
-		return reference{}, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "a tensor refers to another model: found reference " + quote(index),
+		return reference{}, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found:  "a tensor refers to another model: found reference " + quote(index),
 			Needed: fmt.Sprintf("one below %d", len(m.refs)), Fix: "take tensors from one model only"}
 	}
 	return m.refs[i], nil

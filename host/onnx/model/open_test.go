@@ -78,8 +78,10 @@ func TestEncodings(t *testing.T) {
 		float := protowire.AppendBytes(protowire.AppendTag(nil, fieldFloatData, protowire.BytesType), fixed)
 		var float1, double1 []byte
 		for _, v := range want {
-			float1 = protowire.AppendFixed32(protowire.AppendTag(float1, fieldFloatData, protowire.Fixed32Type), math.Float32bits(float32(v)))
-			double1 = protowire.AppendFixed64(protowire.AppendTag(double1, fieldDoubleData, protowire.Fixed64Type), math.Float64bits(float64(v)))
+			float1 = protowire.AppendFixed32(protowire.AppendTag(float1, fieldFloatData, protowire.Fixed32Type),
+				math.Float32bits(float32(v)))
+			double1 = protowire.AppendFixed64(protowire.AppendTag(double1, fieldDoubleData, protowire.Fixed64Type),
+				math.Float64bits(float64(v)))
 		}
 		half := len(values) / 2
 		cases := []struct {
@@ -90,9 +92,12 @@ func TestEncodings(t *testing.T) {
 		}{
 			{"int64_data packed", onnx.Tensor_INT64, pack(fieldInt64Data, values), true},
 			{"int64_data unpacked", onnx.Tensor_INT64, unpack(fieldInt64Data, values), false},
-			{"int64_data in two runs", onnx.Tensor_INT64, append(pack(fieldInt64Data, values[:half]), pack(fieldInt64Data, values[half:])...), false},
-			{"int64_data long then one", onnx.Tensor_INT64, append(pack(fieldInt64Data, values[:n-1]), unpack(fieldInt64Data, values[n-1:])...), false},
-			{"int64_data one then long", onnx.Tensor_INT64, append(unpack(fieldInt64Data, values[:1]), pack(fieldInt64Data, values[1:])...), false},
+			{"int64_data in two runs", onnx.Tensor_INT64,
+				append(pack(fieldInt64Data, values[:half]), pack(fieldInt64Data, values[half:])...), false},
+			{"int64_data long then one", onnx.Tensor_INT64,
+				append(pack(fieldInt64Data, values[:n-1]), unpack(fieldInt64Data, values[n-1:])...), false},
+			{"int64_data one then long", onnx.Tensor_INT64,
+				append(unpack(fieldInt64Data, values[:1]), pack(fieldInt64Data, values[1:])...), false},
 			{"int32_data of int32", onnx.Tensor_INT32, pack(fieldInt32Data, values), true},
 			{"int32_data of int8", onnx.Tensor_INT8, pack(fieldInt32Data, values), true},
 			{"int32_data of int16", onnx.Tensor_INT16, pack(fieldInt32Data, values), true},
@@ -149,18 +154,23 @@ func nested(t testing.TB) *onnx.Model {
 	branch.Output = []*onnx.ValueInfo{{Name: proto.String("branch constant")}}
 	inner := graphOf(big("inner weight", 5))
 	branch.Node = append(branch.Node, ifNode(inner))
-	g := graphOf(big("weight", 6), rawTensor("empty", onnx.Tensor_FLOAT, nil, 0, 3), rawTensor("scalar", onnx.Tensor_INT64, int64Bytes(-7)))
+	g := graphOf(big("weight", 6), rawTensor("empty", onnx.Tensor_FLOAT, nil, 0, 3),
+		rawTensor("scalar", onnx.Tensor_INT64, int64Bytes(-7)))
 	g.Node = []*onnx.Node{constantNode("constant", big("", 7)), ifNode(branch)}
-	words := &onnx.Tensor{Name: proto.String("words"), DataType: proto.Int32(int32(onnx.Tensor_STRING)), Dims: []int64{2}, StringData: [][]byte{[]byte("a"), bytes.Repeat([]byte("b"), 9000)}}
+	words := &onnx.Tensor{Name: proto.String("words"), DataType: proto.Int32(int32(onnx.Tensor_STRING)), Dims: []int64{2},
+		StringData: [][]byte{[]byte("a"), bytes.Repeat([]byte("b"), 9000)}}
 	g.Initializer = append(g.Initializer, words)
 	_, values := floats(8, 1200)
 	indices := make([]int64, 1200)
 	for i := range indices {
 		indices[i] = int64(2 * i)
 	}
-	g.SparseInitializer = []*onnx.SparseTensor{{Dims: []int64{4000}, Values: rawTensor("sparse", onnx.Tensor_FLOAT, values, 1200), Indices: rawTensor("", onnx.Tensor_INT64, int64Bytes(indices...), 1200)}}
+	g.SparseInitializer = []*onnx.SparseTensor{{Dims: []int64{4000},
+		Values:  rawTensor("sparse", onnx.Tensor_FLOAT, values, 1200),
+		Indices: rawTensor("", onnx.Tensor_INT64, int64Bytes(indices...), 1200)}}
 	p := modelOf(g)
-	p.Functions = []*onnx.Function{{Name: proto.String("f"), Domain: proto.String("d"), Node: []*onnx.Node{constantNode("function constant", big("", 9))}}}
+	p.Functions = []*onnx.Function{{Name: proto.String("f"), Domain: proto.String("d"),
+		Node: []*onnx.Node{constantNode("function constant", big("", 9))}}}
 	p.MetadataProps = []*onnx.Entry{entryOf("k", "v")}
 	return p
 }
@@ -199,7 +209,8 @@ func TestAFileCannotForgeReferences(t *testing.T) {
 	}
 	w.DataLocation, w.RawData = onnx.Tensor_EXTERNAL.Enum(), nil
 	_, err := Parse(encode(t, modelOf(graphOf(w))), t.TempDir())
-	wantError(t, err, `model bytes: external data has a location that is not allowed: found "", which is empty, needed a path inside the model's folder; do not trust this model, or save it anew with its data beside it`)
+	wantError(t, err,
+		`model bytes: external data has a location that is not allowed: found "", which is empty, needed a path inside the model's folder; do not trust this model, or save it anew with its data beside it`)
 }
 
 func TestUnknownFieldsTravelThrough(t *testing.T) {
@@ -270,7 +281,8 @@ func TestLargeModelsOpenQuicklyInLittleMemory(t *testing.T) {
 		}
 		return writeFile(t, filepath.Join(dir, "m.onnx"), encode(t, modelOf(g)))
 	}
-	for name, make := range map[string]func(*testing.T, string) string{"external 6 GB": external, "inline 1.9 GB": inline} {
+	for name, make := range map[string]func(*testing.T, string) string{"external 6 GB": external,
+		"inline 1.9 GB": inline} {
 		t.Run(name, func(t *testing.T) {
 			path := make(t, t.TempDir())
 			var before, after runtime.MemStats

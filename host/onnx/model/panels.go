@@ -27,8 +27,8 @@ func (m Matrix) Size() (depth, columns int64) {
 	return depth, columns
 }
 
-// layout is a tensor whose bytes are made from weights when they are asked for: of matrices in panels, the numbers that integers
-// stand for, or a part of integers in panels.
+// layout is a tensor whose bytes are made from weights when they are asked for: of matrices in panels, the numbers
+// that integers stand for, or a part of integers in panels.
 type layout struct {
 	matrices []Matrix
 	integers *Integers
@@ -46,22 +46,25 @@ type layouts struct {
 }
 
 // Panels gives a tensor [P, K, C] of matrices of one depth K side by side, laid out for operators that read panels of
-// C = abi.PanelColumns columns: panel p holds columns p C to (p + 1) C - 1, row by row, with zeros beyond the last. Each
-// matrix but the last has whole panels. The tensor is the model's as others are, and its bytes are made when they are
-// read: by sessions once for all that have the same weights.
+// C = abi.PanelColumns columns: panel p holds columns p C to (p + 1) C - 1, row by row, with zeros beyond the last.
+// Each matrix but the last has whole panels. The tensor is the model's as others are, and its bytes are made when
+// they are read: by sessions once for all that have the same weights.
 func (m *Model) Panels(name string, matrices ...Matrix) (*onnx.Tensor, error) {
 	var depth, panels int64
 	var text strings.Builder
 	for i, x := range matrices {
 		if t := x.Tensor; len(t.Dims) != 2 || onnx.Tensor_DataType(t.GetDataType()) != onnx.Tensor_FLOAT {
-			return nil, m.misused(fmt.Sprintf("tensor %s cannot be laid out in panels: found %s of %s", quote(t.GetName()), shapeText(t.Dims), TypeName(onnx.Tensor_DataType(t.GetDataType()))), "a matrix of float32")
+			return nil, m.misused(fmt.Sprintf("tensor %s cannot be laid out in panels: found %s of %s", quote(t.GetName()),
+				shapeText(t.Dims), TypeName(onnx.Tensor_DataType(t.GetDataType()))), "a matrix of float32")
 		}
 		k, n := x.Size()
 		if k == 0 || n == 0 || i > 0 && k != depth || i+1 < len(matrices) && n%abi.PanelColumns != 0 {
-			return nil, m.misused(fmt.Sprintf("tensor %s cannot be laid out in panels: found %d rows of %d columns", quote(x.Tensor.GetName()), k, n), "as many rows as the matrices beside it, and whole panels")
+			return nil, m.misused(fmt.Sprintf("tensor %s cannot be laid out in panels: found %d rows of %d columns",
+				quote(x.Tensor.GetName()), k, n), "as many rows as the matrices beside it, and whole panels")
 		}
 		if n > maxMessage || k > (1<<50)/(n+abi.PanelColumns)/4 {
-			return nil, m.misused("tensor "+quote(x.Tensor.GetName())+" cannot be laid out in panels: found "+shapeText(x.Tensor.Dims), "fewer elements")
+			return nil, m.misused("tensor "+quote(x.Tensor.GetName())+" cannot be laid out in panels: found "+shapeText(
+				x.Tensor.Dims), "fewer elements")
 		}
 		at, err := m.origin(x.Tensor)
 		if err != nil {
@@ -70,7 +73,8 @@ func (m *Model) Panels(name string, matrices ...Matrix) (*onnx.Tensor, error) {
 		depth, panels = k, panels+abi.Panels(n)
 		fmt.Fprintf(&text, "%s %d %d %t\n", at, k, n, x.Transposed)
 	}
-	return m.laidOut(name, &layout{matrices: matrices, text: text.String()}, onnx.Tensor_FLOAT, []int64{panels, depth, abi.PanelColumns}), nil
+	return m.laidOut(name, &layout{matrices: matrices, text: text.String()}, onnx.Tensor_FLOAT,
+		[]int64{panels, depth, abi.PanelColumns}), nil
 }
 
 // laidOut is a tensor of a layout, or of another with the same text, of elements of whole bytes.
@@ -92,7 +96,8 @@ func (m *Model) laidOut(name string, l *layout, element onnx.Tensor_DataType, di
 		m.laid.made.known[l.text] = at
 	}
 	return &onnx.Tensor{Name: proto.String(name), Dims: dims, DataType: proto.Int32(int32(element)),
-		DataLocation: onnx.Tensor_EXTERNAL.Enum(), ExternalData: []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(at))}}}
+		DataLocation: onnx.Tensor_EXTERNAL.Enum(),
+		ExternalData: []*onnx.Entry{{Key: proto.String(refKey), Value: proto.String(strconv.Itoa(at))}}}
 }
 
 func (m *Model) misused(found, needed string) error {
@@ -122,7 +127,8 @@ func (m *Model) origin(t *onnx.Tensor) (string, error) {
 func (l *layouts) bytes(offset, n int64) ([]byte, error) {
 	at := l.list[offset]
 	if at == nil || at.span.length != n {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Found: fmt.Sprintf("bytes %d to %d of weights in panels are no weight of its own", offset, offset+n)}
+		return nil, &diagnostic.Error{Kind: ErrMisused,
+			Found: fmt.Sprintf("bytes %d to %d of weights in panels are no weight of its own", offset, offset+n)}
 	}
 	if err := affordable(l.model.shown(), n); err != nil {
 		return nil, err

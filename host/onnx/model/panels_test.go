@@ -22,7 +22,8 @@ func panelled(t *testing.T) (*onnx.Model, map[string][]float32) {
 	for i, x := range []struct {
 		name string
 		dims []int64
-	}{{"q", []int64{40, 32}}, {"k", []int64{40, 16}}, {"v", []int64{40, 21}}, {"turned", []int64{21, 40}}, {"small", []int64{2, 3}}} {
+	}{{"q", []int64{40, 32}}, {"k", []int64{40, 16}}, {"v", []int64{40, 21}}, {"turned", []int64{21, 40}},
+		{"small", []int64{2, 3}}} {
 		v, raw := floats(uint64(i+1), int(x.dims[0]*x.dims[1]))
 		values[x.name] = v
 		tensors = append(tensors, rawTensor(x.name, onnx.Tensor_FLOAT, raw, x.dims...))
@@ -38,10 +39,12 @@ func TestPanels(t *testing.T) {
 		name     string
 		matrices []string
 		turned   bool
-	}{{"whole panels", []string{"q"}, false}, {"a part of a panel", []string{"v"}, false}, {"transposed", []string{"turned"}, true},
+	}{{"whole panels", []string{"q"}, false}, {"a part of a panel", []string{"v"}, false},
+		{"transposed", []string{"turned"}, true},
 		{"three side by side", []string{"q", "k", "v"}, false}, {"within the structure", []string{"small"}, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			for name, m := range map[string]*Model{"bytes": mustParse(t, b, ""), "file": mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), b))} {
+			for name, m := range map[string]*Model{"bytes": mustParse(t, b, ""),
+				"file": mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), b))} {
 				var list []Matrix
 				for _, x := range c.matrices {
 					list = append(list, Matrix{allTensors(m.Proto())[x], c.turned})
@@ -85,8 +88,8 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// TestPanelsOfSessions: sessions of one content of a file share what is made of it, whoever asked for it first, and it is
-// given back with the last of them.
+// TestPanelsOfSessions: sessions of one content of a file share what is made of it, whoever asked for it first, and
+// it is given back with the last of them.
 func TestPanelsOfSessions(t *testing.T) {
 	p, _ := panelled(t)
 	path := writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), encode(t, p))
@@ -180,18 +183,24 @@ func content(t *testing.T, path string) []byte {
 // TestPanelsRefuse what is no matrix of float32, or does not lie side by side.
 func TestPanelsRefuse(t *testing.T) {
 	p, _ := panelled(t)
-	p.Graph.Initializer = append(p.Graph.Initializer, rawTensor("list", onnx.Tensor_FLOAT, make([]byte, 4000), 1000), rawTensor("ints", onnx.Tensor_INT32, make([]byte, 4000), 40, 25),
+	p.Graph.Initializer = append(p.Graph.Initializer, rawTensor("list", onnx.Tensor_FLOAT, make([]byte, 4000), 1000),
+		rawTensor("ints", onnx.Tensor_INT32, make([]byte, 4000), 40, 25),
 		rawTensor("none", onnx.Tensor_FLOAT, nil, 40, 0))
 	m := mustParse(t, encode(t, p), "")
 	for _, c := range []struct {
 		names []string
 		want  string
 	}{
-		{[]string{"list"}, `model bytes: tensor "list" cannot be laid out in panels: found [1000] of float32, needed a matrix of float32`},
-		{[]string{"ints"}, `model bytes: tensor "ints" cannot be laid out in panels: found [40 25] of int32, needed a matrix of float32`},
-		{[]string{"none"}, `model bytes: tensor "none" cannot be laid out in panels: found 40 rows of 0 columns, needed as many rows as the matrices beside it, and whole panels`},
-		{[]string{"v", "q"}, `model bytes: tensor "v" cannot be laid out in panels: found 40 rows of 21 columns, needed as many rows as the matrices beside it, and whole panels`},
-		{[]string{"q", "small"}, `model bytes: tensor "small" cannot be laid out in panels: found 2 rows of 3 columns, needed as many rows as the matrices beside it, and whole panels`},
+		{[]string{"list"},
+			`model bytes: tensor "list" cannot be laid out in panels: found [1000] of float32, needed a matrix of float32`},
+		{[]string{"ints"},
+			`model bytes: tensor "ints" cannot be laid out in panels: found [40 25] of int32, needed a matrix of float32`},
+		{[]string{"none"},
+			`model bytes: tensor "none" cannot be laid out in panels: found 40 rows of 0 columns, needed as many rows as the matrices beside it, and whole panels`},
+		{[]string{"v", "q"},
+			`model bytes: tensor "v" cannot be laid out in panels: found 40 rows of 21 columns, needed as many rows as the matrices beside it, and whole panels`},
+		{[]string{"q", "small"},
+			`model bytes: tensor "small" cannot be laid out in panels: found 2 rows of 3 columns, needed as many rows as the matrices beside it, and whole panels`},
 	} {
 		var list []Matrix
 		for _, name := range c.names {

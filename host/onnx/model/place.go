@@ -36,7 +36,8 @@ type writer struct {
 func (m *Model) write(p *onnx.Model, place placer) (*splice, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "cannot encode the model: found " + err.Error(), Fix: "undo the last edit of its graph", Cause: err}
+		return nil, &diagnostic.Error{Kind: ErrMisused, Path: m.shown(),
+			Found: "cannot encode the model: found " + err.Error(), Fix: "undo the last edit of its graph", Cause: err}
 	}
 	w := &writer{m: m, place: place}
 	w.tensor = w.writeTensor
@@ -125,7 +126,8 @@ func fitsShape(t *onnx.Tensor, ref reference) error {
 	if err != nil || want == ref.length {
 		return err
 	}
-	return &diagnostic.Error{Kind: ErrMisused, Found: fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), ref.length),
+	return &diagnostic.Error{Kind: ErrMisused,
+		Found:  fmt.Sprintf("tensor %s does not hold what its shape says: found %d bytes", quote(t.GetName()), ref.length),
 		Needed: fmt.Sprintf("%d for %s %s", want, TypeName(onnx.Tensor_DataType(t.GetDataType())), shapeText(t.GetDims())),
 		Fix:    "keep the number of elements when a tensor is reshaped"}
 }
@@ -160,7 +162,8 @@ func (w *writer) put(at site, in []byte, field protowire.Number, p payload, t *o
 		w.out.field(field, p)
 		return nil
 	}
-	for _, e := range [][2]string{{"location", to.location}, {"offset", strconv.FormatInt(to.offset, 10)}, {"length", strconv.FormatInt(p.length, 10)}} {
+	for _, e := range [][2]string{{"location", to.location}, {"offset", strconv.FormatInt(to.offset, 10)},
+		{"length", strconv.FormatInt(p.length, 10)}} {
 		entry := protowire.AppendTag(nil, 1, protowire.BytesType)
 		entry = protowire.AppendString(entry, e[0])
 		entry = protowire.AppendTag(entry, 2, protowire.BytesType)

@@ -90,7 +90,8 @@ func (w *walker) message(k kind, in []byte, base int64, depth int) error {
 		if f.child == kindGraph || f.child == kindType {
 			below++
 			if w.limits != nil && below > w.limits.Depth {
-				return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("%ss are nested too deeply: found %d levels or more", kindNames[f.child], below),
+				return &diagnostic.Error{Kind: ErrLimit,
+					Found:  fmt.Sprintf("%ss are nested too deeply: found %d levels or more", kindNames[f.child], below),
 					Needed: fmt.Sprintf("at most %d", w.limits.Depth), Fix: fixLimit}
 			}
 		}
@@ -156,7 +157,8 @@ func (w *walker) scalar(k kind, f field, typ protowire.Type, v []byte) error {
 }
 
 func nameTooLong(of string, length int, limits *Limits) error {
-	return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("a name in %s is too long: found %d bytes", article(of), length),
+	return &diagnostic.Error{Kind: ErrLimit,
+		Found:  fmt.Sprintf("a name in %s is too long: found %d bytes", article(of), length),
 		Needed: fmt.Sprintf("at most %d", limits.NameLength), Fix: fixLimit}
 }
 
@@ -166,7 +168,8 @@ func (w *walker) spend(n int64) error {
 		return nil
 	}
 	if w.memory += n; w.memory > w.limits.Memory {
-		return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("needs too much memory apart from its weights: found more than %d bytes", w.limits.Memory),
+		return &diagnostic.Error{Kind: ErrLimit,
+			Found:  fmt.Sprintf("needs too much memory apart from its weights: found more than %d bytes", w.limits.Memory),
 			Needed: fmt.Sprintf("at most %d", w.limits.Memory), Fix: fixLimit}
 	}
 	return nil
@@ -197,7 +200,9 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 			return nil, 0, damaged(k, at, "a length that cannot be read")
 		}
 		if length > uint64(len(in)-n) {
-			return nil, 0, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("is truncated or damaged: field %d of %s at byte %d is cut off: found %d bytes", num, article(kindNames[k]), at, len(in)-n),
+			return nil, 0, &diagnostic.Error{Kind: ErrDamaged,
+				Found: fmt.Sprintf("is truncated or damaged: field %d of %s at byte %d is cut off: found %d bytes", num,
+					article(kindNames[k]), at, len(in)-n),
 				Needed: fmt.Sprintf("%d", length), Fix: fixDamaged}
 		}
 		end := n + int(length)
@@ -214,8 +219,9 @@ func fieldValue(k kind, num protowire.Number, typ protowire.Type, in []byte, at 
 }
 
 func damaged(k kind, at int64, found string) error {
-	return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("is truncated or damaged: %s is broken at byte %d: found %s", article(kindNames[k]), at, found),
-		Fix: fixDamaged}
+	return &diagnostic.Error{Kind: ErrDamaged,
+		Found: fmt.Sprintf("is truncated or damaged: %s is broken at byte %d: found %s", article(kindNames[k]), at, found),
+		Fix:   fixDamaged}
 }
 
 func article(noun string) string {

@@ -85,7 +85,8 @@ func (m *Model) Serialize(p *onnx.Model, o SerializeOptions) (*Serialized, error
 		if m.path == "" && !o.Held {
 			fix = "open the model from its file, or serialize it with Held"
 		}
-		return nil, &diagnostic.Error{Kind: ErrTooLarge, Path: m.shown(), Found: fmt.Sprintf("is too large for one message apart from what it can refer to: found %d bytes", s.size()),
+		return nil, &diagnostic.Error{Kind: ErrTooLarge, Path: m.shown(),
+			Found:  fmt.Sprintf("is too large for one message apart from what it can refer to: found %d bytes", s.size()),
 			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: fix}
 	}
 	if out.Bytes, err = s.flatten(); err == nil && o.Held {
@@ -237,8 +238,9 @@ func (c *collector) read(out *Serialized, inPlace, packed map[string]bool, wish 
 			}
 			for i, w := range list {
 				h := found[i]
-				out.Weights = append(out.Weights, Weight{w.tensor.GetName(), onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data,
-					use(way) != useCopied, use(way) == useLaid, h.release})
+				out.Weights = append(out.Weights,
+					Weight{w.tensor.GetName(), onnx.Tensor_DataType(w.tensor.GetDataType()), w.tensor.Dims, h.data,
+						use(way) != useCopied, use(way) == useLaid, h.release})
 				out.Referred += w.span.length
 			}
 		}

@@ -79,7 +79,8 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	branch := p.Graph.Node[0].Attribute[0].G
-	if n := branch.Node[0]; n.GetOpType() != "Identity" || n.Output[0] != "branch constant" || n.Input[0] != branch.Initializer[1].GetName() {
+	if n := branch.Node[0]; n.GetOpType() != "Identity" || n.Output[0] != "branch constant" ||
+		n.Input[0] != branch.Initializer[1].GetName() {
 		t.Errorf("the constant became %v", n)
 	}
 	if len(p.Graph.Node) != 1 {
@@ -99,7 +100,8 @@ func TestSerializeHoldsWeights(t *testing.T) {
 		&onnx.Node{OpType: proto.String("Other"), Input: []string{"weight"}, Output: []string{"d"}})
 	path := writeFile(t, filepath.Join(dir, "m.onnx"), encode(t, p))
 	for name, m := range map[string]*Model{"file": mustOpen(t, path), "bytes": mustParse(t, encode(t, p), dir)} {
-		s, err := m.Serialize(m.Proto(), SerializeOptions{Held: true, InPlace: func(n *onnx.Node, _ int) bool { return n.GetOpType() == "Taker" }})
+		s, err := m.Serialize(m.Proto(),
+			SerializeOptions{Held: true, InPlace: func(n *onnx.Node, _ int) bool { return n.GetOpType() == "Taker" }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,10 +114,12 @@ func TestSerializeHoldsWeights(t *testing.T) {
 		}
 		ext := externals(t, s.Bytes)
 		if s.Folder != "" || len(ext) != 3 || len(s.Weights) != 3 || s.Referred != 3*6000 {
-			t.Errorf("%s: folder %q, %d tensors are external, %d weights of %d bytes", name, s.Folder, len(ext), len(s.Weights), s.Referred)
+			t.Errorf("%s: folder %q, %d tensors are external, %d weights of %d bytes", name, s.Folder, len(ext), len(s.Weights),
+				s.Referred)
 		}
 		for _, w := range s.Weights {
-			if e := ext[w.Name]; e["location"] != Nowhere || !bytes.Equal(w.Data, want[w.Name]) || w.DataType != onnx.Tensor_FLOAT {
+			if e := ext[w.Name]; e["location"] != Nowhere || !bytes.Equal(w.Data, want[w.Name]) ||
+				w.DataType != onnx.Tensor_FLOAT {
 				t.Errorf("%s: %q is at %v, %d bytes", name, w.Name, e, len(w.Data))
 			}
 			if w.InPlace != (w.Name == "external") {
@@ -152,7 +156,8 @@ func TestSerializeCopiesWhatHasNoFile(t *testing.T) {
 
 func TestSerializeMovedRenamedAndReshapedTensors(t *testing.T) {
 	_, w := floats(1, 2000)
-	m := mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000))))))
+	m := mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"),
+		encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000))))))
 	x := proto.Clone(m.Proto().GetGraph().Initializer[0]).(*onnx.Tensor)
 	x.Name, x.Dims = proto.String("v"), []int64{20, 100}
 	s, err := m.Serialize(modelOf(graphOf(x)), SerializeOptions{})
@@ -160,23 +165,27 @@ func TestSerializeMovedRenamedAndReshapedTensors(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := mustParse(t, s.Bytes, s.Folder)
-	if got := back.Proto().GetGraph().Initializer[0]; got.GetName() != "v" || len(got.Dims) != 2 || !bytes.Equal(mustData(t, back, got), w) {
+	if got := back.Proto().GetGraph().Initializer[0]; got.GetName() != "v" || len(got.Dims) != 2 ||
+		!bytes.Equal(mustData(t, back, got), w) {
 		t.Errorf("became %v", got)
 	}
 	x.Dims = []int64{21, 100}
 	_, err = m.Serialize(modelOf(graphOf(x)), SerializeOptions{})
-	wantError(t, err, m.Path()+`: tensor "v" does not hold what its shape says: found 8000 bytes, needed 8400 for float32 [21 100]; keep the number of elements when a tensor is reshaped`)
+	wantError(t, err,
+		m.Path()+`: tensor "v" does not hold what its shape says: found 8000 bytes, needed 8400 for float32 [21 100]; keep the number of elements when a tensor is reshaped`)
 }
 
 func TestSerializeRefusesStrangers(t *testing.T) {
 	_, w := floats(1, 2000)
-	b := encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
+	b := encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000),
+		rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
 	m := mustParse(t, b, "")
 	_, err := m.Serialize(modelOf(graphOf(externalTensor("x", "/etc/passwd", 0, 8, 2))), SerializeOptions{})
 	wantError(t, err, `model bytes: tensor "x" refers to a file by itself, needed data of its own or of an opened model`)
 	one := mustParse(t, encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 2000)))), "")
 	_, err = one.Serialize(m.Proto(), SerializeOptions{})
-	wantError(t, err, `model bytes: a tensor refers to another model: found reference "1", needed one below 1; take tensors from one model only`)
+	wantError(t, err,
+		`model bytes: a tensor refers to another model: found reference "1", needed one below 1; take tensors from one model only`)
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +196,8 @@ func TestSerializeRefusesStrangers(t *testing.T) {
 func TestLiftConstantsMakesNamesThatDiffer(t *testing.T) {
 	_, w := floats(1, 2000)
 	g := graphOf(rawTensor("c_constant_0", onnx.Tensor_FLOAT, w[:4], 1))
-	g.Node = []*onnx.Node{constantNode("c", rawTensor("", onnx.Tensor_FLOAT, w, 2000)), constantNode("small", rawTensor("", onnx.Tensor_FLOAT, w[:4], 1))}
+	g.Node = []*onnx.Node{constantNode("c", rawTensor("", onnx.Tensor_FLOAT, w, 2000)),
+		constantNode("small", rawTensor("", onnx.Tensor_FLOAT, w[:4], 1))}
 	g.Output = []*onnx.ValueInfo{{Name: proto.String("c")}}
 	m := mustParse(t, encode(t, modelOf(g)), "")
 	old := proto.Clone(m.Proto()).(*onnx.Model)
@@ -199,7 +209,8 @@ func TestLiftConstantsMakesNamesThatDiffer(t *testing.T) {
 		t.Errorf("%d lifted", n)
 	}
 	got := m.Proto().GetGraph()
-	if got.Initializer[1].GetName() != "c_constant_1" || got.Node[0].GetInput()[0] != "c_constant_1" || got.Node[1].GetOpType() != "Constant" {
+	if got.Initializer[1].GetName() != "c_constant_1" || got.Node[0].GetInput()[0] != "c_constant_1" ||
+		got.Node[1].GetOpType() != "Constant" {
 		t.Errorf("became %v", got)
 	}
 }
@@ -217,7 +228,8 @@ func TestModelsTooLargeForOneMessageSaySo(t *testing.T) {
 	g.Node[0].OpType = proto.String("Other")
 	m := mustParse(t, encode(t, modelOf(g)), dir)
 	_, err := m.Serialize(m.Proto(), SerializeOptions{})
-	if err == nil || !strings.Contains(err.Error(), "model bytes: is too large for one message apart from what it can refer to: found 32212255") {
+	if err == nil || !strings.Contains(err.Error(),
+		"model bytes: is too large for one message apart from what it can refer to: found 32212255") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// share has weights in memory that all processes have in common which read the same bytes. An error that wraps shared.ErrOwn
-// says why not.
+// share has weights in memory that all processes have in common which read the same bytes. An error that wraps
+// shared.ErrOwn says why not.
 func (s *source) share(list []*held, total int64, wish shared.Wish) (*shared.Region, error) {
 	if total < shared.Least {
 		return nil, shared.ErrOwn
@@ -88,7 +88,8 @@ func (l *layouts) sample(offset int64) (sample []byte, err error) {
 		integers = []*Integers{q}
 	}
 	for _, q := range integers {
-		sample = fmt.Appendf(sample, "%d %d %d %d %t %t %d", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed, l.list[offset].part)
+		sample = fmt.Appendf(sample, "%d %d %d %d %t %t %d", q.Depth, q.Columns, q.Bits, q.Block, q.Packed, q.Transposed,
+			l.list[offset].part)
 		tensors = append(tensors, q.tensors()...)
 	}
 	for _, t := range tensors {

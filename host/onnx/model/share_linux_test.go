@@ -15,8 +15,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// takers is a model of a table, which is read where it lies, and two matrices, which are read in panels. change has the table
-// or the matrices differ in a byte that no sample sees.
+// takers is a model of a table, which is read where it lies, and two matrices, which are read in panels. change has
+// the table or the matrices differ in a byte that no sample sees.
 func takers(t *testing.T, change string) *onnx.Model {
 	var tensors []*onnx.Tensor
 	for i, name := range []string{"table", "one", "two"} {
@@ -29,8 +29,8 @@ func takers(t *testing.T, change string) *onnx.Model {
 	return modelOf(graphOf(tensors...))
 }
 
-// TestShare: weights that are read where they lie are in memory once, of whatever file or bytes they are; others are their own
-// file's. All have the bytes that they have without sharing.
+// TestShare: weights that are read where they lie are in memory once, of whatever file or bytes they are; others are
+// their own file's. All have the bytes that they have without sharing.
 func TestShare(t *testing.T) {
 	folder := t.TempDir()
 	path := func(name string, b []byte) string { return writeFile(t, filepath.Join(folder, name), b) }
@@ -53,7 +53,8 @@ func TestShare(t *testing.T) {
 		own := serializeTakers(t, c.model, shared.Never)
 		for k, w := range s.Weights {
 			want := map[string]bool{"table": c.table, "laid": c.panels}[w.Name]
-			if file := memoryFile(t, w); (file == memoryFile(t, first.Weights[k])) != want || (file == "") != (c.wish == shared.Never) {
+			if file := memoryFile(t, w); (file == memoryFile(t, first.Weights[k])) != want ||
+				(file == "") != (c.wish == shared.Never) {
 				t.Errorf("%d, %s: %s lies in %q, that of the first in %q", i, c.name, w.Name, file, memoryFile(t, first.Weights[k]))
 			}
 			if c.wish != shared.Never || !want {
@@ -94,7 +95,8 @@ func serializeTakers(t *testing.T, m *Model, wish shared.Wish) *Serialized {
 	}
 	p.Graph.Initializer = []*onnx.Tensor{all["table"], laid}
 	p.Graph.Node = []*onnx.Node{{OpType: proto.String("Taker"), Input: []string{"table", "laid"}, Output: []string{"y"}}}
-	s, err := m.Serialize(p, SerializeOptions{Held: true, Share: wish, InPlace: func(*onnx.Node, int) bool { return true }})
+	s, err := m.Serialize(p, SerializeOptions{Held: true, Share: wish,
+		InPlace: func(*onnx.Node, int) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,8 @@ func memoryFile(t *testing.T, w Weight) string {
 	at := uintptr(unsafe.Pointer(&w.Data[0]))
 	for line := range strings.Lines(string(maps)) {
 		var from, to uintptr
-		if n, _ := fmt.Sscanf(line, "%x-%x", &from, &to); n == 2 && from <= at && at < to && strings.Contains(line, "/memfd:graft-weights-") {
+		if n, _ := fmt.Sscanf(line, "%x-%x", &from, &to); n == 2 && from <= at && at < to &&
+			strings.Contains(line, "/memfd:graft-weights-") {
 			return strings.Fields(line)[4]
 		}
 	}

@@ -45,10 +45,12 @@ func fileSource(path, shown string) (*source, error) {
 	}
 	switch {
 	case info.IsDir():
-		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown, Found: "is a folder", Needed: "an ONNX file", Fix: "name the .onnx file inside it"}
+		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown, Found: "is a folder", Needed: "an ONNX file",
+			Fix: "name the .onnx file inside it"}
 	case !info.Mode().IsRegular():
 		// A pipe would block on open.
-		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown, Found: "is not a regular file: found " + info.Mode().Type().String(),
+		return nil, &diagnostic.Error{Kind: ErrNotModel, Path: shown,
+			Found:  "is not a regular file: found " + info.Mode().Type().String(),
 			Needed: "a file", Fix: "copy it to a file first"}
 	}
 	return &source{path: path, shown: shown, info: info, size: info.Size(), open: new(atomic.Int32)}, nil
@@ -102,7 +104,8 @@ func (s *source) acquire() (file *os.File, done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, &diagnostic.Error{Kind: ErrMisused, Path: s.shown, Found: "the model is closed", Fix: "read its tensors before Close"}
+		return nil, nil, &diagnostic.Error{Kind: ErrMisused, Path: s.shown, Found: "the model is closed",
+			Fix: "read its tensors before Close"}
 	}
 	if s.file != nil {
 		return s.file, func() {}, nil
@@ -133,7 +136,8 @@ func (s *source) bytes(offset, n int64) ([]byte, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.closed {
-			return nil, &diagnostic.Error{Kind: ErrMisused, Path: s.shown, Found: "the model is closed", Fix: "read its tensors before Close"}
+			return nil, &diagnostic.Error{Kind: ErrMisused, Path: s.shown, Found: "the model is closed",
+				Fix: "read its tensors before Close"}
 		}
 		return s.data[offset : offset+n : offset+n], nil
 	}
@@ -150,7 +154,8 @@ func affordable(shown string, n int64) error {
 		return nil
 	}
 	if left := memory.Available(); left > 0 && n > left {
-		return &diagnostic.Error{Kind: ErrTooLarge, Path: shown, Found: fmt.Sprintf("weights need more memory than there is: found %d bytes", n),
+		return &diagnostic.Error{Kind: ErrTooLarge, Path: shown,
+			Found:  fmt.Sprintf("weights need more memory than there is: found %d bytes", n),
 			Needed: fmt.Sprintf("at most %d", left), Fix: "use a machine with more memory"}
 	}
 	return nil
@@ -158,7 +163,8 @@ func affordable(shown string, n int64) error {
 
 func (s *source) inside(offset, n int64) error {
 	if offset < 0 || n < 0 || offset > s.size-n {
-		return &diagnostic.Error{Kind: ErrDamaged, Path: s.shown, Found: fmt.Sprintf("a tensor lies outside its file: found bytes %d to %d", offset, offset+n),
+		return &diagnostic.Error{Kind: ErrDamaged, Path: s.shown,
+			Found:  fmt.Sprintf("a tensor lies outside its file: found bytes %d to %d", offset, offset+n),
 			Needed: fmt.Sprintf("at most %d", s.size), Fix: fixDamaged}
 	}
 	return nil
@@ -194,8 +200,9 @@ func (s *source) view(f func([]byte) error) error {
 			return f(nil)
 		}
 		if s.size != int64(int(s.size)) {
-			return &diagnostic.Error{Kind: ErrTooLarge, Path: s.shown, Found: fmt.Sprintf("the file is larger than this machine can map: found %d bytes", s.size),
-				Fix: "use a 64-bit machine"}
+			return &diagnostic.Error{Kind: ErrTooLarge, Path: s.shown,
+				Found: fmt.Sprintf("the file is larger than this machine can map: found %d bytes", s.size),
+				Fix:   "use a 64-bit machine"}
 		}
 		b, unmap, err := mapping(file, int(s.size))
 		if err != nil && s.size <= large { // some file systems cannot map
@@ -203,7 +210,8 @@ func (s *source) view(f func([]byte) error) error {
 			err = s.readFrom(file, b, 0)
 		}
 		if err != nil {
-			return &diagnostic.Error{Path: s.shown, Found: "the file cannot be mapped: found " + err.Error(), Fix: "copy it to a file system that can", Cause: err}
+			return &diagnostic.Error{Path: s.shown, Found: "the file cannot be mapped: found " + err.Error(),
+				Fix: "copy it to a file system that can", Cause: err}
 		}
 		defer unmap()
 		defer catchFault(s, &err)()

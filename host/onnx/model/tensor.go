@@ -59,7 +59,8 @@ func (r *reader) readTensor(_ site, in []byte, base int64) error {
 		return err
 	}
 	if elements > r.limits.Elements {
-		return &diagnostic.Error{Kind: ErrLimit, Found: "tensor " + quote(p.name) + " has too many elements: found " + shapeText(p.dims),
+		return &diagnostic.Error{Kind: ErrLimit,
+			Found:  "tensor " + quote(p.name) + " has too many elements: found " + shapeText(p.dims),
 			Needed: fmt.Sprintf("at most %d", r.limits.Elements), Fix: fixLimit}
 	}
 	switch {
@@ -143,7 +144,8 @@ func isPayload(num protowire.Number) bool {
 
 // eachField calls f with every field of a message: its whole encoding, its
 // value, and the value's offset.
-func eachField(k kind, in []byte, base int64, f func(num protowire.Number, typ protowire.Type, whole, value []byte, at int64) error) error {
+func eachField(k kind, in []byte, base int64,
+	f func(num protowire.Number, typ protowire.Type, whole, value []byte, at int64) error) error {
 	for at := 0; at < len(in); {
 		num, typ, n := protowire.ConsumeTag(in[at:])
 		if n < 0 {
@@ -165,57 +167,59 @@ func eachField(k kind, in []byte, base int64, f func(num protowire.Number, typ p
 // tensorParts reads an encoded tensor without touching a long payload.
 func (r *reader) tensorParts(in []byte, base int64) (*tensorParts, error) {
 	p := &tensorParts{}
-	err := eachField(kindTensor, in, base, func(num protowire.Number, typ protowire.Type, whole, v []byte, at int64) error {
-		bad := func() error { return damaged(kindTensor, at, fmt.Sprintf("field %d with wire type %d", num, typ)) }
-		switch num {
-		case fieldDims:
-			if typ != protowire.VarintType && typ != protowire.BytesType {
-				return bad()
-			}
-			for rest := v; len(rest) > 0; {
-				d, n := protowire.ConsumeVarint(rest)
-				if n < 0 {
-					return damaged(kindTensor, at, "a dimension that cannot be read")
+	err := eachField(kindTensor, in, base,
+		func(num protowire.Number, typ protowire.Type, whole, v []byte, at int64) error {
+			bad := func() error { return damaged(kindTensor, at, fmt.Sprintf("field %d with wire type %d", num, typ)) }
+			switch num {
+			case fieldDims:
+				if typ != protowire.VarintType && typ != protowire.BytesType {
+					return bad()
 				}
-				rest = rest[n:]
-				if p.dims = append(p.dims, int64(d)); len(p.dims) > r.limits.Rank {
-					return &diagnostic.Error{Kind: ErrLimit, Found: fmt.Sprintf("tensor %s has too many dimensions: found more than %d", quote(p.name), r.limits.Rank),
-						Needed: fmt.Sprintf("at most %d", r.limits.Rank), Fix: fixLimit}
+				for rest := v; len(rest) > 0; {
+					d, n := protowire.ConsumeVarint(rest)
+					if n < 0 {
+						return damaged(kindTensor, at, "a dimension that cannot be read")
+					}
+					rest = rest[n:]
+					if p.dims = append(p.dims, int64(d)); len(p.dims) > r.limits.Rank {
+						return &diagnostic.Error{Kind: ErrLimit,
+							Found:  fmt.Sprintf("tensor %s has too many dimensions: found more than %d", quote(p.name), r.limits.Rank),
+							Needed: fmt.Sprintf("at most %d", r.limits.Rank), Fix: fixLimit}
+					}
+				}
+			case fieldDataType, fieldDataLocation:
+				if typ != protowire.VarintType {
+					return bad()
+				}
+				d, _ := protowire.ConsumeVarint(v)
+				if d > math.MaxInt32 || (num == fieldDataLocation && d > 1) {
+					return damaged(kindTensor, at, fmt.Sprintf("%d in field %d", d, num))
+				}
+				if num == fieldDataType {
+					p.dataType = onnx.Tensor_DataType(d)
+				} else {
+					p.external = d == 1
+				}
+			case fieldName:
+				if typ != protowire.BytesType {
+					return bad()
+				}
+				if len(v) > r.limits.NameLength {
+					return nameTooLong("tensor", len(v), r.limits)
+				}
+				p.name = string(v)
+			case fieldExternalData:
+				if typ != protowire.BytesType {
+					return bad()
+				}
+				return p.entry(v, at)
+			default:
+				if isPayload(num) {
+					return p.run(num, typ, v, at, r.limits.Inline)
 				}
 			}
-		case fieldDataType, fieldDataLocation:
-			if typ != protowire.VarintType {
-				return bad()
-			}
-			d, _ := protowire.ConsumeVarint(v)
-			if d > math.MaxInt32 || (num == fieldDataLocation && d > 1) {
-				return damaged(kindTensor, at, fmt.Sprintf("%d in field %d", d, num))
-			}
-			if num == fieldDataType {
-				p.dataType = onnx.Tensor_DataType(d)
-			} else {
-				p.external = d == 1
-			}
-		case fieldName:
-			if typ != protowire.BytesType {
-				return bad()
-			}
-			if len(v) > r.limits.NameLength {
-				return nameTooLong("tensor", len(v), r.limits)
-			}
-			p.name = string(v)
-		case fieldExternalData:
-			if typ != protowire.BytesType {
-				return bad()
-			}
-			return p.entry(v, at)
-		default:
-			if isPayload(num) {
-				return p.run(num, typ, v, at, r.limits.Inline)
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return p, err
 }
 
@@ -228,7 +232,8 @@ func (p *tensorParts) entry(in []byte, base int64) error {
 		}
 		const longest = 1 << 14
 		if len(v) > longest {
-			return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s has an external data entry that is too long: found %d bytes", quote(p.name), len(v)),
+			return &diagnostic.Error{Kind: ErrDamaged,
+				Found:  fmt.Sprintf("tensor %s has an external data entry that is too long: found %d bytes", quote(p.name), len(v)),
 				Needed: fmt.Sprintf("at most %d", longest), Fix: fixDamaged}
 		}
 		switch num {
@@ -257,7 +262,8 @@ func (p *tensorParts) run(num protowire.Number, typ protowire.Type, v []byte, at
 		return nil
 	}
 	if p.data != 0 && p.data != num {
-		return &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s holds its data twice: found fields %d and %d", quote(p.name), p.data, num),
+		return &diagnostic.Error{Kind: ErrDamaged,
+			Found:  fmt.Sprintf("tensor %s holds its data twice: found fields %d and %d", quote(p.name), p.data, num),
 			Needed: "one of them", Fix: fixDamaged}
 	}
 	p.data = num
@@ -348,7 +354,8 @@ func typedField(dataType onnx.Tensor_DataType, n int64) (protowire.Number, int64
 // check compares the payload with the shape.
 func (p *tensorParts) check(elements int64) error {
 	mismatch := func(found, needed string) error {
-		return &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(p.name) + " does not hold what its shape says: found " + found,
+		return &diagnostic.Error{Kind: ErrDamaged,
+			Found:  "tensor " + quote(p.name) + " does not hold what its shape says: found " + found,
 			Needed: fmt.Sprintf("%s for %s %s", needed, TypeName(p.dataType), shapeText(p.dims)), Fix: fixDamaged}
 	}
 	if p.data == fieldRawData {

@@ -50,7 +50,9 @@ func product(name string, dims []int64) (int64, error) {
 	empty := false
 	for _, d := range dims {
 		if d < 0 {
-			return 0, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(name) + " has a negative dimension: found " + shapeText(dims), Needed: "zero or more in every place", Fix: fixDamaged}
+			return 0, &diagnostic.Error{Kind: ErrDamaged,
+				Found:  "tensor " + quote(name) + " has a negative dimension: found " + shapeText(dims),
+				Needed: "zero or more in every place", Fix: fixDamaged}
 		}
 		if d == 0 {
 			empty = true
@@ -58,7 +60,9 @@ func product(name string, dims []int64) (int64, error) {
 		}
 		hi, lo := bits.Mul64(n, uint64(d))
 		if hi != 0 || lo > 1<<63-1 {
-			return 0, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(name) + " has more elements than can be counted: found " + shapeText(dims), Needed: "a product below 2^63", Fix: fixDamaged}
+			return 0, &diagnostic.Error{Kind: ErrDamaged,
+				Found:  "tensor " + quote(name) + " has more elements than can be counted: found " + shapeText(dims),
+				Needed: "a product below 2^63", Fix: fixDamaged}
 		}
 		n = lo
 	}
@@ -81,11 +85,15 @@ func ByteSize(t *onnx.Tensor) (int64, error) {
 func rawSize(name string, dataType onnx.Tensor_DataType, elements int64) (int64, error) {
 	width := ElementBits(dataType)
 	if width == 0 {
-		return 0, &diagnostic.Error{Kind: ErrDamaged, Found: "tensor " + quote(name) + " has no raw form: found " + TypeName(dataType), Needed: "a data type of fixed width"}
+		return 0, &diagnostic.Error{Kind: ErrDamaged,
+			Found:  "tensor " + quote(name) + " has no raw form: found " + TypeName(dataType),
+			Needed: "a data type of fixed width"}
 	}
 	hi, lo := bits.Mul64(uint64(elements), uint64(width))
 	if hi != 0 || lo > 1<<63-8 {
-		return 0, &diagnostic.Error{Kind: ErrDamaged, Found: fmt.Sprintf("tensor %s is larger than can be addressed: found %d elements of %s", quote(name), elements, TypeName(dataType)),
+		return 0, &diagnostic.Error{Kind: ErrDamaged,
+			Found: fmt.Sprintf("tensor %s is larger than can be addressed: found %d elements of %s", quote(name), elements,
+				TypeName(dataType)),
 			Needed: "less than 2^60 bytes", Fix: fixDamaged}
 	}
 	return int64((lo + 7) / 8), nil

@@ -85,7 +85,9 @@ func (m *Model) writeSplit(job *writeJob, p *onnx.Model, path string) error {
 		return err
 	}
 	if head.size() > maxMessage {
-		return &diagnostic.Error{Kind: ErrTooLarge, Path: path, Found: fmt.Sprintf("the model is too large for one file apart from the weights that can lie beside it: found %d bytes", head.size()),
+		return &diagnostic.Error{Kind: ErrTooLarge, Path: path,
+			Found: fmt.Sprintf("the model is too large for one file apart from the weights that can lie beside it: found %d "+
+				"bytes", head.size()),
 			Needed: fmt.Sprintf("at most %d", maxMessage), Fix: "replace fewer blocks"}
 	}
 	job.total = data.size() + head.size()
@@ -130,7 +132,8 @@ func (s *splice) align(n int64) int64 {
 // mayWrite refuses a target that the model is read from, by whatever name.
 func (m *Model) mayWrite(path string) error {
 	if path == "" {
-		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "no path was given to write to", Needed: "the path of an .onnx file", Fix: "name the file to write"}
+		return &diagnostic.Error{Kind: ErrMisused, Path: m.shown(), Found: "no path was given to write to",
+			Needed: "the path of an .onnx file", Fix: "name the file to write"}
 	}
 	there, err := os.Stat(path)
 	switch {
@@ -139,11 +142,13 @@ func (m *Model) mayWrite(path string) error {
 	case err != nil:
 		return failure(path, "write the model", err)
 	case there.IsDir():
-		return &diagnostic.Error{Kind: ErrMisused, Path: path, Found: "cannot write the model: found a folder", Needed: "the path of a file", Fix: "name a file inside it"}
+		return &diagnostic.Error{Kind: ErrMisused, Path: path, Found: "cannot write the model: found a folder",
+			Needed: "the path of a file", Fix: "name a file inside it"}
 	}
 	for _, s := range m.allSources() {
 		if os.SameFile(there, s.info) {
-			return &diagnostic.Error{Kind: ErrInUse, Path: path, Found: "refusing to overwrite a file that the model is read from: found " + s.path,
+			return &diagnostic.Error{Kind: ErrInUse, Path: path,
+				Found:  "refusing to overwrite a file that the model is read from: found " + s.path,
 				Needed: "another file", Fix: "choose another output path"}
 		}
 	}

@@ -77,9 +77,11 @@ func TestWriteTwoFiles(t *testing.T) {
 	path := filepath.Join(out, "out.onnx")
 	_, folded := floats(30, 300000)
 	p := proto.Clone(m.Proto()).(*onnx.Model)
-	p.Graph.Initializer = append(p.Graph.Initializer, rawTensor("folded", onnx.Tensor_FLOAT, folded, 300000), rawTensor("held", onnx.Tensor_FLOAT, folded[:8000], 2000))
+	p.Graph.Initializer = append(p.Graph.Initializer, rawTensor("folded", onnx.Tensor_FLOAT, folded, 300000),
+		rawTensor("held", onnx.Tensor_FLOAT, folded[:8000], 2000))
 	var last, total int64
-	if err := m.Write(t.Context(), p, path, WriteOptions{InlineLimit: 1 << 20, Progress: func(done, all int64) { last, total = done, all }}); err != nil {
+	if err := m.Write(t.Context(), p, path,
+		WriteOptions{InlineLimit: 1 << 20, Progress: func(done, all int64) { last, total = done, all }}); err != nil {
 		t.Fatal(err)
 	}
 	lists(t, out, "out.onnx", "out.onnx.data")
@@ -104,7 +106,8 @@ func TestWriteTwoFiles(t *testing.T) {
 	}
 	back := mustOpen(t, path)
 	tensors := allTensors(back.Proto())
-	for name, want := range map[string][]byte{"folded": folded, "held": folded[:8000], "external": nil, "weight": nil, "constant": nil, "inner weight": nil, "sparse": nil, "function constant": nil} {
+	for name, want := range map[string][]byte{"folded": folded, "held": folded[:8000], "external": nil, "weight": nil,
+		"constant": nil, "inner weight": nil, "sparse": nil, "function constant": nil} {
 		if want == nil {
 			want = mustData(t, m, allTensors(m.Proto())[name])
 		}
@@ -139,7 +142,8 @@ func TestWriteSplitsAtTheLimit(t *testing.T) {
 		files []string
 	}{{info.Size(), []string{"a.onnx"}}, {info.Size() - 1, []string{"a.onnx", "a.onnx.data"}}} {
 		dir := t.TempDir()
-		if err := m.Write(t.Context(), m.Proto(), filepath.Join(dir, "a.onnx"), WriteOptions{InlineLimit: c.limit}); err != nil {
+		if err := m.Write(t.Context(), m.Proto(), filepath.Join(dir, "a.onnx"),
+			WriteOptions{InlineLimit: c.limit}); err != nil {
 			t.Fatal(err)
 		}
 		lists(t, dir, c.files...)
@@ -169,7 +173,8 @@ func TestWriteNeverOverwritesItsSource(t *testing.T) {
 		{filepath.Join(elsewhere, "split.onnx"), ".data", "w.bin"},
 	} {
 		err := m.Write(t.Context(), m.Proto(), c.path, WriteOptions{InlineLimit: 1})
-		wantError(t, err, c.path+c.names+": refusing to overwrite a file that the model is read from: found "+filepath.Join(real, c.found)+", needed another file; choose another output path")
+		wantError(t, err, c.path+c.names+": refusing to overwrite a file that the model is read from: found "+filepath.Join(
+			real, c.found)+", needed another file; choose another output path")
 	}
 	for name, want := range before {
 		if got, _ := os.ReadFile(filepath.Join(dir, name)); !bytes.Equal(got, want) {
@@ -196,7 +201,9 @@ func TestWriteInterruptedLeavesNothing(t *testing.T) {
 				}
 			}})
 			cancel()
-			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), ": writing was interrupted: found context canceled; nothing was left behind; run it again") {
+			if !errors.Is(err, context.Canceled) ||
+				!strings.Contains(err.Error(),
+					": writing was interrupted: found context canceled; nothing was left behind; run it again") {
 				t.Errorf("error %v", err)
 			}
 			lists(t, dir, "out.onnx")
@@ -211,15 +218,19 @@ func TestWriteWhereItCannot(t *testing.T) {
 	m, _ := spread(t)
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "gone", "out.onnx")
-	wantError(t, m.Write(t.Context(), m.Proto(), gone, WriteOptions{}), gone+": cannot create a file in its folder: found no such file or directory; check the path")
-	wantError(t, m.Write(t.Context(), m.Proto(), dir, WriteOptions{}), dir+": cannot write the model: found a folder, needed the path of a file; name a file inside it")
-	wantError(t, m.Write(t.Context(), m.Proto(), "", WriteOptions{}), m.Path()+": no path was given to write to, needed the path of an .onnx file; name the file to write")
+	wantError(t, m.Write(t.Context(), m.Proto(), gone, WriteOptions{}),
+		gone+": cannot create a file in its folder: found no such file or directory; check the path")
+	wantError(t, m.Write(t.Context(), m.Proto(), dir, WriteOptions{}),
+		dir+": cannot write the model: found a folder, needed the path of a file; name a file inside it")
+	wantError(t, m.Write(t.Context(), m.Proto(), "", WriteOptions{}),
+		m.Path()+": no path was given to write to, needed the path of an .onnx file; name the file to write")
 	// A folder where the data should go: found before anything is written.
 	if err := os.MkdirAll(filepath.Join(dir, "out.onnx.data"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "out.onnx")
-	wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{InlineLimit: 1}), path+".data: cannot write the model: found a folder, needed the path of a file; name a file inside it")
+	wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{InlineLimit: 1}),
+		path+".data: cannot write the model: found a folder, needed the path of a file; name a file inside it")
 	lists(t, dir, "out.onnx.data")
 	if os.Getuid() != 0 {
 		closed := t.TempDir()
@@ -227,7 +238,9 @@ func TestWriteWhereItCannot(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(closed, "out.onnx")
-		wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{}), path+": cannot create a file in its folder: found permission denied; check the permissions of the file and its folder")
+		wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{}),
+			path+": cannot create a file in its folder: found permission denied; check the permissions of the file and its "+
+				"folder")
 	}
 }
 

@@ -28,5 +28,6 @@ type problem struct {
 }
 
 func (p *problem) at(path string) error {
-	return &diagnostic.Error{Kind: ErrSyntax, Path: fmt.Sprintf("%s:%d", path, p.line), Found: p.found, Needed: p.needed, Fix: p.fix}
+	return &diagnostic.Error{Kind: ErrSyntax, Path: fmt.Sprintf("%s:%d", path, p.line), Found: p.found, Needed: p.needed,
+		Fix: p.fix}
 }

@@ -77,12 +77,14 @@ func (p *parser) attributes(n *onnx.Node) {
 
 // attributeTypes are the annotations that the format has for attributes.
 var attributeTypes = map[string]onnx.Attribute_Type{
-	"float": onnx.Attribute_FLOAT, "int": onnx.Attribute_INT, "string": onnx.Attribute_STRING, "tensor": onnx.Attribute_TENSOR, "graph": onnx.Attribute_GRAPH,
+	"float": onnx.Attribute_FLOAT, "int": onnx.Attribute_INT, "string": onnx.Attribute_STRING,
+	"tensor": onnx.Attribute_TENSOR, "graph": onnx.Attribute_GRAPH,
 	"floats": onnx.Attribute_FLOATS, "ints": onnx.Attribute_INTS, "strings": onnx.Attribute_STRINGS,
 }
 
 var listOf = map[onnx.Attribute_Type]onnx.Attribute_Type{
-	onnx.Attribute_FLOAT: onnx.Attribute_FLOATS, onnx.Attribute_INT: onnx.Attribute_INTS, onnx.Attribute_STRING: onnx.Attribute_STRINGS,
+	onnx.Attribute_FLOAT: onnx.Attribute_FLOATS, onnx.Attribute_INT: onnx.Attribute_INTS,
+	onnx.Attribute_STRING: onnx.Attribute_STRINGS,
 }
 
 // attribute is "axis = -1", "alpha: float = 1" or "perm = [0, 2, 1]".

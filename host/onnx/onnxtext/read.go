@@ -9,11 +9,13 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// Read reads data as the text of a model that stands at path; path is used in errors only, which are *diagnostic.Error of kind
-// ErrSyntax with the line. Functions of models, external data and sparse tensors are not read.
+// Read reads data as the text of a model that stands at path; path is used in errors only, which are
+// *diagnostic.Error of kind ErrSyntax with the line. Functions of models, external data and sparse tensors are not
+// read.
 func Read(path string, data []byte) (*onnx.Model, error) {
 	if len(data) > MaxBytes {
-		return nil, (&problem{1, fmt.Sprintf("found a text of %d bytes", len(data)), fmt.Sprintf("at most %d", MaxBytes), "write it as a protobuf: .onnx"}).at(path)
+		return nil, (&problem{1, fmt.Sprintf("found a text of %d bytes", len(data)), fmt.Sprintf("at most %d", MaxBytes),
+			"write it as a protobuf: .onnx"}).at(path)
 	}
 	list, bad := tokens(string(data))
 	if bad != nil {
@@ -161,7 +163,9 @@ func (p *parser) header(m *onnx.Model) {
 		p.list("]", func() {
 			domain := p.text("a domain")
 			p.must(":", "after the domain")
-			m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String(domain), Version: proto.Int64(p.integer("the version of an operator set, such as 18"))})
+			m.OpsetImport = append(m.OpsetImport,
+				&onnx.OperatorSet{Domain: proto.String(domain),
+					Version: proto.Int64(p.integer("the version of an operator set, such as 18"))})
 		})
 	case "producer_name":
 		m.ProducerName = proto.String(p.text("a name"))
@@ -179,7 +183,8 @@ func (p *parser) header(m *onnx.Model) {
 			m.MetadataProps = append(m.MetadataProps, &onnx.Entry{Key: proto.String(k), Value: proto.String(p.text("a value"))})
 		})
 	default:
-		p.fail(t, "ir_version, opset_import, producer_name, producer_version, domain, model_version, doc_string or metadata_props", "")
+		p.fail(t, "ir_version, opset_import, producer_name, producer_version, domain, model_version, doc_string or "+
+			"metadata_props", "")
 	}
 }
 
@@ -209,7 +214,8 @@ func (p *parser) graph() *onnx.Graph {
 	return g
 }
 
-// declare reads a value with its type, and its constant if it has one. One with a constant stays an input, if it is one.
+// declare reads a value with its type, and its constant if it has one. One with a constant stays an input, if it is
+// one.
 func (p *parser) declare(g *onnx.Graph, list *[]*onnx.ValueInfo) {
 	line := p.peek()
 	v := p.valueInfo()

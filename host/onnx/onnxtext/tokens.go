@@ -83,7 +83,8 @@ func tokens(text string) (list []token, bad *problem) {
 			list = append(list, token{sign, string(c), line})
 			i++
 		default:
-			return nil, &problem{line, fmt.Sprintf("found the character %q", rune(c)), "names, numbers, text in quotes and < > ( ) [ ] { } = , : . ?", "remove it, or quote the name that it is in"}
+			return nil, &problem{line, fmt.Sprintf("found the character %q", rune(c)),
+				"names, numbers, text in quotes and < > ( ) [ ] { } = , : . ?", "remove it, or quote the name that it is in"}
 		}
 	}
 	return append(list, token{end, "", line}), nil

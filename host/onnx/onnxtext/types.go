@@ -16,8 +16,9 @@ import (
 
 // elementTypes are the names that the format has for types of elements.
 var elementTypes = map[string]onnx.Tensor_DataType{
-	"float": onnx.Tensor_FLOAT, "double": onnx.Tensor_DOUBLE, "float16": onnx.Tensor_FLOAT16, "bfloat16": onnx.Tensor_BFLOAT16,
-	"int8": onnx.Tensor_INT8, "int16": onnx.Tensor_INT16, "int32": onnx.Tensor_INT32, "int64": onnx.Tensor_INT64,
+	"float": onnx.Tensor_FLOAT, "double": onnx.Tensor_DOUBLE, "float16": onnx.Tensor_FLOAT16,
+	"bfloat16": onnx.Tensor_BFLOAT16,
+	"int8":     onnx.Tensor_INT8, "int16": onnx.Tensor_INT16, "int32": onnx.Tensor_INT32, "int64": onnx.Tensor_INT64,
 	"uint8": onnx.Tensor_UINT8, "uint16": onnx.Tensor_UINT16, "uint32": onnx.Tensor_UINT32, "uint64": onnx.Tensor_UINT64,
 	"bool": onnx.Tensor_BOOL, "string": onnx.Tensor_STRING,
 }
@@ -108,7 +109,8 @@ func (p *parser) tensor(of *onnx.Type, at token) *onnx.Tensor {
 		n++
 	})
 	if n != count {
-		panic(&problem{at.line, fmt.Sprintf("found %d elements of a constant with the lengths %v", n, t.Dims), fmt.Sprintf("%d", count), "write as many as the lengths say"})
+		panic(&problem{at.line, fmt.Sprintf("found %d elements of a constant with the lengths %v", n, t.Dims),
+			fmt.Sprintf("%d", count), "write as many as the lengths say"})
 	}
 	return t
 }

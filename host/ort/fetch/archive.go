@@ -45,7 +45,8 @@ func (d digest) check(ctx context.Context, path string) error {
 		return err
 	}
 	if found := hex.EncodeToString(h.Sum(nil)); found != d.hex {
-		return &diagnostic.Error{Path: path, Found: "found " + d.algorithm + " " + found, Needed: d.hex + " of the pinned file"}
+		return &diagnostic.Error{Path: path, Found: "found " + d.algorithm + " " + found,
+			Needed: d.hex + " of the pinned file"}
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ const LibraryName = "libonnxruntime.so.1"
 func Dir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", &diagnostic.Error{Found: "found no cache folder: " + err.Error(), Fix: "set XDG_CACHE_HOME or HOME", Cause: err}
+		return "", &diagnostic.Error{Found: "found no cache folder: " + err.Error(), Fix: "set XDG_CACHE_HOME or HOME",
+			Cause: err}
 	}
 	return filepath.Join(cache, "graft", "onnxruntime", Version, runtime.GOOS+"-"+runtime.GOARCH), nil
 }
@@ -155,5 +156,6 @@ func (f fetcher) sweep() {
 }
 
 func (f fetcher) unwritable(err error) error {
-	return &diagnostic.Error{Path: f.dir, Found: "cannot write: " + diagnostic.Cause(err), Needed: "a cache folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
+	return &diagnostic.Error{Path: f.dir, Found: "cannot write: " + diagnostic.Cause(err),
+		Needed: "a cache folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
 }

@@ -36,7 +36,8 @@ func tarball(t *testing.T, member string, content []byte) []byte {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for name, content := range map[string][]byte{"package/other": []byte("x"), member: content} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)),
+			Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write(content); err != nil {
@@ -84,7 +85,8 @@ func (r *registry) client(command, name string, archive []byte, script string) {
 	if err := os.WriteFile(stored, archive, 0o644); err != nil {
 		r.t.Fatal(err)
 	}
-	text := fmt.Sprintf("#!/bin/sh\nPATH=%q\necho \"$@\" >> %s.calls\n%s\ncp %s .\n", r.path, filepath.Join(r.bin, command), script, stored)
+	text := fmt.Sprintf("#!/bin/sh\nPATH=%q\necho \"$@\" >> %s.calls\n%s\ncp %s .\n", r.path,
+		filepath.Join(r.bin, command), script, stored)
 	if err := os.WriteFile(filepath.Join(r.bin, command), []byte(text), 0o755); err != nil {
 		r.t.Fatal(err)
 	}
@@ -157,7 +159,8 @@ func TestFetchWithNpm(t *testing.T) {
 			t.Errorf("npm was called with %s, without %s", b, want)
 		}
 	}
-	if !slices.Equal(*said, []string{"fetching onnxruntime-node@1 with npm", "ONNX Runtime " + Version + " is at " + path}) {
+	if !slices.Equal(*said, []string{"fetching onnxruntime-node@1 with npm",
+		"ONNX Runtime " + Version + " is at " + path}) {
 		t.Errorf("said %q", *said)
 	}
 }
@@ -206,13 +209,15 @@ func TestFetchFails(t *testing.T) {
 		}, []string{"npm pack", "exit status 3: no network", "pip download", "exit status 4: no route"}},
 		{"wrong archives", func(f *fetcher, r *registry) {
 			f.sources[0].digest, f.sources[1].digest = sha([]byte("a")), sha([]byte("b"))
-		}, []string{"onnxruntime-node-1.tgz: found sha256 ", "onnxruntime-1.whl: found sha256 ", ", needed " + sha([]byte("a")).hex + " of the pinned file"}},
+		}, []string{"onnxruntime-node-1.tgz: found sha256 ", "onnxruntime-1.whl: found sha256 ",
+			", needed " + sha([]byte("a")).hex + " of the pinned file"}},
 		{"wrong libraries", func(f *fetcher, r *registry) {
 			f.sources[0].library, f.sources[1].library = sha([]byte("a")), sha([]byte("b"))
 		}, []string{LibraryName + ": found sha256 " + sha(library).hex, " of the pinned file"}},
 		{"members missing", func(f *fetcher, r *registry) {
 			f.sources[0].member, f.sources[1].member = "package/none", "none"
-		}, []string{"unpacking onnxruntime-node-1.tgz: found no member package/none", "unpacking onnxruntime-1.whl: found no member none"}},
+		}, []string{"unpacking onnxruntime-node-1.tgz: found no member package/none",
+			"unpacking onnxruntime-1.whl: found no member none"}},
 		{"no archive", func(f *fetcher, r *registry) {
 			r.client("npm", "x.tgz", nil, "exit 0")
 			r.client("python3", "x.whl", nil, "exit 0")
@@ -225,7 +230,8 @@ func TestFetchFails(t *testing.T) {
 			if err == nil {
 				t.Fatal("it succeeds")
 			}
-			for _, want := range append(c.want, "cannot fetch ONNX Runtime "+Version, "; make npm or pip work", "GRAFT_ONNXRUNTIME") {
+			for _, want := range append(c.want, "cannot fetch ONNX Runtime "+Version, "; make npm or pip work",
+				"GRAFT_ONNXRUNTIME") {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%v\nlacks %q", err, want)
 				}
@@ -294,7 +300,8 @@ func TestFetchCancelled(t *testing.T) {
 // TestFetchConcurrently: one of many fetches, the others wait and find its result.
 func TestFetchConcurrently(t *testing.T) {
 	f, r, said := fixture(t)
-	r.client("npm", "onnxruntime-node-1.tgz", func() []byte { b, _ := os.ReadFile(filepath.Join(r.bin, "onnxruntime-node-1.tgz")); return b }(), "sleep 0.5")
+	r.client("npm", "onnxruntime-node-1.tgz",
+		func() []byte { b, _ := os.ReadFile(filepath.Join(r.bin, "onnxruntime-node-1.tgz")); return b }(), "sleep 0.5")
 	var all sync.WaitGroup
 	for range 6 {
 		all.Add(1)
@@ -339,7 +346,8 @@ func TestUnwritableCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.dir = filepath.Join(file, "graft") // a folder in a file: not even root can make it
-	if _, err := f.run(context.Background()); err == nil || !strings.Contains(err.Error(), "cannot write: not a directory, needed a cache folder that can be written") ||
+	if _, err := f.run(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "cannot write: not a directory, needed a cache folder that can be written") ||
 		!strings.Contains(err.Error(), "XDG_CACHE_HOME") {
 		t.Errorf("got %v", err)
 	}
@@ -358,7 +366,8 @@ func TestPins(t *testing.T) {
 			}
 		}
 	}
-	if _, err := pinned("plan9", "mips"); err == nil || !strings.Contains(err.Error(), "no ONNX Runtime is pinned for plan9/mips") {
+	if _, err := pinned("plan9", "mips"); err == nil ||
+		!strings.Contains(err.Error(), "no ONNX Runtime is pinned for plan9/mips") {
 		t.Errorf("got %v", err)
 	}
 	t.Setenv("XDG_CACHE_HOME", "/c")

@@ -24,8 +24,9 @@ func pinned(goos, goarch string) ([]source, error) {
 	}
 	p, ok := pins[goos+"/"+goarch]
 	if !ok {
-		return nil, &diagnostic.Error{Found: "no ONNX Runtime is pinned for " + goos + "/" + goarch, Needed: "linux/amd64 or linux/arm64",
-			Fix: "set GRAFT_ONNXRUNTIME to a libonnxruntime of your own"}
+		return nil, &diagnostic.Error{Found: "no ONNX Runtime is pinned for " + goos + "/" + goarch,
+			Needed: "linux/amd64 or linux/arm64",
+			Fix:    "set GRAFT_ONNXRUNTIME to a libonnxruntime of your own"}
 	}
 	return []source{
 		{

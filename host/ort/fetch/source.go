@@ -74,7 +74,8 @@ func (s source) download(ctx context.Context, dir string, report func(string)) e
 		var talk bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &talk, &talk
 		if err := cmd.Run(); err != nil {
-			return &diagnostic.Error{Path: strings.Join(cmd.Args, " "), Found: err.Error() + ": " + lastLines(talk.String(), 5), Cause: err}
+			return &diagnostic.Error{Path: strings.Join(cmd.Args, " "), Found: err.Error() + ": " + lastLines(talk.String(), 5),
+				Cause: err}
 		}
 		return nil
 	}
@@ -94,7 +95,8 @@ func (s source) archive(dir string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", &diagnostic.Error{Found: fmt.Sprintf("found %d files *%s after it ran", len(found), s.client.suffix), Needed: "one"}
+		return "", &diagnostic.Error{Found: fmt.Sprintf("found %d files *%s after it ran", len(found), s.client.suffix),
+			Needed: "one"}
 	}
 	return found[0], nil
 }

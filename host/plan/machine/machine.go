@@ -93,7 +93,8 @@ type Figures struct {
 func (f Figures) plausible() bool {
 	in := func(x, low, high float64) bool { return x >= low && x <= high }
 	return in(f.Bandwidth, 1e8, 1e14) && in(f.FLOPS, 1e8, 1e16) &&
-		(f.LastCacheBytes == 0 && f.LastCacheBandwidth == 0 || in(f.LastCacheBandwidth, 1e8, 1e15) && in(f.LastCacheBytes, 1e4, 1e11))
+		(f.LastCacheBytes == 0 && f.LastCacheBandwidth == 0 ||
+			in(f.LastCacheBandwidth, 1e8, 1e15) && in(f.LastCacheBytes, 1e4, 1e11))
 }
 
 // Options say where figures are stored and what is told of failures.

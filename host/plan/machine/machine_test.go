@@ -37,7 +37,8 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 func TestRooflineIsMeasuredOnce(t *testing.T) {
 	plugins := load(t, attends.Plugin, defaults.Linear.Plugin)
 	var said bytes.Buffer
-	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"), Log: slog.New(slog.NewTextHandler(&said, nil))}
+	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"),
+		Log: slog.New(slog.NewTextHandler(&said, nil))}
 	start := time.Now()
 	m, err := Roofline(plugins, o)
 	if err != nil {
@@ -85,14 +86,16 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 	// A folder that cannot be written is no reason to fail.
 	said.Reset()
 	o.Folder = filepath.Join(path, "below")
-	if m, err := Roofline(plugins, o); err != nil || !m.plausible() || !strings.Contains(said.String(), "cannot store what was measured") {
+	if m, err := Roofline(plugins, o); err != nil || !m.plausible() ||
+		!strings.Contains(said.String(), "cannot store what was measured") {
 		t.Errorf("without a folder: %+v, %v, the log says %q", m, err, said.String())
 	}
 }
 
 func TestRooflineWithoutPlugins(t *testing.T) {
 	m, err := Roofline(load(t, attends.Plugin), Options{Attention: attends, Folder: t.TempDir()})
-	if m != (Figures{}) || err == nil || err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
+	if m != (Figures{}) || err == nil ||
+		err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
 		t.Errorf("got %+v, %v", m, err)
 	}
 }
@@ -128,8 +131,9 @@ func TestDiffers(t *testing.T) {
 
 func TestNamesOfProcessors(t *testing.T) {
 	for info, want := range map[string]string{
-		"processor\t: 0\nmodel\t\t: 17\nmodel name\t: Some CPU @ 2 GHz\nstepping\t: 1\n\nprocessor\t: 1\nmodel name\t: Other\n": "Some CPU @ 2 GHz, model 17, stepping 1",
-		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n":                                                          "CPU implementer 0x41, CPU part 0xd0c",
+		"processor\t: 0\nmodel\t\t: 17\nmodel name\t: Some CPU @ 2 GHz\nstepping\t: 1\n\nprocessor\t: 1\nmodel name\t: " +
+			"Other\n": "Some CPU @ 2 GHz, model 17, stepping 1",
+		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n": "CPU implementer 0x41, CPU part 0xd0c",
 	} {
 		if got := cpuOf(info); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -146,7 +150,8 @@ func TestLastCache(t *testing.T) {
 		want   int64
 	}{
 		{nil, 0}, {map[string]string{"1": "32K", "2": "1024K"}, 0}, {map[string]string{"2": "1M", "3": "32768K"}, 32 << 20},
-		{map[string]string{"3": "8M", "4": "1G"}, 1 << 30}, {map[string]string{"3": "some"}, 0}, {map[string]string{"x": "8M"}, 0},
+		{map[string]string{"3": "8M", "4": "1G"}, 1 << 30}, {map[string]string{"3": "some"}, 0},
+		{map[string]string{"x": "8M"}, 0},
 	} {
 		folder := t.TempDir()
 		for level, size := range c.levels {

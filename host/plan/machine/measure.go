@@ -126,8 +126,10 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *threads.Poo
 	for i := range list {
 		list[i] = 1e-2
 	}
-	if x.kernel, err = p.Create(operator, []manifest.Attribute{{Name: "num_heads", Value: int64(readHeads)}, {Name: "kv_num_heads", Value: int64(readHeads)},
-		{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil, tensor.CPU); err != nil {
+	if x.kernel, err = p.Create(operator,
+		[]manifest.Attribute{{Name: "num_heads", Value: int64(readHeads)}, {Name: "kv_num_heads", Value: int64(readHeads)},
+			{Name: "head_size", Value: int64(readSize)}, {Name: "value_size", Value: int64(readSize)}}, nil,
+		tensor.CPU); err != nil {
 		return nil, err
 	}
 	steps, err := tensor.New(tensor.Int32, readers, abi.SequenceColumns)
@@ -152,7 +154,8 @@ func newReader(p *plugin.Plugin, operator string, bytes int64, crew *threads.Poo
 	if err != nil {
 		return nil, err
 	}
-	cache := &tensor.Tensor{DType: tensor.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4}, Data: unsafe.Pointer(unsafe.SliceData(list))}
+	cache := &tensor.Tensor{DType: tensor.Float32, Shape: []int64{blocks, abi.CacheBlockSize * positionBytes / 4},
+		Data: unsafe.Pointer(unsafe.SliceData(list))}
 	x.in, x.out = []*tensor.Tensor{query, nil, nil, cache, steps, shared}, []*tensor.Tensor{out}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
@@ -196,7 +199,8 @@ func newMatmul(p *plugin.Plugin, crew *threads.Pool) (*matmul, error) {
 	for i := range list {
 		list[i] = 1
 	}
-	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(matmulColumns)}}, nil, tensor.CPU); err != nil {
+	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(matmulColumns)}},
+		nil, tensor.CPU); err != nil {
 		x.close()
 		return nil, err
 	}
@@ -210,8 +214,9 @@ func newMatmul(p *plugin.Plugin, crew *threads.Pool) (*matmul, error) {
 		x.close()
 		return nil, err
 	}
-	x.in = []*tensor.Tensor{rows, {DType: tensor.Float32, Shape: []int64{abi.Panels(matmulColumns), matmulDepth, abi.PanelColumns},
-		Data: unsafe.Pointer(unsafe.SliceData(list))}}
+	x.in = []*tensor.Tensor{rows,
+		{DType: tensor.Float32, Shape: []int64{abi.Panels(matmulColumns), matmulDepth, abi.PanelColumns},
+			Data: unsafe.Pointer(unsafe.SliceData(list))}}
 	need, err := x.kernel.Workspace(x.in, x.out, crew.Threads())
 	if err != nil {
 		x.close()

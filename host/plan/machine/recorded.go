@@ -19,7 +19,8 @@ func Recorded(folder string, threads int, plugin string) (f Figures, when time.T
 	here := cpu()
 	for _, e := range stored.Rooflines { // the last measured first
 		date, err := time.Parse(time.RFC3339, e.Date)
-		if err == nil && e.Plugins[plugin] != "" && e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads && e.plausible() {
+		if err == nil && e.Plugins[plugin] != "" && e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads &&
+			e.plausible() {
 			return e.Figures, date, true
 		}
 	}

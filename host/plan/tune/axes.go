@@ -11,7 +11,8 @@ import (
 
 // axesOf is the grid over a range: ends and what lies between in equal ratios.
 func axesOf(l plan.Layers, r plan.Range) Axes {
-	a := Axes{Keys: spread(r.Keys, 3), Own: spread(r.Own, 3), Beams: within(r.Beams, 1, 4, 8), Batch: within(r.Batch, 1, 4, 16)}
+	a := Axes{Keys: spread(r.Keys, 3), Own: spread(r.Own, 3), Beams: within(r.Beams, 1, 4, 8),
+		Batch: within(r.Batch, 1, 4, 16)}
 	if l.Type == "cross" {
 		a.Keys, a.Own, a.Beams = spread(r.Keys, 4), []int64{0}, within(r.Beams, 1, 2, 4, 8)
 	}
@@ -44,7 +45,8 @@ func within(ends [2]int64, inside ...int64) []int64 {
 
 // largest is the shape that needs the most memory.
 func (a *Axes) largest() plan.Shape {
-	return plan.Shape{Keys: slices.Max(a.Keys), Own: slices.Max(a.Own), Beams: slices.Max(a.Beams), Batch: slices.Max(a.Batch)}
+	return plan.Shape{Keys: slices.Max(a.Keys), Own: slices.Max(a.Own), Beams: slices.Max(a.Beams),
+		Batch: slices.Max(a.Batch)}
 }
 
 // shrink takes the largest batches off a grid until the made-up caches fit.

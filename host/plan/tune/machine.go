@@ -15,7 +15,8 @@ func Machine(plugins []*plugin.Plugin, implementations plan.Implementations, o m
 	m := plan.ThisMachine()
 	f, err := machine.Roofline(plugins, o)
 	if err == nil {
-		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth, f.LastCacheBytes
+		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth,
+			f.LastCacheBytes
 	}
 	return m, err
 }

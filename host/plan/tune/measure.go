@@ -60,7 +60,8 @@ const (
 // apart, and the others stand for the rest.
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	id := Identify(o.Plugins, o.Implementations, o.Threads)
-	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Date: time.Now().UTC().Format(time.RFC3339)}
+	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range),
+		Date: time.Now().UTC().Format(time.RFC3339)}
 	all := o.Candidates
 	if all == nil {
 		all = candidates(o.Implementations)
@@ -95,13 +96,15 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 			return nil, err
 		}
 		subjects = append(subjects, s)
-		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: implementation, Seconds: make([]float64, t.Axes.Size())})
+		t.Rows = append(t.Rows, Row{Strategy: c.Strategy, Storage: c.Storage, Implementation: implementation,
+			Seconds: make([]float64, t.Axes.Size())})
 	}
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can run it is loaded", l)
 	}
 	var made *probe.Projections
-	if i := slices.IndexFunc(o.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == defaults.Linear.Plugin }); i >= 0 {
+	if i := slices.IndexFunc(o.Plugins,
+		func(p *plugin.Plugin) bool { return p.Manifest.Name == defaults.Linear.Plugin }); i >= 0 {
 		var err error
 		if made, err = probe.NewProjections(o.Plugins[i], l, layers, crew); err != nil {
 			return nil, err

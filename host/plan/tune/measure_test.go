@@ -78,12 +78,14 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	o.MaxBytes = 1000
-	if _, err := Measure(context.Background(), layers, o); err == nil || !strings.Contains(err.Error(), "to be measured, 1000 are free") {
+	if _, err := Measure(context.Background(), layers, o); err == nil ||
+		!strings.Contains(err.Error(), "to be measured, 1000 are free") {
 		t.Errorf("without memory: %v", err)
 	}
 	o.Plugins = nil
 	o.MaxBytes = 0
-	if _, err := Measure(context.Background(), layers, o); err == nil || !strings.Contains(err.Error(), "no plugin that can run it is loaded") {
+	if _, err := Measure(context.Background(), layers, o); err == nil ||
+		!strings.Contains(err.Error(), "no plugin that can run it is loaded") {
 		t.Errorf("without plugins: %v", err)
 	}
 }
@@ -146,7 +148,8 @@ func TestAxes(t *testing.T) {
 		t.Errorf("a range of one shape is %+v", one)
 	}
 	a := axesOf(layers, r)
-	if err := shrink(&a, layers, candidates(plan.Implementations{})[:1], 3, 10<<20); err != nil || !slices.Equal(a.Batch, []int64{1, 4}) {
+	if err := shrink(&a, layers, candidates(plan.Implementations{})[:1], 3, 10<<20); err != nil ||
+		!slices.Equal(a.Batch, []int64{1, 4}) {
 		t.Errorf("in 10 MiB batches are %v, %v", a.Batch, err)
 	}
 }

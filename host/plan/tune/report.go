@@ -44,7 +44,8 @@ type Skipped struct {
 
 // Report compares a table with what a predictor says without it.
 func (t *Table) Report(p *plan.Predictor, plugins []*plugin.Plugin, implementations plan.Implementations) *Report {
-	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{}, Skipped: t.skipped(plugins, implementations)}
+	r := &Report{Layers: t.Layers, Candidates: make([]CandidateSummary, len(t.Rows)), Shapes: []ShapeTimes{},
+		Skipped: t.skipped(plugins, implementations)}
 	for i := range t.Axes.Size() {
 		s := ShapeTimes{Shape: t.Axes.Shape(i)}
 		fastest := 0

@@ -230,7 +230,8 @@ var ErrForeign = errors.New("does not hold here")
 // left out, and so is one that cannot be used, with the reason.
 //
 // Of a table counts what was measured of the operators that will run.
-func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implementations, threads int, kinds ...plan.Layers) (*Tables, []error) {
+func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implementations, threads int,
+	kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
 	id := Identify(plugins, implementations, threads)
 	var reasons []error

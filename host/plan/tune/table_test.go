@@ -12,7 +12,8 @@ import (
 	"github.com/opgraft/graft/host/plan/machine/record"
 )
 
-var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32, Positions: "learned"}
+var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32,
+	Positions: "learned"}
 
 // made is a table whose times are powers of what a shape has, which logarithms make
 // straight lines of.
@@ -39,9 +40,11 @@ func law(s plan.Shape) float64 {
 
 func TestBetweenTheGrid(t *testing.T) {
 	table := made()
-	flash, hidden := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float32}
+	flash, hidden := plan.Candidate{Strategy: plan.KeysValues},
+		plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float32}
 	for _, s := range []plan.Shape{
-		{Keys: 16, Own: 0, Beams: 1, Batch: 1}, {Keys: 1024, Own: 31, Beams: 4, Batch: 16}, {Keys: 64, Own: 31, Beams: 1, Batch: 16},
+		{Keys: 16, Own: 0, Beams: 1, Batch: 1}, {Keys: 1024, Own: 31, Beams: 4, Batch: 16},
+		{Keys: 64, Own: 31, Beams: 1, Batch: 16},
 		{Keys: 700, Own: 0, Beams: 2, Batch: 5}, {Keys: 17, Own: 3, Beams: 3, Batch: 15},
 	} {
 		for i, c := range []plan.Candidate{flash, hidden} {
@@ -52,7 +55,8 @@ func TestBetweenTheGrid(t *testing.T) {
 		}
 	}
 	for _, s := range []plan.Shape{
-		{Keys: 15, Beams: 1, Batch: 1}, {Keys: 1025, Beams: 1, Batch: 1}, {Keys: 16, Own: 32, Beams: 1, Batch: 1}, {Keys: 16, Beams: 5, Batch: 1}, {Keys: 16, Beams: 1, Batch: 17},
+		{Keys: 15, Beams: 1, Batch: 1}, {Keys: 1025, Beams: 1, Batch: 1}, {Keys: 16, Own: 32, Beams: 1, Batch: 1},
+		{Keys: 16, Beams: 5, Batch: 1}, {Keys: 16, Beams: 1, Batch: 17},
 	} {
 		if got, ok := table.Seconds(flash, s); ok {
 			t.Errorf("%+v lies outside and gives %g", s, got)
@@ -81,7 +85,8 @@ func TestBetweenTheGrid(t *testing.T) {
 	if _, ok := tables.Seconds(other, flash, s); ok {
 		t.Error("a table of other layers was used")
 	}
-	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Implementations{}, &tables).Predict(layers, hidden, s); !got.Measured || got.Seconds <= law(s)*times[plan.PromptHiddenStates] {
+	if got := plan.NewPredictor(plan.ThisMachine(), nil, plan.Implementations{}, &tables).Predict(layers, hidden,
+		s); !got.Measured || got.Seconds <= law(s)*times[plan.PromptHiddenStates] {
 		t.Errorf("a predictor makes %+v of it", got)
 	}
 }
@@ -117,9 +122,12 @@ func TestTablesAreStored(t *testing.T) {
 		{"of another machine", change(`"cores": `, `"cores": 7`), ErrForeign, "it is of another machine"},
 		{"of another build", change(`"plugins": {}`, `"plugins": {"flash-decode": "00"}`), nil, ""},
 		{"with another grid", change(`"beams": [`, `"beams": [0,`), record.ErrDamaged, "times, the grid"},
-		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), record.ErrDamaged, "numbers of 0 or more that ascend"},
-		{"of other layers", change(`"width": 32`, `"width": 33`), ErrForeign, "it is of 5 layers of self attention, 4 heads of 8 (4 of keys), width 33"},
-		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), record.ErrDamaged, "found schema_version 1, need 3"},
+		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), record.ErrDamaged,
+			"numbers of 0 or more that ascend"},
+		{"of other layers", change(`"width": 32`, `"width": 33`), ErrForeign,
+			"it is of 5 layers of self attention, 4 heads of 8 (4 of keys), width 33"},
+		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), record.ErrDamaged,
+			"found schema_version 1, need 3"},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
@@ -131,7 +139,8 @@ func TestTablesAreStored(t *testing.T) {
 			}
 			continue
 		}
-		if len(got.All()) != 0 || len(reasons) != 1 || !errors.Is(reasons[0], c.kind) || !strings.Contains(reasons[0].Error(), c.want) || !strings.HasPrefix(reasons[0].Error(), path) {
+		if len(got.All()) != 0 || len(reasons) != 1 || !errors.Is(reasons[0], c.kind) ||
+			!strings.Contains(reasons[0].Error(), c.want) || !strings.HasPrefix(reasons[0].Error(), path) {
 			t.Errorf("%s: loaded %d tables, %v; want %q", c.what, len(got.All()), reasons, c.want)
 		}
 	}
@@ -152,7 +161,9 @@ func TestForeignPlugins(t *testing.T) {
 	if _, err := table.Save(folder); err != nil {
 		t.Fatal(err)
 	}
-	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Implementations{}, 0, layers); len(reasons) != 1 || !strings.HasSuffix(reasons[0].Error(), "does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
+	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Implementations{}, 0, layers); len(reasons) != 1 ||
+		!strings.HasSuffix(reasons[0].Error(),
+			"does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {
 		t.Errorf("got %v", reasons)
 	}
 }

@@ -23,7 +23,8 @@ func compare(name string, y *tensor.Tensor, want []float64, bound manifest.Toler
 		}
 		difference := math.Abs(g - w)
 		if !(difference <= bound.Absolute+bound.Relative*math.Abs(w)) || math.IsInf(g, 0) || math.IsInf(w, 0) {
-			return caseProblem("output %s%v is %v, expected is %v within %v + %v relative", name, position(int64(i), y.Shape), g, w, bound.Absolute, bound.Relative)
+			return caseProblem("output %s%v is %v, expected is %v within %v + %v relative", name, position(int64(i), y.Shape), g,
+				w, bound.Absolute, bound.Relative)
 		}
 		result.MaxAbsolute = max(result.MaxAbsolute, difference)
 		if w != 0 {
@@ -44,7 +45,8 @@ func position(i int64, shape []int64) []int64 {
 }
 
 // expectation computes the right answer in float64, by output name.
-func expectation(c *manifest.Case, op *signature.Operator, inputs, shapes []*tensor.Tensor) (map[string][]float64, error) {
+func expectation(c *manifest.Case, op *signature.Operator, inputs, shapes []*tensor.Tensor) (map[string][]float64,
+	error) {
 	byName := map[string]*tensor.Tensor{}
 	for i, x := range inputs {
 		if x != nil {

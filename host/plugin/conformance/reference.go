@@ -11,7 +11,8 @@ import (
 
 // references are the operators that the host computes in float64 for conformance cases: inputs by name,
 // result by output name.
-var references = map[string]func(inputs map[string]*tensor.Tensor, attributes []manifest.Attribute) (map[string][]float64, error){
+var references = map[string]func(inputs map[string]*tensor.Tensor,
+	attributes []manifest.Attribute) (map[string][]float64, error){
 	"attention":        referenceAttention,
 	"cached-attention": referenceCached,
 	"linear":           referenceLinear,
@@ -114,7 +115,8 @@ type attention struct {
 
 // referenceAttention is the operator that replaces blocks of kind attention, one loop a formula:
 // softmax(mask(softcap(scale Q K^T))) V (Vaswani et al. 2017, eq. 1), with past keys before the new ones.
-func referenceAttention(inputs map[string]*tensor.Tensor, attributes []manifest.Attribute) (map[string][]float64, error) {
+func referenceAttention(inputs map[string]*tensor.Tensor, attributes []manifest.Attribute) (map[string][]float64,
+	error) {
 	a, err := newAttention(inputs, attributes)
 	if err != nil {
 		return nil, err
@@ -131,7 +133,8 @@ func referenceAttention(inputs map[string]*tensor.Tensor, attributes []manifest.
 	}
 	output, scores := make([]float64, b*h*s*e), make([]float64, b*h*s*a.total)
 	row := make([]float64, a.total)
-	folded := attributeOr(attributes, "output_layout", "bhsd") == "bshd" || attributeOr(attributes, "output_rank", int64(4)) == 3
+	folded := attributeOr(attributes, "output_layout", "bhsd") == "bshd" ||
+		attributeOr(attributes, "output_rank", int64(4)) == 3
 	for batch := range b {
 		for head := range h {
 			for i := range s {
@@ -196,7 +199,8 @@ func newAttention(inputs map[string]*tensor.Tensor, attributes []manifest.Attrib
 		for _, x := range []struct {
 			name, layout string
 			to           **view
-		}{{"key", attributeOr(attributes, "key_layout", "bhsd"), &a.key}, {"value", attributeOr(attributes, "value_layout", "bhsd"), &a.value}} {
+		}{{"key", attributeOr(attributes, "key_layout", "bhsd"), &a.key},
+			{"value", attributeOr(attributes, "value_layout", "bhsd"), &a.value}} {
 			if t := inputs[x.name]; t != nil {
 				if *x.to, err = viewOf(x.name, t, x.layout, kvHeads); err != nil {
 					return nil, err
@@ -293,7 +297,8 @@ func (a *attention) masked(s float64, b, h, i, j int64) float64 {
 	if a.fromLengths && a.lengths != nil {
 		diagonal = int64(a.lengths[b]) - a.query.size[2]
 	}
-	hidden := a.causal != 0 && j > i+diagonal || a.window > 0 && i+diagonal-j >= a.window || a.lengths != nil && float64(j) >= a.lengths[b]
+	hidden := a.causal != 0 && j > i+diagonal || a.window > 0 && i+diagonal-j >= a.window ||
+		a.lengths != nil && float64(j) >= a.lengths[b]
 	if hidden {
 		return math.Inf(-1)
 	}

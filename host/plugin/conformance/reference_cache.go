@@ -35,7 +35,8 @@ func referenceCached(inputs map[string]*tensor.Tensor, attributes []manifest.Att
 	c.kvHeads, c.valueSize = integer("kv_num_heads", c.heads), integer("value_size", c.headSize)
 	c.width = integer("width", c.heads*c.headSize)
 	c.offset, c.kvOffset, c.window = integer("offset", 0), integer("kv_offset", 0), integer("window", 0)
-	c.scale, c.softcap, c.skip = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0), attributeOr(attributes, "skip", 0.0)
+	c.scale, c.softcap, c.skip = attributeOr(attributes, "scale", 0.0), attributeOr(attributes, "softcap", 0.0),
+		attributeOr(attributes, "skip", 0.0)
 	for _, name := range []string{"query", "cache", "sequences", "shared_slots"} {
 		if inputs[name] == nil {
 			return nil, fmt.Errorf("found no input %s, needed it", name)
@@ -203,7 +204,8 @@ func (c *cached) output() (map[string][]float64, error) {
 	}
 	parts := []part{first}
 	if c.inputs["kv_cache"] != nil {
-		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset, c.kvStorage), c.floats("kv_sequences"), c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
+		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset, c.kvStorage), c.floats("kv_sequences"),
+			c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
 	}
 	query, bias := c.floats("query"), c.floats("bias")
 	out := make([]float64, int64(len(query))/c.headSize*c.valueSize)
@@ -233,7 +235,8 @@ func (c *cached) output() (map[string][]float64, error) {
 					size := c.inputs["bias"].Shape[1]
 					distances = bias[h*size:][:size]
 				}
-				skipped[row] = c.attend(query[row*c.headSize:][:c.headSize], distances, positions, out[row*c.valueSize:][:c.valueSize])
+				skipped[row] = c.attend(query[row*c.headSize:][:c.headSize], distances, positions,
+					out[row*c.valueSize:][:c.valueSize])
 			}
 		}
 	}

@@ -41,7 +41,8 @@ func TestReferenceCachedByHand(t *testing.T) {
 	inputs["bias"] = given(t, []int64{1, 2}, 0, math.Log(3))
 	check("weights by distance", 32, (3*32+33)/4., (3*33+34)/4., (3*4+16)/4., (3*4+17)/4.)
 	inputs["slot_mapping"] = given(t, []int64{5}, 0, 0, 0, 0, 0)
-	if _, err := referenceCached(inputs, attributes); err == nil || err.Error() != "found the input slot_mapping, needed a case without it" {
+	if _, err := referenceCached(inputs, attributes); err == nil ||
+		err.Error() != "found the input slot_mapping, needed a case without it" {
 		t.Errorf("found %v, needed a refusal of slot_mapping", err)
 	}
 }

@@ -19,7 +19,8 @@ func (m matrix) at(i, j int64) float64 { return m.data[i*m.columns+j] }
 
 // referenceFold computes what the fold of an operator over the cache emits: weights in panels, for keys
 // alone those by which values follow from keys, with a base those for rows that the base makes.
-func referenceFold(strategy string, constants []tensor.Weight, attributes []manifest.Attribute) (map[string][]float64, error) {
+func referenceFold(strategy string, constants []tensor.Weight, attributes []manifest.Attribute) (map[string][]float64,
+	error) {
 	given := map[string]matrix{}
 	for _, w := range constants {
 		m := matrix{data: w.Floats, rows: 1, columns: int64(len(w.Floats))}
@@ -34,7 +35,8 @@ func referenceFold(strategy string, constants []tensor.Weight, attributes []mani
 	}
 	key, value, base := given["key_weight"], given["value_weight"], given["base_key_weight"]
 	if key.data == nil || value.data == nil || heads < 1 {
-		return nil, fmt.Errorf("found %d heads and constants %d, needed heads, key_weight and value_weight", heads, len(given))
+		return nil, fmt.Errorf("found %d heads and constants %d, needed heads, key_weight and value_weight", heads,
+			len(given))
 	}
 	if strategy == "keys" {
 		folded, err := solved(key, value)
@@ -94,7 +96,8 @@ func rowPanels(w matrix, heads int64) []float64 {
 func solved(a, b matrix) (matrix, error) {
 	n := a.rows
 	if b.rows != n || a.columns < n {
-		return matrix{}, fmt.Errorf("found weights of %d x %d and %d rows, needed at least as many columns as rows", a.rows, a.columns, b.rows)
+		return matrix{}, fmt.Errorf("found weights of %d x %d and %d rows, needed at least as many columns as rows", a.rows,
+			a.columns, b.rows)
 	}
 	left, right := make([][]float64, n), make([][]float64, n)
 	for i := range n {

@@ -20,9 +20,12 @@ func TestReferenceLinearByHand(t *testing.T) {
 		want       []float64
 	}{
 		{"plain", map[string]*tensor.Tensor{"x": x, "weight": weight}, nil, []float64{14, 140, 3, 30}},
-		{"bias", map[string]*tensor.Tensor{"x": x, "weight": weight, "bias": given(t, []int64{2}, 1, -1)}, nil, []float64{15, 139, 4, 29}},
-		{"one bias for all", map[string]*tensor.Tensor{"x": x, "weight": weight, "bias": given(t, []int64{1}, 1)}, nil, []float64{15, 141, 4, 31}},
-		{"transposed", map[string]*tensor.Tensor{"x": x, "weight": across}, []manifest.Attribute{{Name: "transposed", Value: int64(1)}}, []float64{14, 140, 3, 30}},
+		{"bias", map[string]*tensor.Tensor{"x": x, "weight": weight, "bias": given(t, []int64{2}, 1, -1)}, nil,
+			[]float64{15, 139, 4, 29}},
+		{"one bias for all", map[string]*tensor.Tensor{"x": x, "weight": weight, "bias": given(t, []int64{1}, 1)}, nil,
+			[]float64{15, 141, 4, 31}},
+		{"transposed", map[string]*tensor.Tensor{"x": x, "weight": across},
+			[]manifest.Attribute{{Name: "transposed", Value: int64(1)}}, []float64{14, 140, 3, 30}},
 	} {
 		got, err := referenceLinear(test.inputs, test.attributes)
 		if err != nil || !slices.Equal(got["y"], test.want) {

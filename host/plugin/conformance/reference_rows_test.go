@@ -26,7 +26,8 @@ func rows(t *testing.T, storage tensor.DType, keys ...float64) map[string]*tenso
 }
 
 func attributes(pairs ...any) []manifest.Attribute {
-	list := []manifest.Attribute{{Name: "num_heads", Value: int64(1)}, {Name: "head_size", Value: int64(2)}, {Name: "scale", Value: 1.0}}
+	list := []manifest.Attribute{{Name: "num_heads", Value: int64(1)}, {Name: "head_size", Value: int64(2)},
+		{Name: "scale", Value: 1.0}}
 	for i := 0; i < len(pairs); i += 2 {
 		list = append(list, manifest.Attribute{Name: pairs[i].(string), Value: pairs[i+1]})
 	}
@@ -36,7 +37,8 @@ func attributes(pairs ...any) []manifest.Attribute {
 // TestReferenceRows computes rows that are stored as halves and integers, skipped, and turned, by hand.
 func TestReferenceRows(t *testing.T) {
 	log3 := math.Log(3)
-	check := func(what string, inputs map[string]*tensor.Tensor, attributes []manifest.Attribute, output []float64, skipped float64) {
+	check := func(what string, inputs map[string]*tensor.Tensor, attributes []manifest.Attribute, output []float64,
+		skipped float64) {
 		t.Helper()
 		got, err := referenceCached(inputs, attributes)
 		if err != nil {
@@ -88,7 +90,8 @@ func TestReferenceRows(t *testing.T) {
 	inputs["cos"], inputs["sin"] = given(t, []int64{3, 1}, 1, 0, 1), given(t, []int64{3, 1}, 0, 1, 0)
 	for _, rotary := range []string{"half", "interleaved"} {
 		check("turned for the scores, "+rotary, inputs, attributes("rotary", rotary), []float64{0, -0.6 * log3}, 0)
-		check("turned back for the values, "+rotary, inputs, attributes("rotary", rotary, "rotated", int64(1)), []float64{-log3 / 3, 0}, 0)
+		check("turned back for the values, "+rotary, inputs, attributes("rotary", rotary, "rotated", int64(1)),
+			[]float64{-log3 / 3, 0}, 0)
 	}
 }
 
@@ -128,7 +131,8 @@ func TestReferenceFold(t *testing.T) {
 	if err != nil || got["key_weight"][16*1] != 2 || got["key_weight"][16*1+1] != 1 || got["value_weight"][16] != 7 {
 		t.Errorf("panels of weights as they are: found %v, %v", got, err)
 	}
-	if _, err = referenceFold("keys", []tensor.Weight{weight("key_weight", 2, 2, 1, 1, 1, 1), value}, heads); err == nil || err.Error() != "found singular weights, needed ones that have an inverse" {
+	if _, err = referenceFold("keys", []tensor.Weight{weight("key_weight", 2, 2, 1, 1, 1, 1), value}, heads); err == nil ||
+		err.Error() != "found singular weights, needed ones that have an inverse" {
 		t.Errorf("singular weights: found %v", err)
 	}
 }

@@ -31,9 +31,9 @@ var checks = []struct {
 	{"unknown sizes", (*subject).unknownSizes},
 }
 
-// Rules runs a case as Run does, and again in each way that a host may choose: at any alignment, through strides where the operator
-// takes them, from several threads on one kernel, and with shapes that are not known yet. An error means that the case
-// could not be run at all.
+// Rules runs a case as Run does, and again in each way that a host may choose: at any alignment, through strides
+// where the operator takes them, from several threads on one kernel, and with shapes that are not known yet. An error
+// means that the case could not be run at all.
 func Rules(ctx context.Context, p *plugin.Plugin, c *manifest.Case) ([]Rule, error) {
 	answers, err := Run(ctx, p, c)
 	if err != nil {

@@ -94,7 +94,8 @@ func runCase(ctx context.Context, p *plugin.Plugin, c *manifest.Case, result *Re
 }
 
 // runOnce runs a kernel on fresh outputs and compares.
-func runOnce(k *plugin.Kernel, op *signature.Operator, inputs, shapes []*tensor.Tensor, threads int, expected map[string][]float64, bound manifest.Tolerance, result *Result) error {
+func runOnce(k *plugin.Kernel, op *signature.Operator, inputs, shapes []*tensor.Tensor, threads int,
+	expected map[string][]float64, bound manifest.Tolerance, result *Result) error {
 	outputs := make([]*tensor.Tensor, len(shapes))
 	guards := make([]*guarded, len(shapes))
 	for i, s := range shapes {

@@ -38,8 +38,8 @@ type File struct {
 // Files are the files of a folder by path, with slashes. A link that stays inside is the file that it points at.
 type Files map[string]File
 
-// Read hashes the files of a folder. Those in known were read elsewhere, and have the hash that stands there, "" for any. What is
-// neither file nor folder is refused, and so is a folder that others can change.
+// Read hashes the files of a folder. Those in known were read elsewhere, and have the hash that stands there, "" for
+// any. What is neither file nor folder is refused, and so is a folder that others can change.
 func Read(folder string, known map[string]string) (Files, error) {
 	guard, err := newGuard(folder)
 	if err != nil {
@@ -48,7 +48,8 @@ func Read(folder string, known map[string]string) (Files, error) {
 	return read(folder, known, guard)
 }
 
-// ReadAny is Read of a folder that others may change. A child that runs apart reads it so: who owns what, it cannot see.
+// ReadAny is Read of a folder that others may change. A child that runs apart reads it so: who owns what, it cannot
+// see.
 func ReadAny(folder string, known map[string]string) (Files, error) {
 	return read(folder, known, &guard{closed: true})
 }
@@ -78,7 +79,8 @@ func read(folder string, known map[string]string, guard *guard) (Files, error) {
 		case info.IsDir() && entry.IsDir():
 			return nil
 		case !info.Mode().IsRegular() || len(files) == maxFiles:
-			return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found a " + kind(info.Mode(), entry.Type()),
+			return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+				Found:  "found a " + kind(info.Mode(), entry.Type()),
 				Needed: fmt.Sprintf("plain files and folders, at most %d", maxFiles), Fix: "remove it from the plugin's folder"}
 		}
 		f := File{Executable: info.Mode()&0o111 != 0}
@@ -136,7 +138,8 @@ func (f Files) Digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Difference is the first file that is not as it was, and in which way; "" where all are. A file that was not read is as it was.
+// Difference is the first file that is not as it was, and in which way; "" where all are. A file that was not read is
+// as it was.
 func (f Files) Difference(before Files) (name, how string) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		now, there := f[name]

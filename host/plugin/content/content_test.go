@@ -25,10 +25,12 @@ func plugin(t *testing.T) string {
 }
 
 func TestRead(t *testing.T) {
-	const a, b = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb", "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d"
+	const a, b = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
+		"3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d"
 	folder := plugin(t)
 	before, err := Read(folder, nil)
-	if err != nil || len(before) != 2 || before["plugin.yaml"] != (File{SHA256: a}) || before["data/table"] != (File{SHA256: b}) {
+	if err != nil || len(before) != 2 || before["plugin.yaml"] != (File{SHA256: a}) ||
+		before["data/table"] != (File{SHA256: b}) {
 		t.Fatalf("%v, %v", before, err)
 	}
 	known, err := Read(folder, map[string]string{"plugin.yaml": "as read", "data/table": ""})
@@ -48,9 +50,11 @@ func TestRead(t *testing.T) {
 		name, how string
 	}{
 		{func() error { return nil }, "", ""},
-		{func() error { return os.WriteFile(path("plugin.yaml"), []byte("b"), 0o644) }, "plugin.yaml", "found sha256 3e23e8160039..., needed ca978112ca1b..."},
+		{func() error { return os.WriteFile(path("plugin.yaml"), []byte("b"), 0o644) }, "plugin.yaml",
+			"found sha256 3e23e8160039..., needed ca978112ca1b..."},
 		{func() error { return os.Remove(path("plugin.yaml")) }, "plugin.yaml", "found that the file is gone"},
-		{func() error { return os.WriteFile(path("plugin.yaml"), []byte("a"), 0o755) }, "plugin.yaml", "found other permissions to execute the file"},
+		{func() error { return os.WriteFile(path("plugin.yaml"), []byte("a"), 0o755) }, "plugin.yaml",
+			"found other permissions to execute the file"},
 		{func() error {
 			return errors.Join(os.Chmod(path("plugin.yaml"), 0o644), os.WriteFile(path("data/x"), nil, 0o644))
 		}, "data/x", "found a file that was not there"},
@@ -77,8 +81,10 @@ func TestRead(t *testing.T) {
 		want string
 	}{
 		"outside": {func(p string) error { return os.Symlink("/etc/passwd", p) }, "cannot read: path escapes from parent"},
-		"folder":  {func(p string) error { return os.Symlink("data", p) }, "found a link to a folder, needed plain files and folders, at most 4096; remove it from the plugin's folder"},
-		"pipe":    {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "found a named pipe, needed plain files and folders, at most 4096; remove it from the plugin's folder"},
+		"folder": {func(p string) error { return os.Symlink("data", p) },
+			"found a link to a folder, needed plain files and folders, at most 4096; remove it from the plugin's folder"},
+		"pipe": {func(p string) error { return syscall.Mkfifo(p, 0o600) },
+			"found a named pipe, needed plain files and folders, at most 4096; remove it from the plugin's folder"},
 	} {
 		do(bad.make(path(name)))
 		if _, err := Read(folder, nil); err == nil || !strings.HasPrefix(err.Error(), path(name)+": "+bad.want) {
@@ -118,7 +124,8 @@ func TestGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Read(folder, nil)
-		want := c.path + ": found that others can write to it (mode " + c.text + "), needed a place for verified plugins that only its owner can change; run: chmod go-w " + c.path
+		want := c.path + ": found that others can write to it (mode " + c.text +
+			"), needed a place for verified plugins that only its owner can change; run: chmod go-w " + c.path
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
 			t.Errorf("%s: %v, want %s", c.path, err, want)
 		}
@@ -158,7 +165,8 @@ func TestGuard(t *testing.T) {
 	if err := os.Chown(folder+"/plugin.yaml", 4242, -1); err != nil {
 		t.Fatal(err)
 	}
-	want := folder + "/plugin.yaml: found that it belongs to the user 4242, needed a place for verified plugins that belongs to this user (0) or to root; run: chown 0 " + folder + "/plugin.yaml"
+	want := folder + "/plugin.yaml: found that it belongs to the user 4242, needed a place for verified plugins that " +
+		"belongs to this user (0) or to root; run: chown 0 " + folder + "/plugin.yaml"
 	if _, err := Read(folder, nil); err == nil || err.Error() != want {
 		t.Errorf("a file of another user's: %v, want %s", err, want)
 	}
@@ -172,8 +180,9 @@ type belonging struct {
 
 func (b belonging) Sys() any { return &syscall.Stat_t{Uid: b.to} }
 
-// TestNamespaceWithoutRoot: in a sandbox whose user namespace does not know root, root's folders seem to be those of the same
-// user as every stranger's. As with ssh, which looks no further up than there, they are taken above the home folder alone.
+// TestNamespaceWithoutRoot: in a sandbox whose user namespace does not know root, root's folders seem to be those of
+// the same user as every stranger's. As with ssh, which looks no further up than there, they are taken above the home
+// folder alone.
 func TestNamespaceWithoutRoot(t *testing.T) {
 	info, err := os.Stat(t.TempDir())
 	if err != nil {
@@ -202,7 +211,8 @@ func TestNamespaceWithoutRoot(t *testing.T) {
 		if (err == nil) != c.taken {
 			t.Errorf("%s of user %d, home %q: %v", c.path, c.owner, c.guard.home, err)
 		}
-		if err != nil && int64(c.owner) == c.guard.hidden && !strings.Contains(err.Error(), "whom this user namespace does not know (65534)") {
+		if err != nil && int64(c.owner) == c.guard.hidden &&
+			!strings.Contains(err.Error(), "whom this user namespace does not know (65534)") {
 			t.Errorf("%s: %v", c.path, err)
 		}
 	}

@@ -23,8 +23,8 @@ type guard struct {
 	home   string // of the user
 }
 
-// Guarded refuses a file or a folder that others can change: it, or a folder above it, up to the root. As ssh does with its keys,
-// it takes only what this user or root owns and no one else can write to.
+// Guarded refuses a file or a folder that others can change: it, or a folder above it, up to the root. As ssh does
+// with its keys, it takes only what this user or root owns and no one else can write to.
 func Guarded(path string) error {
 	_, err := newGuard(path)
 	return err
@@ -79,8 +79,10 @@ func (g *guard) check(path string, info fs.FileInfo) error {
 	if !others {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found that others can write to it (mode %03o)", info.Mode().Perm()),
-		Needed: "a place for verified plugins that only its owner can change", Fix: "run: chmod go-w " + diagnostic.Quote(path)}
+	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+		Found:  fmt.Sprintf("found that others can write to it (mode %03o)", info.Mode().Perm()),
+		Needed: "a place for verified plugins that only its owner can change",
+		Fix:    "run: chmod go-w " + diagnostic.Quote(path)}
 }
 
 // owned refuses what belongs to others.
@@ -94,15 +96,19 @@ func (g *guard) owned(path string, info fs.FileInfo) error {
 		if above, found := strings.CutPrefix(g.home, strings.TrimSuffix(path, "/")+"/"); found && above != "" {
 			return nil
 		}
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found that it belongs to a user whom this user namespace does not know (%d)", owner),
-			Needed: "a place for verified plugins that belongs to this user or to root", Fix: "put the plugins below the home folder, or let the sandbox know root"}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found:  fmt.Sprintf("found that it belongs to a user whom this user namespace does not know (%d)", owner),
+			Needed: "a place for verified plugins that belongs to this user or to root",
+			Fix:    "put the plugins below the home folder, or let the sandbox know root"}
 	}
-	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found that it belongs to the user %d", owner),
+	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+		Found:  fmt.Sprintf("found that it belongs to the user %d", owner),
 		Needed: fmt.Sprintf("a place for verified plugins that belongs to this user (%d) or to root", g.user),
 		Fix:    fmt.Sprintf("run: chown %d %s", g.user, diagnostic.Quote(path))}
 }
 
-// hiddenRoot is the user that root's files seem to belong to in a user namespace without root, as sandboxes make; else -1.
+// hiddenRoot is the user that root's files seem to belong to in a user namespace without root, as sandboxes make;
+// else -1.
 func hiddenRoot() int64 {
 	users, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || knowsRoot(string(users)) {
@@ -119,8 +125,8 @@ func hiddenRoot() int64 {
 	return int64(id)
 }
 
-// knowsRoot reports whether a namespace has a user for root outside of it. A line of uid_map is the first user inside, the first
-// outside, and how many follow.
+// knowsRoot reports whether a namespace has a user for root outside of it. A line of uid_map is the first user
+// inside, the first outside, and how many follow.
 func knowsRoot(users string) bool {
 	for line := range strings.Lines(users) {
 		if f := strings.Fields(line); len(f) == 3 && f[1] == "0" {
@@ -130,8 +136,8 @@ func knowsRoot(users string) bool {
 	return false
 }
 
-// ownGroup reports whether a group is its owner's alone: of the same name, with no other member. Systems that make such a
-// group for each user make folders that it can write to.
+// ownGroup reports whether a group is its owner's alone: of the same name, with no other member. Systems that make
+// such a group for each user make folders that it can write to.
 func ownGroup(owner, group uint32) bool {
 	u, err := user.LookupId(strconv.FormatUint(uint64(owner), 10))
 	if err != nil || u.Gid != strconv.FormatUint(uint64(group), 10) {

@@ -29,8 +29,8 @@ var (
 	Panels = Operator{"packed-linear", "PackPanels"}
 )
 
-// Operators of models in eight bits: one multiplies integers with constant weights, several at once, and one is attention between
-// such products, with the bits of ONNX Runtime's separate nodes.
+// Operators of models in eight bits: one multiplies integers with constant weights, several at once, and one is
+// attention between such products, with the bits of ONNX Runtime's separate nodes.
 var (
 	IntegerLinear     = Operator{"quantized-linear", "QuantizedLinear"}
 	NodewiseAttention = Operator{"quantized-linear", "NodewiseAttention"}

@@ -13,9 +13,11 @@ func TestVersions(t *testing.T) {
 	at := func(parts ...string) string { return filepath.Join(append([]string{plugins}, parts...)...) }
 	var err error
 	for _, v := range []string{"1.0.0-a", "2.0.0-b"} {
-		err = errors.Join(err, os.MkdirAll(at(VersionsFolder, "toy", v), 0o755), os.WriteFile(at(VersionsFolder, "toy", v, "plugin.yaml"), nil, 0o644))
+		err = errors.Join(err, os.MkdirAll(at(VersionsFolder, "toy", v), 0o755),
+			os.WriteFile(at(VersionsFolder, "toy", v, "plugin.yaml"), nil, 0o644))
 	}
-	err = errors.Join(err, os.Mkdir(at("plain"), 0o755), os.Symlink(outside, at("mine")), os.Symlink(VersionsFolder+"/toy/../../../x", at("out")),
+	err = errors.Join(err, os.Mkdir(at("plain"), 0o755), os.Symlink(outside, at("mine")),
+		os.Symlink(VersionsFolder+"/toy/../../../x", at("out")),
 		os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("toy")), os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("other")))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +30,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s means %s, want %s", link, got, want)
 		}
 	}
-	for folder, want := range map[string]string{at(VersionsFolder, "toy", "2.0.0-b"): at("toy"), at(VersionsFolder, "toy", "1.0.0-a"): at(VersionsFolder, "toy", "1.0.0-a"), at("plain"): at("plain"), "/": "/"} {
+	for folder, want := range map[string]string{at(VersionsFolder, "toy", "2.0.0-b"): at("toy"),
+		at(VersionsFolder, "toy", "1.0.0-a"): at(VersionsFolder, "toy", "1.0.0-a"), at("plain"): at("plain"), "/": "/"} {
 		if got := Linked(folder); got != want {
 			t.Errorf("%s has the link %s, want %s", folder, got, want)
 		}

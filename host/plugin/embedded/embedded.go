@@ -1,8 +1,9 @@
-// Package embedded holds plugins that a program carries in itself, so that nothing has to be installed beside it. Their hashes are
-// part of the program: who trusts it trusts them, and no record of another folder is asked.
+// Package embedded holds plugins that a program carries in itself, so that nothing has to be installed beside it.
+// Their hashes are part of the program: who trusts it trusts them, and no record of another folder is asked.
 //
-// A plugin of the program's is written into the user's cache once, and found there like any other. Where no folder can be written, it
-// stays where it is: its folder is a path below the executable, at which nothing can lie, and [Read] reads it from there.
+// A plugin of the program's is written into the user's cache once, and found there like any other. Where no folder
+// can be written, it stays where it is: its folder is a path below the executable, at which nothing can lie, and
+// [Read] reads it from there.
 package embedded
 
 import (
@@ -48,7 +49,8 @@ var sets struct {
 	err     error
 }
 
-// Register adds a set of plugins: a folder of IndexName and of what it names. It is called when a program starts, and reads nothing yet.
+// Register adds a set of plugins: a folder of IndexName and of what it names. It is called when a program starts, and
+// reads nothing yet.
 func Register(set fs.FS) {
 	sets.Lock()
 	defer sets.Unlock()
@@ -87,7 +89,8 @@ func (p *Plugin) Inside() string {
 	return filepath.Join(program, "plugins", p.Name)
 }
 
-// Folder is where the plugin's files are: in the user's cache, where they are written if they are not there as they should be, else Inside.
+// Folder is where the plugin's files are: in the user's cache, where they are written if they are not there as they
+// should be, else Inside.
 func (p *Plugin) Folder() string {
 	cache, err := os.UserCacheDir()
 	if err != nil || !filepath.IsAbs(cache) {
@@ -110,7 +113,8 @@ func (p *Plugin) lies(folder string) bool {
 	return name == ""
 }
 
-// write puts the plugin's files into a folder, in one step. What lies there, which is not the plugin, is taken away first.
+// write puts the plugin's files into a folder, in one step. What lies there, which is not the plugin, is taken away
+// first.
 func (p *Plugin) write(folder string) error {
 	above := filepath.Dir(folder)
 	if err := os.MkdirAll(above, 0o700); err != nil {

@@ -20,7 +20,8 @@ func SHA256(path string) (string, error) {
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return "", &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: err.Error(), Fix: "check the disk", Cause: err}
+		return "", &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: err.Error(), Fix: "check the disk",
+			Cause: err}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

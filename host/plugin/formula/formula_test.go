@@ -40,15 +40,16 @@ func TestFormula(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                        "found the end at byte 1, needed a number, an input, a function or a parenthesis",
-		"1 +":                     "found the end at byte 4, needed a number, an input, a function or a parenthesis",
-		"(1":                      "found the end at byte 3, needed a closing parenthesis",
-		"1 2":                     `found "2" at byte 3, needed an operator or the end`,
-		"max(1)":                  "found 1 arguments of max at byte 1, needed 2",
-		"abs(1, 2)":               "found 2 arguments of abs at byte 1, needed 1",
-		"1.2.3":                   `found "1.2.3" at byte 1, needed a number`,
-		"x $ y":                   `found "$" at byte 3, needed an operator or the end`,
-		"gamma(2)":                "found the function gamma at byte 1, needed one of abs, cos, erf, exp, log, max, min, sin, sqrt, tanh",
+		"":          "found the end at byte 1, needed a number, an input, a function or a parenthesis",
+		"1 +":       "found the end at byte 4, needed a number, an input, a function or a parenthesis",
+		"(1":        "found the end at byte 3, needed a closing parenthesis",
+		"1 2":       `found "2" at byte 3, needed an operator or the end`,
+		"max(1)":    "found 1 arguments of max at byte 1, needed 2",
+		"abs(1, 2)": "found 2 arguments of abs at byte 1, needed 1",
+		"1.2.3":     `found "1.2.3" at byte 1, needed a number`,
+		"x $ y":     `found "$" at byte 3, needed an operator or the end`,
+		"gamma(2)": "found the function gamma at byte 1, needed one of abs, cos, erf, exp, log, max, min, " +
+			"sin, sqrt, tanh",
 		strings.Repeat("(", 1000): "found more than 50 levels, needed fewer",
 	} {
 		if _, err := Parse(text); err == nil || err.Error() != want {

@@ -24,8 +24,9 @@ const (
 
 // system names the libraries that a plugin may need: those of the C library and of compilers, which the
 // system finds in its own folders. Any other would be code that nobody has looked at.
-var system = regexp.MustCompile(`^(lib(c|m|mvec)\.so\.6|lib(pthread|util)\.so\.[01]|libdl\.so\.2|lib(rt|gcc_s|gomp|atomic)\.so\.1|libstdc\+\+\.so\.6|` +
-	`ld-linux-[a-z0-9_-]+\.so\.\d|libc\.musl-[a-z0-9_]+\.so\.1)$`)
+var system = regexp.MustCompile(
+	`^(lib(c|m|mvec)\.so\.6|lib(pthread|util)\.so\.[01]|libdl\.so\.2|lib(rt|gcc_s|gomp|atomic)\.so\.1|libstdc\+\+\.so\.6|` +
+		`ld-linux-[a-z0-9_-]+\.so\.\d|libc\.musl-[a-z0-9_]+\.so\.1)$`)
 
 // loading is what the system's loader is told to do beside mapping the file.
 type loading struct {
@@ -66,12 +67,14 @@ func readLoading(f *elf.File) (*loading, error) {
 		switch p.Type {
 		case elf.PT_LOAD:
 			last := p.Vaddr + p.Memsz
-			if p.Filesz > p.Memsz || last < p.Vaddr || last > 1<<47 || p.Vaddr&^(pageBytes-1) < end || (p.Vaddr-p.Off)%pageBytes != 0 {
+			if p.Filesz > p.Memsz || last < p.Vaddr || last > 1<<47 || p.Vaddr&^(pageBytes-1) < end ||
+				(p.Vaddr-p.Off)%pageBytes != 0 {
 				return nil, errors.New("segments that overlap, are out of order or do not fit into memory")
 			}
 			end = (last + pageBytes - 1) &^ (pageBytes - 1)
 			if p.Flags&elf.PF_W != 0 && p.Flags&elf.PF_X != 0 {
-				refuse("a segment that is writable and executable", "segments that are one or neither", "link it without -z wxneeded, -N and the like")
+				refuse("a segment that is writable and executable", "segments that are one or neither",
+					"link it without -z wxneeded, -N and the like")
 			}
 		case elf.PT_GNU_STACK:
 			stack = true
@@ -121,7 +124,8 @@ func (l *loading) readDynamic(f *elf.File, address uint64, refuse func(found, ne
 		case e.tag == elf.DT_NEEDED || paths[e.tag] != "":
 			names = append(names, e)
 		case e.tag == elf.DT_TEXTREL, e.tag == elf.DT_FLAGS && elf.DynFlag(e.value)&elf.DF_TEXTREL != 0:
-			refuse("relocations in its code, which make code writable while it is loaded", "none", "compile all of it with -fPIC")
+			refuse("relocations in its code, which make code writable while it is loaded", "none",
+				"compile all of it with -fPIC")
 		}
 	}
 	for _, e := range names {
@@ -133,8 +137,10 @@ func (l *loading) readDynamic(f *elf.File, address uint64, refuse func(found, ne
 		case e.tag == elf.DT_NEEDED:
 			l.needed = append(l.needed, name)
 		case name != "":
-			refuse(fmt.Sprintf("the %s %q, by which the system would load other files with it", paths[e.tag], diagnostic.Clip(name)),
-				"a library without", "link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it needs statically")
+			refuse(fmt.Sprintf("the %s %q, by which the system would load other files with it", paths[e.tag],
+				diagnostic.Clip(name)),
+				"a library without", "link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it "+
+					"needs statically")
 		}
 	}
 	return nil
@@ -168,8 +174,8 @@ func stringAt(f *elf.File, table, offset uint64) (string, error) {
 	return string(text), nil
 }
 
-// private reports the first thing for which loading the library would bring other code with it, or memory that is writable
-// and executable.
+// private reports the first thing for which loading the library would bring other code with it, or memory that is
+// writable and executable.
 func (l *File) private() error {
 	for _, r := range l.refused {
 		return refusal.Incompatible(l.Path, r.found, r.needed, r.fix)
@@ -178,6 +184,7 @@ func (l *File) private() error {
 	if i < 0 {
 		return nil
 	}
-	return refusal.Incompatible(l.Path, fmt.Sprintf("that it needs the library %q", diagnostic.Printable(diagnostic.Clip(l.Needed[i]))),
+	return refusal.Incompatible(l.Path,
+		fmt.Sprintf("that it needs the library %q", diagnostic.Printable(diagnostic.Clip(l.Needed[i]))),
 		"only libraries of the C library and the compiler: any other is code that nobody has checked", "link it statically")
 }

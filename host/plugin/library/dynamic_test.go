@@ -57,12 +57,15 @@ func helper(t testing.TB, soname string) []string {
 func TestRefusesOtherCode(t *testing.T) {
 	ofType := func(kind elf.ProgType) func(*elf.Prog) bool { return func(p *elf.Prog) bool { return p.Type == kind } }
 	code := func(p *elf.Prog) bool { return p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 }
-	const relink = "link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it needs statically"
+	const relink = "link it without -rpath, --audit, --filter and the like (CMake: SKIP_RPATH), and what it needs " +
+		"statically"
 	path := func(what, name string) string {
-		return "found the " + what + ` "` + name + `", by which the system would load other files with it, needed a library without; ` + relink
+		return "found the " + what + ` "` + name +
+			`", by which the system would load other files with it, needed a library without; ` + relink
 	}
 	needs := func(name string) string {
-		return `found that it needs the library "` + name + `", needed only libraries of the C library and the compiler: any other is code that nobody has checked; link it statically`
+		return `found that it needs the library "` + name +
+			`", needed only libraries of the C library and the compiler: any other is code that nobody has checked; link it statically`
 	}
 	const damaged = "needed a complete shared library; build or download it again"
 	built := func(flags ...string) func(testing.TB) string {
@@ -73,9 +76,12 @@ func TestRefusesOtherCode(t *testing.T) {
 		make func(testing.TB) string
 		want string
 	}{
-		{"needed", func(t testing.TB) string { return plugintest.Build(t, helper(t, "libhelper.so.1")...) }, needs("libhelper.so.1")},
-		{"needed by path", func(t testing.TB) string { return plugintest.Build(t, helper(t, "/tmp/libc.so.6")...) }, needs("/tmp/libc.so.6")},
-		{"needed like a system's", func(t testing.TB) string { return plugintest.Build(t, helper(t, "libc.so.66")...) }, needs("libc.so.66")},
+		{"needed", func(t testing.TB) string { return plugintest.Build(t, helper(t, "libhelper.so.1")...) },
+			needs("libhelper.so.1")},
+		{"needed by path", func(t testing.TB) string { return plugintest.Build(t, helper(t, "/tmp/libc.so.6")...) },
+			needs("/tmp/libc.so.6")},
+		{"needed like a system's", func(t testing.TB) string { return plugintest.Build(t, helper(t, "libc.so.66")...) },
+			needs("libc.so.66")},
 		{"needed, hidden from the sections", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				for i, s := range f.Sections {
@@ -99,22 +105,26 @@ func TestRefusesOtherCode(t *testing.T) {
 		{"DEPAUDIT", built("-Wl,--depaudit,libx.so"), path("DEPAUDIT", "libx.so")},
 		{"FILTER", built("-Wl,-F,libx.so"), path("FILTER", "libx.so")},
 		{"AUXILIARY", built("-Wl,-f,libx.so"), path("AUXILIARY", "libx.so")},
-		{"executable stack", built("-Wl,-z,execstack"), "found that it needs an executable stack, needed one that is not; link it with -z noexecstack"},
+		{"executable stack", built("-Wl,-z,execstack"),
+			"found that it needs an executable stack, needed one that is not; link it with -z noexecstack"},
 		{"no word on the stack", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint32(segment(data, f, ofType(elf.PT_GNU_STACK)), uint32(elf.PT_NULL))
 			})
-		}, "found no PT_GNU_STACK segment, without which the stack becomes executable, needed one; link it with -z noexecstack"},
+		}, "found no PT_GNU_STACK segment, without which the stack becomes executable, needed one; link it with -z " +
+			"noexecstack"},
 		{"writable code", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint32(segment(data, f, code)[4:], uint32(elf.PF_R|elf.PF_W|elf.PF_X))
 			})
-		}, "found a segment that is writable and executable, needed segments that are one or neither; link it without -z wxneeded, -N and the like"},
+		}, "found a segment that is writable and executable, needed segments that are one or neither; link it without -z " +
+			"wxneeded, -N and the like"},
 		{"relocations in code", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint64(entry(data, f, elf.DT_FLAGS)[8:], uint64(elf.DF_TEXTREL))
 			}, "-Wl,-z,now")
-		}, "found relocations in its code, which make code writable while it is loaded, needed none; compile all of it with -fPIC"},
+		}, "found relocations in its code, which make code writable while it is loaded, needed none; compile all of it " +
+			"with -fPIC"},
 		{"two dynamic sections", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint32(segment(data, f, ofType(elf.PT_NOTE)), uint32(elf.PT_DYNAMIC))
@@ -129,13 +139,15 @@ func TestRefusesOtherCode(t *testing.T) {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint64(segment(data, f, ofType(elf.PT_DYNAMIC))[16:], 1<<40)
 			})
-		}, "found a damaged ELF file: a dynamic section outside the file: nothing is loaded from the file at address 0x10000000000, " + damaged},
+		}, "found a damaged ELF file: a dynamic section outside the file: nothing is loaded from the file at address " +
+			"0x10000000000, " + damaged},
 		{"a name elsewhere", func(t testing.TB) string {
 			return patched(t, func(data []byte, f *elf.File) {
 				binary.LittleEndian.PutUint64(entry(data, f, elf.DT_STRTAB)[8:], 1<<40-1)
 				binary.LittleEndian.PutUint64(entry(data, f, elf.DT_NEEDED)[8:], 1)
 			})
-		}, "found a damaged ELF file: a name outside the file: nothing is loaded from the file at address 0x10000000000, " + damaged},
+		}, "found a damaged ELF file: a name outside the file: nothing is loaded from the file at address 0x10000000000, " +
+			damaged},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := test.make(t)
@@ -151,7 +163,8 @@ func TestRefusesOtherCode(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
+	for _, name := range []string{"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
+		"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
 		"ld-linux-riscv64-lp64d.so.1", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1"} {
 		if !system.MatchString(name) {
 			t.Errorf("%s is refused", name)

@@ -39,7 +39,8 @@ func FuzzELFNote(f *testing.F) {
 
 // FuzzLibrary reads whole ELF files.
 func FuzzLibrary(f *testing.F) {
-	f.Add(plugintest.ReadFile(f, plugintest.Build(f, "-s", "-nostdlib", "-Wl,-z,max-page-size=4096", "-Dmalloc=__builtin_malloc")))
+	f.Add(plugintest.ReadFile(f,
+		plugintest.Build(f, "-s", "-nostdlib", "-Wl,-z,max-page-size=4096", "-Dmalloc=__builtin_malloc")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var err error
 		limittest.Check(t, len(data), func() {

@@ -14,7 +14,8 @@ type Hardening struct {
 	ReadOnly       string `json:"read_only_relocations"`
 	SeparateCode   bool   `json:"separate_code"`   // executable pages hold nothing else
 	StackProtector bool   `json:"stack_protector"` // some function looks whether its frame was written over
-	Fortified      bool   `json:"fortified"`       // functions of the C library with known sizes are called by their checked names
+	// functions of the C library with known sizes are called by their checked names
+	Fortified bool `json:"fortified"`
 	// ControlFlow says whether indirect calls can only go to the beginning of functions, where the processor checks it:
 	// "marked", the whole library, "compiled", its own code but not all that was linked into it, or "none".
 	ControlFlow string `json:"control_flow"`
@@ -27,7 +28,8 @@ func (h Hardening) Lacks() []string {
 		has  bool
 		name string
 	}{
-		{h.ReadOnly == "full", "full read-only relocations"}, {h.SeparateCode, "separate code"}, {h.StackProtector, "stack protector"},
+		{h.ReadOnly == "full", "full read-only relocations"}, {h.SeparateCode, "separate code"},
+		{h.StackProtector, "stack protector"},
 		{h.Fortified, "fortified functions"}, {h.ControlFlow != "none", "control flow"},
 	} {
 		if !part.has {
@@ -37,7 +39,8 @@ func (h Hardening) Lacks() []string {
 	return out
 }
 
-// readHardening reads it of segments, symbols and notes. A library may lie about itself: this is no reason to trust one.
+// readHardening reads it of segments, symbols and notes. A library may lie about itself: this is no reason to trust
+// one.
 func readHardening(f *elf.File, symbols []elf.Symbol) Hardening {
 	h := Hardening{ReadOnly: "none", ControlFlow: "none", SeparateCode: true}
 	for _, p := range f.Progs {
@@ -52,7 +55,8 @@ func readHardening(f *elf.File, symbols []elf.Symbol) Hardening {
 	flags, _ := f.DynValue(elf.DT_FLAGS)
 	flags1, _ := f.DynValue(elf.DT_FLAGS_1)
 	bindNow, _ := f.DynValue(elf.DT_BIND_NOW)
-	now := len(bindNow) > 0 || len(flags) > 0 && elf.DynFlag(flags[0])&elf.DF_BIND_NOW != 0 || len(flags1) > 0 && elf.DynFlag1(flags1[0])&elf.DF_1_NOW != 0
+	now := len(bindNow) > 0 || len(flags) > 0 && elf.DynFlag(flags[0])&elf.DF_BIND_NOW != 0 ||
+		len(flags1) > 0 && elf.DynFlag1(flags1[0])&elf.DF_1_NOW != 0
 	if now && h.ReadOnly == "partial" {
 		h.ReadOnly = "full"
 	}
@@ -109,12 +113,14 @@ func marked(f *elf.File) bool {
 			continue
 		}
 		note := make([]byte, p.Filesz)
-		if n, _ := p.ReadAt(note, 0); n < len(note) || len(note) < 16 || f.ByteOrder.Uint32(note[8:]) != propertyType || string(note[12:16]) != "GNU\x00" {
+		if n, _ := p.ReadAt(note, 0); n < len(note) || len(note) < 16 || f.ByteOrder.Uint32(note[8:]) != propertyType ||
+			string(note[12:16]) != "GNU\x00" {
 			return false
 		}
 		for rest := note[16:]; len(rest) >= 12; {
 			kind, size := f.ByteOrder.Uint32(rest), f.ByteOrder.Uint32(rest[4:])
-			if (kind == x86Features && f.Machine == elf.EM_X86_64 || kind == armFeatures && f.Machine == elf.EM_AARCH64) && size == 4 {
+			if (kind == x86Features && f.Machine == elf.EM_X86_64 || kind == armFeatures && f.Machine == elf.EM_AARCH64) &&
+				size == 4 {
 				return f.ByteOrder.Uint32(rest[8:])&bothFeatures == bothFeatures
 			}
 			step := 8 + (uint64(size)+7)/8*8

@@ -17,14 +17,18 @@ func TestHardening(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "a.c")
 	plugintest.WriteFile(t, source, []byte(`#include <string.h>
 __attribute__((visibility("default"))) int graft_plugin_v1(const char* text, int n) { char room[64]; memcpy(room, text, n); return room[n / 2]; }`))
-	all := []string{"full read-only relocations", "separate code", "stack protector", "fortified functions", "control flow"}
+	all := []string{"full read-only relocations", "separate code", "stack protector", "fortified functions",
+		"control flow"}
 	for _, c := range []struct {
 		flags []string
 		lacks []string
 	}{
-		{[]string{"-O2", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", guard, "-Wl,-z,relro,-z,now,-z,separate-code"}, nil},
-		{[]string{"-O2", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none", "-Wl,-z,norelro,-z,lazy,-z,noseparate-code"}, all},
-		{[]string{"-O2", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", guard, "-Wl,-z,relro,-z,lazy,-z,separate-code"}, all[:1]},
+		{[]string{"-O2", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", guard,
+			"-Wl,-z,relro,-z,now,-z,separate-code"}, nil},
+		{[]string{"-O2", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none",
+			"-Wl,-z,norelro,-z,lazy,-z,noseparate-code"}, all},
+		{[]string{"-O2", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", guard,
+			"-Wl,-z,relro,-z,lazy,-z,separate-code"}, all[:1]},
 	} {
 		if runtime.GOARCH == "arm64" {
 			c.flags = slices.DeleteFunc(c.flags, func(f string) bool { return f == "-fcf-protection=none" })

@@ -123,7 +123,8 @@ func seal(path string) (*sealed.File, error) {
 		absent := &diagnostic.Error{Kind: refusal.ErrNotFound, Path: path, Found: "no such file", Needed: "a shared library",
 			Fix: "correct the file name in " + manifest.FileName + " or build the library", Cause: err}
 		if folder := builtOf(path); folder != "" {
-			absent.Found, absent.Fix = "no such file; the folder holds the plugin's sources", "name the folder that it was built into: "+folder
+			absent.Found, absent.Fix = "no such file; the folder holds the plugin's sources",
+				"name the folder that it was built into: "+folder
 		}
 		return nil, absent
 	}
@@ -131,11 +132,13 @@ func seal(path string) (*sealed.File, error) {
 		return nil, refusal.Incompatible(path, "a "+storage.Kind(info.Mode()), "a shared library", "")
 	}
 	if info.Size() > maxLibraryBytes {
-		return nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", info.Size()), fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
+		return nil, refusal.Incompatible(path, fmt.Sprintf("a file of %d bytes", info.Size()),
+			fmt.Sprintf("at most %d", int64(maxLibraryBytes)), "")
 	}
 	content, err := sealed.Read(path, maxLibraryBytes)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: diagnostic.Cause(err), Fix: "make the file readable", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: diagnostic.Cause(err),
+			Fix: "make the file readable", Cause: err}
 	}
 	return content, nil
 }
@@ -149,7 +152,8 @@ func readELF(path string, file io.ReaderAt, size int64) (*File, error) {
 	}
 	var magic [4]byte
 	if n, _ := file.ReadAt(magic[:], 0); n < 4 || string(magic[:]) != elf.ELFMAG {
-		return nil, refusal.Incompatible(path, fmt.Sprintf("a file that begins with %q", magic[:n]), "an ELF shared library (.so)",
+		return nil, refusal.Incompatible(path, fmt.Sprintf("a file that begins with %q", magic[:n]),
+			"an ELF shared library (.so)",
 			"build the plugin for linux/"+runtime.GOARCH)
 	}
 	f, err := elf.NewFile(io.NewSectionReader(file, 0, size))
@@ -168,10 +172,12 @@ func readELF(path string, file io.ReaderAt, size int64) (*File, error) {
 	}
 	lib.Machine = name
 	for _, s := range f.Sections {
-		tables := s.Type == elf.SHT_DYNSYM || s.Type == elf.SHT_STRTAB || s.Type == elf.SHT_DYNAMIC || s.Type == elf.SHT_GNU_VERSYM ||
+		tables := s.Type == elf.SHT_DYNSYM || s.Type == elf.SHT_STRTAB || s.Type == elf.SHT_DYNAMIC ||
+			s.Type == elf.SHT_GNU_VERSYM ||
 			s.Type == elf.SHT_GNU_VERNEED || s.Type == elf.SHT_GNU_VERDEF
 		if tables && s.Flags&elf.SHF_ALLOC != 0 && (s.Size > maxSymbolBytes || s.Flags&elf.SHF_COMPRESSED != 0) {
-			return nil, damaged(fmt.Errorf("section %q has %d bytes or is compressed, needed at most %d plain bytes", diagnostic.Clip(s.Name), s.Size, maxSymbolBytes))
+			return nil, damaged(fmt.Errorf("section %q has %d bytes or is compressed, needed at most %d plain bytes",
+				diagnostic.Clip(s.Name), s.Size, maxSymbolBytes))
 		}
 	}
 	if known && lib.Bits == 64 && f.Data == elf.ELFDATA2LSB { // Check refuses others
@@ -207,7 +213,8 @@ func (l *File) readSymbols(f *elf.File) error {
 		case s.Section == elf.SHN_UNDEF, bind != elf.STB_GLOBAL && bind != elf.STB_WEAK,
 			visibility == elf.STV_HIDDEN || visibility == elf.STV_INTERNAL:
 			continue // not exported
-		case kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_NOTYPE && kind != elf.STT_TLS && kind != elf.STT_GNU_IFUNC:
+		case kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_NOTYPE && kind != elf.STT_TLS &&
+			kind != elf.STT_GNU_IFUNC:
 			continue
 		case entryPattern.MatchString(s.Name):
 			// Of several, the one that this host calls.
@@ -216,7 +223,8 @@ func (l *File) readSymbols(f *elf.File) error {
 			}
 		case s.Name == RegisterSymbol:
 			l.Registers = true
-		case s.Name == "_init" || s.Name == "_fini" || s.Name == "_edata" || s.Name == "_end" || s.Name == "__bss_start" || s.Section == elf.SHN_ABS:
+		case s.Name == "_init" || s.Name == "_fini" || s.Name == "_edata" || s.Name == "_end" || s.Name == "__bss_start" ||
+			s.Section == elf.SHN_ABS:
 			// what linkers add by themselves, version names among them
 		case len(l.Unexpected) < maxListed:
 			l.Unexpected = append(l.Unexpected, diagnostic.Clip(s.Name))
@@ -268,7 +276,8 @@ func (l *File) Check(host manifest.ABIVersion, platform manifest.Platform) error
 		return refuse("a library for "+l.Machine, platform.Arch, "install the plugin's build for "+platform.String())
 	}
 	if !l.Shared {
-		return refuse("an ELF file that is not a shared object", "one linked with -shared", "link the plugin as a shared library")
+		return refuse("an ELF file that is not a shared object", "one linked with -shared",
+			"link the plugin as a shared library")
 	}
 	if l.Note != nil && !host.Accepts(l.Note.ABI) {
 		return RefuseABI(l.Path, "ABI "+l.Note.ABI.String(), host, l.Note.ABI.Major, l.Note.ABI.Minor)
@@ -286,7 +295,8 @@ func (l *File) Check(host manifest.ABIVersion, platform manifest.Platform) error
 			"build the plugin with the CMake function or macro of abi/, which adds it")
 	}
 	if l.Note.OS != platform.OS || l.Note.Arch != platform.Arch {
-		return refuse("a note for "+l.Note.OS+"/"+l.Note.Arch, platform.String(), "install the plugin's build for "+platform.String())
+		return refuse("a note for "+l.Note.OS+"/"+l.Note.Arch, platform.String(),
+			"install the plugin's build for "+platform.String())
 	}
 	if !l.Registers {
 		return refuse("no symbol "+RegisterSymbol, "ONNX Runtime's registration function",
@@ -311,7 +321,8 @@ func RefuseABI(path, found string, host manifest.ABIVersion, major, minor uint32
 	if major > host.Major || (major == host.Major && minor > host.Minor) {
 		fix = fmt.Sprintf("update graft to one that speaks ABI %d, or install an older release of the plugin", major)
 		if major == host.Major {
-			fix = fmt.Sprintf("update graft to one that speaks ABI %d.%d, or install an older release of the plugin", major, minor)
+			fix = fmt.Sprintf("update graft to one that speaks ABI %d.%d, or install an older release of the plugin", major,
+				minor)
 		}
 	}
 	return refusal.Incompatible(path, found, need, fix)
@@ -332,7 +343,8 @@ func (l *File) Agree(m *manifest.Manifest, v *manifest.Variant) error {
 	} {
 		if pair.note != pair.manifest {
 			return refusal.Incompatible(l.Path, fmt.Sprintf("%s %q in its ELF note", pair.what, diagnostic.Clip(pair.note)),
-				fmt.Sprintf("%q as in %s", pair.manifest, manifest.FileName), "build the library and the manifest from the same source")
+				fmt.Sprintf("%q as in %s", pair.manifest, manifest.FileName),
+				"build the library and the manifest from the same source")
 		}
 	}
 	return nil

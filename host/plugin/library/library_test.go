@@ -31,11 +31,14 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &File{
-		Path: path, Size: lib.Size, SHA256: sum, Machine: runtime.GOARCH, Bits: 64, Shared: true, Needed: []string{"libc.so.6"},
-		Entry: EntrySymbol, Registers: true,
-		Note: &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "toy", Version: "0.1.0", Device: "cpu", OS: "linux", Arch: runtime.GOARCH, ISA: []string{"baseline"}},
+		Path: path, Size: lib.Size, SHA256: sum, Machine: runtime.GOARCH, Bits: 64, Shared: true,
+		Needed: []string{"libc.so.6"},
+		Entry:  EntrySymbol, Registers: true,
+		Note: &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "toy", Version: "0.1.0", Device: "cpu", OS: "linux",
+			Arch: runtime.GOARCH, ISA: []string{"baseline"}},
 	}
-	if diff := cmp.Diff(want, lib, cmpopts.IgnoreUnexported(File{}), cmpopts.IgnoreFields(File{}, "Hardening")); diff != "" {
+	if diff := cmp.Diff(want, lib, cmpopts.IgnoreUnexported(File{}),
+		cmpopts.IgnoreFields(File{}, "Hardening")); diff != "" {
 		t.Errorf("library (-want +got):\n%s", diff)
 	}
 	if err := lib.Check(HostABI, manifest.ThisPlatform); err != nil {
@@ -75,32 +78,41 @@ func TestRefusals(t *testing.T) {
 		host manifest.ABIVersion
 		want string
 	}{
-		{"another architecture", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[18:], uint16(elf.EM_PPC64)) }), HostABI,
+		{"another architecture", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[18:], uint16(elf.EM_PPC64)) }),
+			HostABI,
 			"found a library for PPC64 (64 bits, 2LSB), needed " + arch + "; install the plugin's build for linux/" + arch},
 		{"executable", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_EXEC)) }), HostABI,
 			"found an ELF file that is not a shared object, needed one linked with -shared; link the plugin as a shared library"},
-		{"note of a later major", built(note(`abi=2.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)), HostABI,
+		{"note of a later major", built(note(`abi=2.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)),
+			HostABI,
 			"found ABI 2.0, needed ABI 1.0; " + newer + "2, or install an older release of the plugin"},
-		{"note of a later minor", built(note(`abi=1.7\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)), manifest.ABIVersion{Major: 1, Minor: 3},
+		{"note of a later minor", built(note(`abi=1.7\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)),
+			manifest.ABIVersion{Major: 1, Minor: 3},
 			"found ABI 1.7, needed ABI 1.0 to 1.3; " + newer + "1.7, or install an older release of the plugin"},
 		{"note of an earlier major", built(), manifest.ABIVersion{Major: 2, Minor: 1},
 			"found ABI 1.0, needed ABI 2.0 to 2.1; update the plugin to a build for ABI 2"},
 		{"symbol of a later major", built("-DENTRY=graft_plugin_v2", "-DNO_NOTE"), HostABI,
 			"found the symbol graft_plugin_v2, needed ABI 1.0; " + newer + "2, or install an older release of the plugin"},
 		{"no symbol", built("-DNO_ENTRY"), HostABI,
-			"found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library (abi/graft_plugin.h), or point at a library that is a graft plugin"},
+			"found no symbol graft_plugin_v1, needed the entry point of a graft plugin; export it from the library " +
+				"(abi/graft_plugin.h), or point at a library that is a graft plugin"},
 		{"no note", built("-DNO_NOTE"), HostABI,
-			"found no ELF note .note.graft, needed the note that states ABI version and device; build the plugin with the CMake function or macro of abi/, which adds it"},
-		{"note of another system", built(note(`abi=1.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=freebsd\narch=` + arch)), HostABI,
+			"found no ELF note .note.graft, needed the note that states ABI version and device; build the plugin with the " +
+				"CMake function or macro of abi/, which adds it"},
+		{"note of another system", built(note(`abi=1.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=freebsd\narch=` + arch)),
+			HostABI,
 			"found a note for freebsd/" + arch + ", needed linux/" + arch + "; install the plugin's build for linux/" + arch},
 		{"no registration", built("-DNO_REGISTER"), HostABI,
-			"found no symbol RegisterCustomOps, needed ONNX Runtime's registration function; export it from the library; the kits define it"},
+			"found no symbol RegisterCustomOps, needed ONNX Runtime's registration function; export it from the library; the " +
+				"kits define it"},
 		{"link to the runtime", func(t testing.TB) string {
 			folder := t.TempDir()
-			plugintest.Compile(t, filepath.Join(folder, "libonnxruntime.so"), "-x", "c", "/dev/null", "-Wl,-soname,libonnxruntime.so.1")
+			plugintest.Compile(t, filepath.Join(folder, "libonnxruntime.so"), "-x", "c", "/dev/null",
+				"-Wl,-soname,libonnxruntime.so.1")
 			return plugintest.Build(t, "-L"+folder, "-Wl,--no-as-needed", "-lonnxruntime")
 		}, HostABI,
-			"found a link to libonnxruntime.so.1, needed a plugin without it; take it off the link line: the host passes ONNX Runtime's API in, and the driver is opened at run time"},
+			"found a link to libonnxruntime.so.1, needed a plugin without it; take it off the link line: the host passes " +
+				"ONNX Runtime's API in, and the driver is opened at run time"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := test.make(t)
@@ -141,7 +153,8 @@ func TestReadDamaged(t *testing.T) {
 			t.Errorf("a library cut to %d of %d bytes is accepted", n, len(whole))
 		}
 	}
-	if got := refused([]byte("#!/bin/sh\n")); !strings.Contains(got, `found a file that begins with "#!/b", needed an ELF shared library (.so)`) {
+	if got := refused([]byte("#!/bin/sh\n")); !strings.Contains(got,
+		`found a file that begins with "#!/b", needed an ELF shared library (.so)`) {
 		t.Errorf("a script: %s", got)
 	}
 	// Single flipped bits in the headers and tables must never bring the reader down.
@@ -154,7 +167,8 @@ func TestReadDamaged(t *testing.T) {
 	if _, err := Read(folder); err == nil || err.Error() != folder+": found a folder, needed a shared library" {
 		t.Errorf("a folder: %v", err)
 	}
-	if _, err := Read(filepath.Join(folder, "no.so")); !errors.Is(err, refusal.ErrNotFound) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := Read(filepath.Join(folder, "no.so")); !errors.Is(err, refusal.ErrNotFound) ||
+		!errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -170,7 +184,8 @@ func TestAgree(t *testing.T) {
 		t.Errorf("the same: %v", err)
 	}
 	manifest.Version = "0.2.0"
-	want := lib.Path + `: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
+	want := lib.Path +
+		`: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
 	if err := lib.Agree(manifest, variant); err == nil || err.Error() != want {
 		t.Errorf("another version: %v, want %s", err, want)
 	}
@@ -202,15 +217,18 @@ func TestParseNote(t *testing.T) {
 		{"without the last padding", bytes.TrimRight(valid, "\x00"), "found"},
 		{"short head", valid[:7], "found 7 bytes where an ELF note begins, needed at least 12"},
 		{"cut", valid[:40], "found an ELF note whose payload has 89 bytes with 20 left in the section"},
-		{"huge name", []byte("\xff\xff\xff\xff\x00\x00\x00\x00\x01\x00\x00\x00"), "found an ELF note whose name has 4294967295 bytes with 0 left in the section"},
+		{"huge name", []byte("\xff\xff\xff\xff\x00\x00\x00\x00\x01\x00\x00\x00"),
+			"found an ELF note whose name has 4294967295 bytes with 0 left in the section"},
 		{"huge section", make([]byte, maxNoteBytes+1), "found a note section of 65537 bytes, needed at most 65536"},
 		{"no name", note("graft", 1, "abi=1.0\n"), "found no name in the graft note"},
 		{"no key", note("graft", 1, "hello"), `found the line "hello" in the graft note, needed key=value`},
 		{"twice", note("graft", 1, "abi=1.0\nabi=1.0\n"), "found abi twice in the graft note"},
 		{"not UTF-8", note("graft", 1, "abi=\xff\n"), "found a graft note that is not UTF-8"},
 		{"control character", note("graft", 1, "abi=1\x1b[2J\n"), "found a control character in abi of the graft note"},
-		{"bad ABI", note("graft", 1, strings.Replace(cudaNote, "1.0", "1", 1)), `graft note: found ABI version "1", needed major.minor such as "1.0"`},
-		{"bad device", note("graft", 1, strings.Replace(cudaNote, "cuda", "abacus", 1)), `found device "abacus" in the graft note, needed one of cpu, cuda`},
+		{"bad ABI", note("graft", 1, strings.Replace(cudaNote, "1.0", "1", 1)),
+			`graft note: found ABI version "1", needed major.minor such as "1.0"`},
+		{"bad device", note("graft", 1, strings.Replace(cudaNote, "cuda", "abacus", 1)),
+			`found device "abacus" in the graft note, needed one of cpu, cuda`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n, found, err := ParseNote(test.data, binary.LittleEndian)
@@ -219,7 +237,8 @@ func TestParseNote(t *testing.T) {
 				got = err.Error()
 			} else if found {
 				got = "found"
-				want := &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "n", Version: "1.0.0", Device: "cuda", OS: "linux", Arch: "amd64",
+				want := &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "n", Version: "1.0.0", Device: "cuda",
+					OS: "linux", Arch: "amd64",
 					SM: []string{"90", "100"}, CUDA: "13", Other: map[string]string{"novelty": "x"}}
 				if diff := cmp.Diff(want, n); diff != "" {
 					t.Errorf("note (-want +got):\n%s", diff)

@@ -75,7 +75,8 @@ func ParseNote(section []byte, order binary.ByteOrder) (note *Note, found bool, 
 // noteField cuts a field of size bytes and its padding to four.
 func noteField(data []byte, size uint32, what string) (field, rest []byte, err error) {
 	if uint64(size) > uint64(len(data)) {
-		return nil, nil, fmt.Errorf("found an ELF note whose %s has %d bytes with %d left in the section", what, size, len(data))
+		return nil, nil, fmt.Errorf("found an ELF note whose %s has %d bytes with %d left in the section", what, size,
+			len(data))
 	}
 	padded := min((int(size)+3)&^3, len(data)) // the last padding may be missing
 	return data[:size], data[padded:], nil
@@ -133,7 +134,8 @@ func parseNoteText(text string) (*Note, error) {
 		ISA: list("isa"), SM: list("sm"), CUDA: take("cuda"),
 	}
 	if !slices.Contains(manifest.Devices, n.Device) {
-		return nil, fmt.Errorf("found device %q in the graft note, needed one of %s", diagnostic.Clip(n.Device), strings.Join(manifest.Devices, ", "))
+		return nil, fmt.Errorf("found device %q in the graft note, needed one of %s", diagnostic.Clip(n.Device),
+			strings.Join(manifest.Devices, ", "))
 	}
 	if len(values) > 0 {
 		n.Other = values

@@ -102,5 +102,6 @@ func isPlain(name string) bool {
 
 // isText reports one line of text that a terminal only shows.
 func isText(text string) bool {
-	return len(text) <= maxText && !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar })
+	return len(text) <= maxText &&
+		!strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar })
 }

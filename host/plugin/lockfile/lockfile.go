@@ -42,13 +42,14 @@ type Plugin struct {
 	Name    string `yaml:"name" json:"name"`
 	Version string `yaml:"version" json:"version"`
 	ABI     string `yaml:"abi" json:"abi"` // major.minor
-	// Source is where it was installed from: oci://.., https://.., or a path of the machine that wrote the lock. "" where it is not
-	// installed.
+	// Source is where it was installed from: oci://.., https://.., or a path of the machine that wrote the lock. ""
+	// where it is not installed.
 	Source string `yaml:"source,omitempty" json:"source,omitempty"`
 	// Key is the public key, in minisign's form, that signed the archive it came in; "" where none did.
-	Key      string            `yaml:"key,omitempty" json:"key,omitempty"`
-	Variants []Variant         `yaml:"variants" json:"variants"`
-	Files    map[string]string `yaml:"files" json:"files"` // of the other files, by path with slashes: SHA-256 in hexadecimal
+	Key      string    `yaml:"key,omitempty" json:"key,omitempty"`
+	Variants []Variant `yaml:"variants" json:"variants"`
+	// of the other files, by path with slashes: SHA-256 in hexadecimal
+	Files map[string]string `yaml:"files" json:"files"`
 }
 
 // Variant is a library of a plugin.
@@ -76,7 +77,8 @@ func Read(path string) (*File, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			fix = "write one with: graft plugin lock --out " + diagnostic.Quote(path)
 		}
-		return nil, &diagnostic.Error{Kind: refusal.ErrLockFile, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a lock file", Fix: fix, Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrLockFile, Path: path, Found: "cannot read: " + diagnostic.Cause(err),
+			Needed: "a lock file", Fix: fix, Cause: err}
 	}
 	return Parse(path, data)
 }
@@ -104,7 +106,8 @@ func Parse(path string, data []byte) (*File, error) {
 }
 
 func (f *File) refuse(found, needed string, cause error) error {
-	return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: f.path, Found: found, Needed: needed, Fix: "remove it, and write it again with: graft plugin lock --out " + diagnostic.Quote(f.path), Cause: cause}
+	return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: f.path, Found: found, Needed: needed,
+		Fix: "remove it, and write it again with: graft plugin lock --out " + diagnostic.Quote(f.path), Cause: cause}
 }
 
 func (f *File) sort() {
@@ -128,7 +131,8 @@ func (f *File) Write() error {
 		return err // nothing is written that cannot be read
 	}
 	if err := storage.Write(f.path, b.Bytes(), storage.Shared); err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: f.path, Found: "cannot write: " + diagnostic.Cause(err), Fix: "make the folder writable, or name another file", Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrLockFile, Path: f.path, Found: "cannot write: " + diagnostic.Cause(err),
+			Fix: "make the folder writable, or name another file", Cause: err}
 	}
 	return nil
 }
@@ -152,8 +156,8 @@ func (f *File) Set(p Plugin) {
 	f.Plugins = append(f.Plugins, p)
 }
 
-// Of is what a lock says of a folder's plugin, but for its source and its key. Other variants than those whose libraries are there are
-// left out.
+// Of is what a lock says of a folder's plugin, but for its source and its key. Other variants than those whose
+// libraries are there are left out.
 func Of(m *manifest.Manifest, files content.Files) Plugin {
 	p := Plugin{Name: m.Name, Version: m.Version, ABI: m.ABI.String(), Variants: []Variant{}, Files: map[string]string{}}
 	libraries := map[string]bool{}
@@ -180,8 +184,8 @@ func (p *Plugin) all() map[string]string {
 	return all
 }
 
-// Difference is the first file of a folder that is not as the lock says, and in which way; "" where all are. A file that was not
-// read counts as it should be.
+// Difference is the first file of a folder that is not as the lock says, and in which way; "" where all are. A file
+// that was not read counts as it should be.
 func (p *Plugin) Difference(files content.Files) (name, how string) {
 	all := p.all()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -211,7 +215,8 @@ func (f *File) Check(p *Plugin, folder string, files content.Files) error {
 		Needed: fmt.Sprintf("what %s says of %s %s", f.path, p.Name, p.Version), Fix: f.Fix()}
 }
 
-// Loaded refuses a library that was loaded, with the hash of the manifest beside it, and is not what the lock says of a plugin.
+// Loaded refuses a library that was loaded, with the hash of the manifest beside it, and is not what the lock says of
+// a plugin.
 func (f *File) Loaded(p *Plugin, folder, manifestSHA, file, sha string) error {
 	files := content.Files{}
 	for name := range p.all() {

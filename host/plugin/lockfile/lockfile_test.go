@@ -85,26 +85,32 @@ func TestRefused(t *testing.T) {
 		{`abi: "1.0"`, "abi: one", "found the abi one in plugin 1"},
 		{"key: RWQ", `key: "\u001b[2J" # `, "found the key "},
 		{"oci://ghcr.io", `"oci://\n" # `, "found the source "},
-		{"file: libflash_decode.so", "file: ../libflash_decode.so", "found the file ../libflash_decode.so of a variant in plugin 1 of the list, needed a plain name, once"},
+		{"file: libflash_decode.so", "file: ../libflash_decode.so",
+			"found the file ../libflash_decode.so of a variant in plugin 1 of the list, needed a plain name, once"},
 		{"file: libflash_decode.so", "file: plugin.yaml", "found the file plugin.yaml of a variant"},
-		{"file: libflash_decode.so", "file: libflash_decode_cuda.so", "found the file libflash_decode_cuda.so of two variants"},
+		{"file: libflash_decode.so", "file: libflash_decode_cuda.so",
+			"found the file libflash_decode_cuda.so of two variants"},
 		{"sha256: " + a, "sha256: short", "found the sha256 short in plugin 1 of the list, needed 64 hexadecimal digits"},
 		{"data/table: " + a, "data/table: " + strings.ToUpper(a), "found the hash AAAAAAA"},
-		{"data/table:", "../table:", "found the file ../table in plugin 1 of the list, needed a path inside the plugin's folder, with slashes"},
+		{"data/table:", "../table:", "found the file ../table in plugin 1 of the list, needed a path inside the plugin's " +
+			"folder, with slashes"},
 		{"data/table:", "/table:", "found the file /table in plugin 1"},
-		{"      plugin.yaml: " + a, "      other.yaml: " + a, "found no hash of plugin.yaml in plugin 2 of the list, needed one under files"},
+		{"      plugin.yaml: " + a, "      other.yaml: " + a,
+			"found no hash of plugin.yaml in plugin 2 of the list, needed one under files"},
 	} {
 		text := strings.Replace(written, test.from, test.to, 1)
 		if text == written {
 			t.Fatalf("nothing is replaced by %q", test.to)
 		}
 		_, err := Parse("l", []byte(text))
-		if err == nil || !strings.HasPrefix(err.Error(), "l: ") || !strings.Contains(err.Error(), test.want) || !errors.Is(err, refusal.ErrLockFile) || strings.ContainsAny(err.Error(), "\n\x1b") {
+		if err == nil || !strings.HasPrefix(err.Error(), "l: ") || !strings.Contains(err.Error(), test.want) ||
+			!errors.Is(err, refusal.ErrLockFile) || strings.ContainsAny(err.Error(), "\n\x1b") {
 			t.Errorf("%q: error\n%q\nwant\n%s", test.to, err, test.want)
 		}
 	}
 	missing := filepath.Join(t.TempDir(), FileName)
-	want := missing + ": cannot read: no such file or directory, needed a lock file; write one with: graft plugin lock --out " + missing
+	want := missing + ": cannot read: no such file or directory, needed a lock file; write one with: graft plugin lock " +
+		"--out " + missing
 	if _, err := Read(missing); err == nil || err.Error() != want || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v, want %s", err, want)
 	}
@@ -120,7 +126,8 @@ func TestRefused(t *testing.T) {
 // TestDifference: a folder is what the lock says when it has these files, with these hashes, and no other.
 func TestDifference(t *testing.T) {
 	m := &manifest.Manifest{Name: "toy", Version: "0.1.0", ABI: manifest.ABIVersion{Major: 1},
-		Variants: []manifest.Variant{{Device: "cpu", OS: "linux", Arch: "amd64", File: "lib.so"}, {Device: "cuda", OS: "linux", Arch: "amd64", File: "absent.so"}}}
+		Variants: []manifest.Variant{{Device: "cpu", OS: "linux", Arch: "amd64", File: "lib.so"},
+			{Device: "cuda", OS: "linux", Arch: "amd64", File: "absent.so"}}}
 	files := content.Files{"plugin.yaml": {SHA256: a}, "lib.so": {SHA256: b, Executable: true}, "data/x": {SHA256: a}}
 	entry := Of(m, files)
 	if len(entry.Variants) != 1 || entry.Variants[0].SHA256 != b || len(entry.Files) != 2 || entry.ABI != "1.0" {
@@ -150,8 +157,10 @@ func TestDifference(t *testing.T) {
 		}
 	}
 	f := New("/m/graft.lock")
-	want := "/p/lib.so: found sha256 aaaaaaaaaaaa..., needed bbbbbbbbbbbb..., needed what /m/graft.lock says of toy 0.1.0; run: graft plugin install --locked --lock /m/graft.lock"
-	if err := f.Loaded(&entry, "/p", a, "lib.so", a); err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
+	want := "/p/lib.so: found sha256 aaaaaaaaaaaa..., needed bbbbbbbbbbbb..., needed what /m/graft.lock says of toy " +
+		"0.1.0; run: graft plugin install --locked --lock /m/graft.lock"
+	if err := f.Loaded(&entry, "/p", a, "lib.so", a); err == nil || err.Error() != want ||
+		!errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("a loaded library: %v, want %s", err, want)
 	}
 	if err := f.Loaded(&entry, "/p", a, "lib.so", b); err != nil {
@@ -173,7 +182,8 @@ func TestSources(t *testing.T) {
 		}
 	}
 	p := Plugin{Name: "toy", Version: "1.0.0", Files: map[string]string{}}
-	for source, want := range map[string]string{"/n/toy.tar.gz": "/n/toy.tar.gz/new/file: ", "oci://h/toy:1.0.0": "oci://h/toy:1.0.0/new/file: "} {
+	for source, want := range map[string]string{"/n/toy.tar.gz": "/n/toy.tar.gz/new/file: ",
+		"oci://h/toy:1.0.0": "oci://h/toy:1.0.0/new/file: "} {
 		if err := f.Check(&p, source, content.Files{"new/file": {}}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("the error is %v, want %s", err, want)
 		}

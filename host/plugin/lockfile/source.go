@@ -16,7 +16,8 @@ func Join(source, name string) string {
 	return filepath.Join(source, filepath.FromSlash(name))
 }
 
-// Relative is a source as the lock has it: a path below the lock's folder is relative to that, so that both can be moved.
+// Relative is a source as the lock has it: a path below the lock's folder is relative to that, so that both can be
+// moved.
 func (f *File) Relative(source string) string {
 	if source == "" || IsAddress(source) {
 		return source

@@ -43,7 +43,8 @@ func (r *reader) cases(n *yaml.Node, m *Manifest) []Case {
 		}
 		names[c.Name] = item.Line
 		if _, ok := m.Operator(c.Operator); !ok && c.Operator != "" {
-			r.fail(f["operator"].Line, "%s.operator is %s, which this manifest does not have%s", what, diagnostic.Clip(c.Operator),
+			r.fail(f["operator"].Line, "%s.operator is %s, which this manifest does not have%s", what,
+				diagnostic.Clip(c.Operator),
 				suggestion(c.Operator, operatorNames(m)))
 		}
 		if f["attributes"] != nil {
@@ -115,7 +116,8 @@ func (r *reader) caseFold(f map[string]*yaml.Node, what string) *CaseFold {
 		r.fail(f["fold"].Line, "%s.fold.constants is missing; add it", what)
 		return fold
 	}
-	fold.Constants = r.caseInputs(inner["constants"], what+".fold.constants", string(tensor.Float64), []string{string(tensor.Float64), string(tensor.Int64)})
+	fold.Constants = r.caseInputs(inner["constants"], what+".fold.constants", string(tensor.Float64),
+		[]string{string(tensor.Float64), string(tensor.Int64)})
 	return fold
 }
 
@@ -245,7 +247,8 @@ func (r *reader) expect(n *yaml.Node, what string, fold bool) Expect {
 
 func (r *reader) tolerance(n *yaml.Node, what string) Tolerance {
 	f := r.fields(n, what, "absolute", "relative")
-	t := Tolerance{Absolute: r.finite(f["absolute"], what+".absolute"), Relative: r.finite(f["relative"], what+".relative")}
+	t := Tolerance{Absolute: r.finite(f["absolute"], what+".absolute"),
+		Relative: r.finite(f["relative"], what+".relative")}
 	if slices.Min([]float64{t.Absolute, t.Relative}) < 0 {
 		r.fail(n.Line, "%s has a negative bound, needed 0 or more", what)
 	}

@@ -20,7 +20,8 @@ func (r *reader) constants(n *yaml.Node, what string) []pattern.Constant {
 	for _, e := range entries {
 		name := what + "." + diagnostic.Clip(e.key)
 		if !valuePattern.MatchString(e.key) {
-			r.fail(e.line, "%s: %q is not the name of a value, needed a letter or _, then letters, digits, _ . -", what, diagnostic.Clip(e.key))
+			r.fail(e.line, "%s: %q is not the name of a value, needed a letter or _, then letters, digits, _ . -", what,
+				diagnostic.Clip(e.key))
 			continue
 		}
 		if f := r.fields(e.value, name, "value", "values", "tolerance", "min", "max", "any", "rank"); f != nil {
@@ -61,7 +62,8 @@ func (r *reader) constant(e entry, f map[string]*yaml.Node, name string) pattern
 		return c
 	}
 	if f["rank"] != nil && !c.Any {
-		r.fail(f["rank"].Line, "%s has a rank beside %s, which matches whatever the rank; remove it", name, numbersOf(kinds[0]))
+		r.fail(f["rank"].Line, "%s has a rank beside %s, which matches whatever the rank; remove it", name,
+			numbersOf(kinds[0]))
 	} else if f["rank"] != nil {
 		c.Rank = int(r.integer(f["rank"], name+".rank", 0, 32))
 	}
@@ -79,7 +81,8 @@ func (r *reader) constant(e entry, f map[string]*yaml.Node, name string) pattern
 	case captured:
 		text := r.text(f["value"], name+".value")
 		if !strings.HasPrefix(text, "?") || !operatorPattern.MatchString(text[1:]) {
-			r.fail(f["value"].Line, "%s.value is %q, needed a number, or ? and a name to capture it", name, diagnostic.Clip(text))
+			r.fail(f["value"].Line, "%s.value is %q, needed a number, or ? and a name to capture it", name,
+				diagnostic.Clip(text))
 			return c
 		}
 		c.Capture = pattern.Capture(text[1:])

@@ -13,7 +13,8 @@ func TestManifestCost(t *testing.T) {
 	const size = maxManifestBytes
 	bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
 	for i := range 20 {
-		bomb += fmt.Sprintf("%c: &%c [*%c, *%c, *%c, *%c, *%c, *%c, *%c, *%c]\n", 'b'+i, 'b'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i)
+		bomb += fmt.Sprintf("%c: &%c [*%c, *%c, *%c, *%c, *%c, *%c, *%c, *%c]\n", 'b'+i, 'b'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i,
+			'a'+i, 'a'+i, 'a'+i, 'a'+i)
 	}
 	var keys strings.Builder
 	for i := range size / 16 {

@@ -29,14 +29,16 @@ func (r *reader) kvCache(n *yaml.Node, what string) *KVCache {
 		r.fail(n.Line, "%s.strategy is missing; add it", what)
 		return nil
 	}
-	c := &KVCache{Strategy: r.match(f["strategy"], what+".strategy", strategyPattern, "lower-case letters, digits and _"), line: n.Line}
+	c := &KVCache{Strategy: r.match(f["strategy"], what+".strategy", strategyPattern, "lower-case letters, digits and _"),
+		line: n.Line}
 	if f["store"] != nil {
 		c.Store = r.match(f["store"], what+".store", operatorPattern, "an operator of this manifest")
 	}
 	if slices.Contains(Strategies, c.Strategy) {
 		for _, key := range slices.Sorted(maps.Keys(f)) {
 			if key != "strategy" && key != "store" && f[key] != nil {
-				r.fail(f[key].Line, "%s.%s stands beside the standard strategy %s, which abi/README.md defines; remove it or give the strategy a name of its own", what, key, c.Strategy)
+				r.fail(f[key].Line, "%s.%s stands beside the standard strategy %s, which abi/README.md defines; remove it or "+
+					"give the strategy a name of its own", what, key, c.Strategy)
 			}
 		}
 		c.Inputs = c.Strategy
@@ -44,7 +46,8 @@ func (r *reader) kvCache(n *yaml.Node, what string) *KVCache {
 	}
 	for _, key := range []string{"inputs", "slot"} {
 		if f[key] == nil {
-			r.fail(n.Line, "%s.%s is missing, which the strategy %s needs: it is none of %s; add it", what, key, diagnostic.Clip(c.Strategy), strings.Join(Strategies, ", "))
+			r.fail(n.Line, "%s.%s is missing, which the strategy %s needs: it is none of %s; add it", what, key,
+				diagnostic.Clip(c.Strategy), strings.Join(Strategies, ", "))
 			return c
 		}
 	}
@@ -60,7 +63,8 @@ func (r *reader) kvCache(n *yaml.Node, what string) *KVCache {
 	}
 	for _, name := range p.Inputs {
 		if !slices.Contains(slotNames, name) {
-			r.fail(f["slot"].Line, "%s.slot names %s, needed is one of %s", what, diagnostic.Clip(name), strings.Join(slotNames, ", "))
+			r.fail(f["slot"].Line, "%s.slot names %s, needed is one of %s", what, diagnostic.Clip(name),
+				strings.Join(slotNames, ", "))
 		}
 	}
 	return c
@@ -70,7 +74,8 @@ func (r *reader) kvCache(n *yaml.Node, what string) *KVCache {
 func (r *reader) stores(operators []Operator, names map[string]int) {
 	for _, op := range operators {
 		if c := op.KVCache; c != nil && c.Store != "" && names[c.Store] == 0 {
-			r.fail(c.line, "operator %s: kv_cache.store is %s, which this manifest does not list; add it under operators", diagnostic.Clip(op.Name), diagnostic.Clip(c.Store))
+			r.fail(c.line, "operator %s: kv_cache.store is %s, which this manifest does not list; add it under operators",
+				diagnostic.Clip(op.Name), diagnostic.Clip(c.Store))
 		}
 	}
 }

@@ -151,8 +151,8 @@ type Replacement struct {
 	With With
 }
 
-// Forms are what an operator's pattern stands for, in the order in which they are looked for; those that nothing stands in place of
-// are left out. There are none without a pattern.
+// Forms are what an operator's pattern stands for, in the order in which they are looked for; those that nothing
+// stands in place of are left out. There are none without a pattern.
 func (op *Operator) Forms() []Replacement { return op.forms }
 
 // WithNode is one node of a replacement. Its inputs are the pattern's inputs and constants, folded

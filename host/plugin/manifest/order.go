@@ -10,8 +10,8 @@ import (
 // IsVersion reports whether text has the form of a plugin's version.
 func IsVersion(text string) bool { return semverPattern.MatchString(text) }
 
-// CompareVersions orders versions as semantic versioning does (https://semver.org, 11): it is negative where a is before b, and 0
-// where neither is, as for builds of one version.
+// CompareVersions orders versions as semantic versioning does (https://semver.org, 11): it is negative where a is
+// before b, and 0 where neither is, as for builds of one version.
 func CompareVersions(a, b string) int {
 	numbersA, pre := release(a)
 	numbersB, preB := release(b)

@@ -127,7 +127,8 @@ func (r *reader) repeat(n *yaml.Node, what string, p *Pattern, depth int) *patte
 	if out.Min > out.Max {
 		r.fail(f["max"].Line, "%s has min %d above max %d; exchange them", what, out.Min, out.Max)
 	}
-	out.From, out.To = r.match(f["from"], what+".from", valuePattern, aValueName), r.match(f["to"], what+".to", valuePattern, aValueName)
+	out.From, out.To = r.match(f["from"], what+".from", valuePattern, aValueName),
+		r.match(f["to"], what+".to", valuePattern, aValueName)
 	if f["each"] != nil {
 		out.Each = r.names(f["each"], what+".each", false)
 	}
@@ -147,11 +148,14 @@ func (r *reader) repeat(n *yaml.Node, what string, p *Pattern, depth int) *patte
 	})
 	switch {
 	case !slices.Contains(made, out.To):
-		r.fail(f["to"].Line, "%s.to is %s, which none of its nodes makes%s; name what each repetition hands to the next", what, out.To, suggestion(out.To, made))
+		r.fail(f["to"].Line, "%s.to is %s, which none of its nodes makes%s; name what each repetition hands to the next",
+			what, out.To, suggestion(out.To, made))
 	case !read:
-		r.fail(f["from"].Line, "%s.from is %s, which none of its nodes reads; name what the first repetition reads", what, out.From)
+		r.fail(f["from"].Line, "%s.from is %s, which none of its nodes reads; name what the first repetition reads", what,
+			out.From)
 	case slices.Contains(made, out.From):
-		r.fail(f["from"].Line, "%s.from is %s, which its own nodes make; name what the first repetition reads from outside", what, out.From)
+		r.fail(f["from"].Line, "%s.from is %s, which its own nodes make; name what the first repetition reads from outside",
+			what, out.From)
 	}
 	for _, part := range out.Parts {
 		if part.Repeat != nil {
@@ -168,7 +172,8 @@ func (r *reader) patternNode(n *yaml.Node, what string, p *Pattern) *pattern.Nod
 		return nil
 	}
 	with := r.nodeOf(n, f, what, true)
-	out := &pattern.Node{Op: with.Op, Domain: with.Domain, In: with.In, Out: with.Out, Attributes: with.Attributes, Line: n.Line}
+	out := &pattern.Node{Op: with.Op, Domain: with.Domain, In: with.In, Out: with.Out, Attributes: with.Attributes,
+		Line: n.Line}
 	for i := range out.Attributes {
 		if a := &out.Attributes[i]; a.Value == "any" {
 			a.Value = pattern.Any{}
@@ -187,7 +192,8 @@ func (r *reader) patternNode(n *yaml.Node, what string, p *Pattern) *pattern.Nod
 	return out
 }
 
-// optional reads which input stands for the output of a node that may be absent: with true the only one that is no constant.
+// optional reads which input stands for the output of a node that may be absent: with true the only one that is no
+// constant.
 func (r *reader) optional(n *yaml.Node, what string, out *pattern.Node, p *Pattern) {
 	var inputs []string
 	for _, name := range out.In {
@@ -202,18 +208,22 @@ func (r *reader) optional(n *yaml.Node, what string, out *pattern.Node, p *Patte
 			return
 		}
 		if len(inputs) != 1 {
-			r.fail(n.Line, "%s.optional is true of a node with %d inputs that are no constants, so that which of them stands for its output is not known; name it, as in optional: x", what, len(inputs))
+			r.fail(n.Line, "%s.optional is true of a node with %d inputs that are no constants, so that which of them stands "+
+				"for its output is not known; name it, as in optional: x", what, len(inputs))
 			return
 		}
 		out.Optional = inputs[0]
 	default:
-		out.Optional = r.match(n, what+".optional", valuePattern, "true, or the name of the input that stands for the output where the node is not there")
+		out.Optional = r.match(n, what+".optional", valuePattern,
+			"true, or the name of the input that stands for the output where the node is not there")
 		if out.Optional != "" && !slices.Contains(out.In, out.Optional) {
-			r.fail(n.Line, "%s.optional is %s, needed an input of the node: %s", what, out.Optional, strings.Join(inputs, " or "))
+			r.fail(n.Line, "%s.optional is %s, needed an input of the node: %s", what, out.Optional,
+				strings.Join(inputs, " or "))
 		}
 	}
 	if len(named) != 1 {
-		r.fail(n.Line, "%s.optional is of a node with %d outputs, needed one; make a choice of it with any_of", what, len(named))
+		r.fail(n.Line, "%s.optional is of a node with %d outputs, needed one; make a choice of it with any_of", what,
+			len(named))
 	}
 }
 
@@ -245,5 +255,7 @@ func (r *reader) nodeOf(n *yaml.Node, f map[string]*yaml.Node, what string, lack
 }
 
 // ElementTypes are those of tensors, by the names that facts have.
-var ElementTypes = []string{"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
-	"bool", "string", "complex64", "complex128", "int4", "uint4", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"}
+var ElementTypes = []string{"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64",
+	"uint32", "uint16", "uint8",
+	"bool", "string", "complex64", "complex128", "int4", "uint4", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
+	"float8e5m2fnuz"}

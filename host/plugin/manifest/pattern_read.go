@@ -89,7 +89,8 @@ func (r *reader) pattern(n *yaml.Node, what string) (*Pattern, []pattern.Form) {
 		for _, name := range p.Recompute {
 			r.knownValue(f["recompute"].Line, what+".recompute", name, p)
 			if slices.Contains(p.Outputs, name) || slices.Contains(p.Outputs, name+"?") {
-				r.fail(f["recompute"].Line, "%s.recompute names %s, which is an output, that anything may read; remove it", what, name)
+				r.fail(f["recompute"].Line, "%s.recompute names %s, which is an output, that anything may read; remove it", what,
+					name)
 			}
 		}
 	}
@@ -104,7 +105,8 @@ func (r *reader) pattern(n *yaml.Node, what string) (*Pattern, []pattern.Form) {
 	return p, r.checkForms(p, forms, what, f)
 }
 
-// checkForms checks what Form promises of each form, sorts their nodes, and sees that each input and constant is of some form.
+// checkForms checks what Form promises of each form, sorts their nodes, and sees that each input and constant is of
+// some form.
 func (r *reader) checkForms(p *Pattern, forms []pattern.Form, what string, f map[string]*yaml.Node) []pattern.Form {
 	before := len(r.problems)
 	for i := range forms {
@@ -113,7 +115,8 @@ func (r *reader) checkForms(p *Pattern, forms []pattern.Form, what string, f map
 			return nil // other forms are likely to have the same problem
 		}
 	}
-	if simple := !slices.ContainsFunc(p.Parts, func(part pattern.Part) bool { return part.Node == nil }); simple && len(forms) == 1 {
+	if simple := !slices.ContainsFunc(p.Parts, func(part pattern.Part) bool { return part.Node == nil }); simple &&
+		len(forms) == 1 {
 		for i := range p.Parts { // in the order of the form
 			p.Parts[i] = pattern.Part{Node: &forms[0].Nodes[i], Line: forms[0].Nodes[i].Line}
 		}
@@ -211,7 +214,8 @@ func (r *reader) shapes(n *yaml.Node, what string, p *Pattern) (out []pattern.Sh
 			case item.Value == pattern.Rest && i == 0:
 				shape.Dims = append(shape.Dims, pattern.Rest)
 			default:
-				shape.Dims = append(shape.Dims, r.match(item, at, valuePattern, "a length, a name for one, or ... in the first place"))
+				shape.Dims = append(shape.Dims,
+					r.match(item, at, valuePattern, "a length, a name for one, or ... in the first place"))
 			}
 		}
 		out = append(out, shape)
@@ -249,7 +253,8 @@ func (r *reader) elementType(n *yaml.Node, what string) string {
 	before := len(r.problems)
 	s := r.text(n, what)
 	if len(r.problems) == before && !slices.Contains(ElementTypes, s) {
-		r.fail(n.Line, "%s is %q, needed an element type such as float32, or a name such as T that stands for one type wherever it is%s",
+		r.fail(n.Line, "%s is %q, needed an element type such as float32, or a name such as T that stands for one type "+
+			"wherever it is%s",
 			what, diagnostic.Clip(s), suggestion(s, ElementTypes))
 	}
 	return s

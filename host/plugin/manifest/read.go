@@ -35,7 +35,8 @@ var (
 	valuePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 	typeNamePattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 	factPattern     = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
-	semverPattern   = regexp.MustCompile(`^(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	semverPattern   = regexp.MustCompile(
+		`^(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 )
 
 // IsName reports whether text has the form of a plugin's name.
@@ -47,8 +48,8 @@ func IsValueName(text string) bool { return valuePattern.MatchString(text) }
 // BlockKinds are the kinds of block that an operator can name under replaces.
 var BlockKinds = []string{"attention"}
 
-// Read reads the plugin.yaml of a folder, or of one inside of the program. Every problem is an *diagnostic.Error of kind ErrManifest with file
-// and line; they come joined, at most twenty.
+// Read reads the plugin.yaml of a folder, or of one inside of the program. Every problem is an *diagnostic.Error of
+// kind ErrManifest with file and line; they come joined, at most twenty.
 func Read(folder string) (*Manifest, error) {
 	path := filepath.Join(folder, FileName)
 	data, inside, err := embedded.Read(path)
@@ -56,8 +57,9 @@ func Read(folder string) (*Manifest, error) {
 		data, err = storage.ReadRegular(path, maxManifestBytes)
 	}
 	if os.IsNotExist(err) {
-		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "no such file", Needed: "the manifest of a plugin",
-			Fix: "point at the folder that holds " + FileName, Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: "no such file",
+			Needed: "the manifest of a plugin",
+			Fix:    "point at the folder that holds " + FileName, Cause: err}
 	}
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrManifest, Path: path, Found: diagnostic.Cause(err), Cause: err}
@@ -148,7 +150,8 @@ func (r *reader) oneOf(n *yaml.Node, what string, allowed ...string) string {
 	before := len(r.problems)
 	s := r.text(n, what)
 	if n != nil && len(r.problems) == before && !slices.Contains(allowed, s) {
-		r.fail(n.Line, "%s is %q, needed one of %s%s", what, diagnostic.Clip(s), strings.Join(allowed, ", "), suggestion(s, allowed))
+		r.fail(n.Line, "%s is %q, needed one of %s%s", what, diagnostic.Clip(s), strings.Join(allowed, ", "),
+			suggestion(s, allowed))
 	}
 	return s
 }
@@ -174,7 +177,8 @@ func (r *reader) variants(n *yaml.Node) []Variant {
 			line:   item.Line,
 		}
 		if n := f["file"]; n != nil && v.File != "" && !plainFile(v.File) {
-			r.fail(n.Line, "%s.file is %q, needed the plain name of a file beside %s, without folders", what, diagnostic.Clip(v.File), FileName)
+			r.fail(n.Line, "%s.file is %q, needed the plain name of a file beside %s, without folders", what,
+				diagnostic.Clip(v.File), FileName)
 		}
 		for _, other := range out {
 			if other.Device == v.Device && other.OS == v.OS && other.Arch == v.Arch && other.Device != "" {
@@ -215,7 +219,8 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	names := map[string]int{}
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
-		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits", "tests")
+		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits",
+			"tests")
 		if f == nil {
 			continue
 		}
@@ -267,7 +272,8 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		if f["kv_cache"] != nil {
 			op.KVCache = r.kvCache(f["kv_cache"], what+": kv_cache")
 			if f["replaces"] != nil {
-				r.fail(f["kv_cache"].Line, "%s both replaces a block and attends over the host's KV cache, needed one; make two operators of it", what)
+				r.fail(f["kv_cache"].Line, "%s both replaces a block and attends over the host's KV cache, needed one; make two "+
+					"operators of it", what)
 			}
 		}
 		out = append(out, op)
@@ -290,7 +296,8 @@ func (r *reader) knownOperators(op *Operator, names map[string]int) {
 	for _, w := range op.With {
 		for _, n := range w.Nodes {
 			if _, ok := names[n.Op]; n.Domain == Domain && !ok {
-				r.fail(n.line, "operator %s: with: node %s is of domain %s but this manifest has no such operator; add it or correct the name",
+				r.fail(n.line, "operator %s: with: node %s is of domain %s but this manifest has no such operator; add it or "+
+					"correct the name",
 					diagnostic.Clip(op.Name), diagnostic.Clip(n.Op), Domain)
 			}
 		}
@@ -315,7 +322,8 @@ func (r *reader) cost(n *yaml.Node, what string) Cost {
 		}
 		return v
 	}
-	c := Cost{Bandwidth: share("bandwidth"), FLOPS: share("flops"), OverheadUS: r.finite(f["overhead_us"], what+".overhead_us")}
+	c := Cost{Bandwidth: share("bandwidth"), FLOPS: share("flops"),
+		OverheadUS: r.finite(f["overhead_us"], what+".overhead_us")}
 	if c.OverheadUS < 0 {
 		r.fail(f["overhead_us"].Line, "%s.overhead_us is %v, needed 0 or more microseconds", what, c.OverheadUS)
 	}

@@ -119,7 +119,8 @@ func (s *scope) outputs(names []string, line int, nodes []node) {
 	for _, name := range names {
 		made := slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(n.out, name) })
 		if !made {
-			s.r.fail(line, "%s: output %s is made by no node%s; let a node have it as an output", s.what, name, suggestion(name, s.known()))
+			s.r.fail(line, "%s: output %s is made by no node%s; let a node have it as an output", s.what, name,
+				suggestion(name, s.known()))
 		}
 		s.used[name] = true
 	}

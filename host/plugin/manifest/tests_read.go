@@ -40,7 +40,8 @@ func (r *reader) tests(n *yaml.Node, what string, patternless bool) *Tests {
 				continue
 			}
 			if !insideFile(name) {
-				r.fail(item.Line, "%s is %q, needed the path of a file in this folder that ends with .onnxtxt or .onnx", at, diagnostic.Clip(name))
+				r.fail(item.Line, "%s is %q, needed the path of a file in this folder that ends with .onnxtxt or .onnx", at,
+					diagnostic.Clip(name))
 				continue
 			}
 			*part.list = append(*part.list, name)

@@ -15,7 +15,8 @@ func TestVariantFor(t *testing.T) {
 		t.Errorf("cuda on linux/arm64: %v, %v", v, err)
 	}
 	_, err := m.VariantFor("cpu", Platform{"darwin", "arm64"})
-	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on darwin/arm64; install a release of the plugin for this platform"
+	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on " +
+		"darwin/arm64; install a release of the plugin for this platform"
 	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrIncompatible) {
 		t.Errorf("cpu on darwin: %v", err)
 	}

@@ -32,7 +32,8 @@ type Range struct {
 
 // Allows reports whether facts satisfy every constraint; if not, reason is one sentence with the fact,
 // what was found and what is needed. Facts are strings, booleans, numbers of any Go type, Range, lists of strings, each
-// of which must be allowed, an empty one by "none", or nil for what is not known; a fact that is absent is not known, and satisfies nothing.
+// of which must be allowed, an empty one by "none", or nil for what is not known; a fact that is absent is not known,
+// and satisfies nothing.
 func (w Where) Allows(facts map[string]any) (ok bool, reason string) {
 	for _, c := range w {
 		if ok, reason := c.Allows(facts[c.Fact]); !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/pattern"
 )
 
-// withs reads what stands in place of a pattern: a mapping for all of its forms, or a list of which the first is taken that is for
-// a form.
+// withs reads what stands in place of a pattern: a mapping for all of its forms, or a list of which the first is
+// taken that is for a form.
 func (r *reader) withs(n *yaml.Node, what string) (out Withs) {
 	if n.Kind != yaml.SequenceNode {
 		if w, ok := r.with(n, what, "nodes", "fold"); ok {
@@ -70,7 +70,8 @@ func (r *reader) condition(n *yaml.Node, what string) []string {
 
 // holds reports a replacement that is for a form.
 func (w *With) holds(f *pattern.Form) bool {
-	return !slices.ContainsFunc(w.If, func(name string) bool { return !f.Has(name) }) && !slices.ContainsFunc(w.Unless, f.Has)
+	return !slices.ContainsFunc(w.If, func(name string) bool { return !f.Has(name) }) &&
+		!slices.ContainsFunc(w.Unless, f.Has)
 }
 
 // replacements finds what stands in place of each form, and checks it against the form.
@@ -108,7 +109,8 @@ func (r *reader) replacements(op *Operator, forms []pattern.Form, what string) {
 	}
 	for i, w := range op.With {
 		if !used[i] {
-			r.fail(w.line, "%s[%d] is for no form of the pattern, or others before it are for all that it is for; correct if and unless, or remove it", what, i)
+			r.fail(w.line, "%s[%d] is for no form of the pattern, or others before it are for all that it is for; correct if "+
+				"and unless, or remove it", what, i)
 		}
 	}
 	r.captured(op, what)
@@ -122,15 +124,16 @@ func inOrder(nodes, resolved []WithNode) []WithNode {
 	out := slices.Clone(nodes)
 	slices.SortStableFunc(out, func(a, b WithNode) int {
 		at := func(n WithNode) int {
-			return slices.IndexFunc(resolved, func(o WithNode) bool { return o.line == n.line && o.Op == n.Op && slices.Equal(o.Out, n.Out) })
+			return slices.IndexFunc(resolved,
+				func(o WithNode) bool { return o.line == n.line && o.Op == n.Op && slices.Equal(o.Out, n.Out) })
 		}
 		return at(a) - at(b)
 	})
 	return out
 }
 
-// resolve gives the nodes of a replacement the names that values have in a form, without what the form has not, and checks that they
-// are a graph from its inputs to its outputs.
+// resolve gives the nodes of a replacement the names that values have in a form, without what the form has not, and
+// checks that they are a graph from its inputs to its outputs.
 func (r *reader) resolve(w *With, form *pattern.Form, what string) With {
 	out := With{Fold: w.Fold, line: w.line}
 	before := len(r.problems)
@@ -150,7 +153,8 @@ func (r *reader) resolve(w *With, form *pattern.Form, what string) With {
 			case isList && strings.HasSuffix(name, "..."):
 				resolved.In = append(resolved.In, list...)
 			case isList:
-				r.fail(n.line, "%s: node %s reads %s, of which each repetition has its own; write %s... for all of them", what, n.Op, name, name)
+				r.fail(n.line, "%s: node %s reads %s, of which each repetition has its own; write %s... for all of them", what,
+					n.Op, name, name)
 			case !slices.Contains(known, name) || slices.Contains(w.Fold, name) || inner[name]:
 				resolved.In = append(resolved.In, name)
 			default:

@@ -1,5 +1,5 @@
-// Package matching says where the patterns of a manifest's operators are in a model, and runs the graphs that a plugin brings to
-// show what its patterns match.
+// Package matching says where the patterns of a manifest's operators are in a model, and runs the graphs that a
+// plugin brings to show what its patterns match.
 package matching
 
 import (
@@ -14,13 +14,14 @@ import (
 // Found is what looking for an operator's pattern in a graph gave.
 type Found struct {
 	Matches []*pattern.Match
-	// Reason says why there is none, or why one that was found is not counted: how far the search got, or what constraint does not hold.
+	// Reason says why there is none, or why one that was found is not counted: how far the search got, or what
+	// constraint does not hold.
 	Reason string
 }
 
-// Find looks for an operator's pattern in a model: each place where it is, with the constraints under where, no node in two places.
-// Whether anything would be gained there is not asked. A constraint of the machine's holds. An error is of kind graph.ErrBounds, or of a
-// model that is no graph.
+// Find looks for an operator's pattern in a model: each place where it is, with the constraints under where, no node
+// in two places. Whether anything would be gained there is not asked. A constraint of the machine's holds. An error
+// is of kind graph.ErrBounds, or of a model that is no graph.
 func Find(ctx context.Context, op *manifest.Operator, m *onnx.Model, tensors graph.Tensors) (*Found, error) {
 	g, err := graph.NewWithin(ctx, m, tensors)
 	if err != nil {

@@ -38,8 +38,9 @@ const maxBytes = 1 << 20
 
 var limits = model.Limits{Nodes: 10_000, Tensors: 10_000, Memory: 64 << 20}
 
-// Test looks through the graphs that the operators of a plugin in a folder bring, in the order of the manifest. It runs nothing of
-// the plugin's. What is not as the manifest says is a Problem; the error is only that the context ended.
+// Test looks through the graphs that the operators of a plugin in a folder bring, in the order of the manifest. It
+// runs nothing of the plugin's. What is not as the manifest says is a Problem; the error is only that the context
+// ended.
 func Test(ctx context.Context, folder string, m *manifest.Manifest) ([]Tested, error) {
 	list := []Tested{}
 	for i := range m.Operators {
@@ -84,15 +85,18 @@ func (t *Tested) test(ctx context.Context, folder string, op *manifest.Operator)
 	defer m.Close()
 	found, err := Find(ctx, op, m.Proto(), m)
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph",
+			Cause: err}
 	}
 	t.Matches, t.Reason = len(found.Matches), found.Reason
 	switch {
 	case t.Must && t.Matches == 0:
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "the pattern of " + op.Name + " is not in it (" + t.Reason + ")",
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found:  "the pattern of " + op.Name + " is not in it (" + t.Reason + ")",
 			Needed: "a match, as it is listed under tests.match", Fix: "correct the graph or the pattern"}
 	case !t.Must && t.Matches > 0:
-		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("the pattern of %s is in it, up to %s", op.Name, last(found)),
+		return &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found:  fmt.Sprintf("the pattern of %s is in it, up to %s", op.Name, last(found)),
 			Needed: "no match, as it is listed under tests.no_match", Fix: "correct the graph or the pattern"}
 	}
 	return nil
@@ -111,7 +115,8 @@ func Open(folder, file string) (*model.Model, error) {
 		if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
 			return nil, e
 		}
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "cannot read: " + diagnostic.Cause(err), Needed: "a graph that the manifest lists under tests",
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found: "cannot read: " + diagnostic.Cause(err), Needed: "a graph that the manifest lists under tests",
 			Fix: "add the file or take it off the list", Cause: err}
 	}
 	if strings.HasSuffix(file, ".onnxtxt") {
@@ -120,12 +125,14 @@ func Open(folder, file string) (*model.Model, error) {
 			return nil, err
 		}
 		if data, err = proto.Marshal(m); err != nil {
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "cannot be written as a model: " + err.Error(), Cause: err}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+				Found: "cannot be written as a model: " + err.Error(), Cause: err}
 		}
 	}
 	m, err := model.Parse(data, "", limits)
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: err.Error(), Fix: "correct the graph",
+			Cause: err}
 	}
 	return m, nil
 }
@@ -148,11 +155,14 @@ func read(folder, file string) ([]byte, error) {
 	}
 	path := filepath.Join(folder, filepath.FromSlash(file))
 	if !info.Mode().IsRegular() {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: "found a " + storage.Kind(info.Mode()), Needed: "a plain file"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found: "found a " + storage.Kind(info.Mode()), Needed: "a plain file"}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err == nil && len(data) > maxBytes {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("found more than %d bytes", maxBytes), Needed: "a small graph", Fix: "cut it down to what the pattern is about"}
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+			Found: fmt.Sprintf("found more than %d bytes", maxBytes), Needed: "a small graph",
+			Fix: "cut it down to what the pattern is about"}
 	}
 	return data, err
 }

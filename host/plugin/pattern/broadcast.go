@@ -9,23 +9,29 @@ import (
 )
 
 // broadcasting are ONNX's operators whose inputs are broadcast to each other.
-var broadcasting = []string{"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Mean", "Sum", "PRelu", "Where", "And", "Or", "Xor",
+var broadcasting = []string{"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Mean", "Sum", "PRelu", "Where",
+	"And", "Or", "Xor",
 	"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 
 // shapeless are operators whose first output has the shape of their first input, whatever that is.
-var shapeless = []string{"Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos",
-	"Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "IsInf", "IsNaN",
-	"LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "Mish", "Neg", "Not", "RMSNormalization", "Reciprocal",
-	"Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh",
+var shapeless = []string{"Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike",
+	"Ceil", "Celu", "Clip", "Cos",
+	"Cosh", "CumSum", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+	"IsInf", "IsNaN",
+	"LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "Mish", "Neg", "Not", "RMSNormalization",
+	"Reciprocal",
+	"Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt",
+	"Swish", "Tan", "Tanh",
 	"ThresholdedRelu", "Trilu", "com.microsoft.FastGelu", "com.microsoft.Gelu", "com.microsoft.QuickGelu"}
 
 // reducing are operators that leave axes with a length of one.
-var reducing = []string{"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+var reducing = []string{"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+	"ReduceMin", "ReduceProd", "ReduceSum",
 	"ReduceSumSquare", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"}
 
-// Unequal says which values of a match meet in an operator that broadcasts them and are not known to have one shape, or "". Only
-// those count that come from inputs of whose shapes the pattern says nothing: an operator that stands for x + y gives what has the
-// shape of x. A pattern states a broadcast where it reduces axes to one: x - mean(x).
+// Unequal says which values of a match meet in an operator that broadcasts them and are not known to have one shape,
+// or "". Only those count that come from inputs of whose shapes the pattern says nothing: an operator that stands for
+// x + y gives what has the shape of x. A pattern states a broadcast where it reduces axes to one: x - mean(x).
 func (m *Match) Unequal() string {
 	names := map[*graph.Value]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.Values)) {
@@ -43,12 +49,14 @@ func (m *Match) Unequal() string {
 		for i := range n.In {
 			for j := range i {
 				a, b := m.origin(n.In[j]), m.origin(n.In[i])
-				if len(from(a)) == 0 || len(from(b)) == 0 || like(a) == like(b) || m.sameShape(a, b) || told[names[a]] && told[names[b]] {
+				if len(from(a)) == 0 || len(from(b)) == 0 || like(a) == like(b) || m.sameShape(a, b) ||
+					told[names[a]] && told[names[b]] {
 					continue
 				}
 				both := slices.Concat(from(a), from(b))
 				if slices.ContainsFunc(both, func(name string) bool { return !told[name] }) {
-					return fmt.Sprintf("%s and %s are not known to have one shape for %s, and its pattern has no shapes of its inputs", names[a], names[b], n.Op())
+					return fmt.Sprintf("%s and %s are not known to have one shape for %s, and its pattern has no shapes of its inputs",
+						names[a], names[b], n.Op())
 				}
 			}
 		}
@@ -78,8 +86,8 @@ func (m *Match) sources() func(v *graph.Value) []string {
 	return from
 }
 
-// likeness tells of the values of a match whose shape they have, but for axes that the pattern reduces to one: of a value from
-// outside, or of one whose shape only ONNX Runtime knows, such as half of a Split.
+// likeness tells of the values of a match whose shape they have, but for axes that the pattern reduces to one: of a
+// value from outside, or of one whose shape only ONNX Runtime knows, such as half of a Split.
 func (m *Match) likeness() func(v *graph.Value) *graph.Value {
 	numbers := map[*graph.Value]bool{} // which leave the shape of what they meet alone
 	for _, c := range m.Form.Constants {

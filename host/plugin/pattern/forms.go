@@ -14,8 +14,8 @@ const (
 	MaxAllNodes = 16384 // of all forms
 )
 
-// Form is one plain graph that a pattern stands for. Every value is an input, a constant or the output of exactly one node; the
-// graph has no cycle and is in one piece; each node leads to an output.
+// Form is one plain graph that a pattern stands for. Every value is an input, a constant or the output of exactly one
+// node; the graph has no cycle and is in one piece; each node leads to an output.
 type Form struct {
 	Pattern *Pattern
 	// Choices says which form it is, "with Add (line 12), alternative 2 of line 14"; "" for the only one.
@@ -72,7 +72,8 @@ func (f *Form) of(name string) string {
 }
 
 func (f *Form) defines(name string) bool {
-	if slices.Contains(f.Inputs, name) || slices.ContainsFunc(f.Constants, func(c Constant) bool { return c.Name == name }) {
+	if slices.Contains(f.Inputs, name) ||
+		slices.ContainsFunc(f.Constants, func(c Constant) bool { return c.Name == name }) {
 		return true
 	}
 	return f.makes(name)
@@ -91,7 +92,8 @@ type draft struct {
 }
 
 func (d draft) and(e draft) draft {
-	out := draft{nodes: slices.Concat(d.nodes, e.nodes), same: maps.Clone(d.same), lists: maps.Clone(d.lists), choices: slices.Concat(d.choices, e.choices)}
+	out := draft{nodes: slices.Concat(d.nodes, e.nodes), same: maps.Clone(d.same), lists: maps.Clone(d.lists),
+		choices: slices.Concat(d.choices, e.choices)}
 	if out.same == nil {
 		out.same = map[string]string{}
 	}
@@ -108,8 +110,8 @@ type TooMany struct{ Found, Needed string }
 
 func (e *TooMany) Error() string { return e.Found + ", needed " + e.Needed }
 
-// Expand lists the forms that a pattern stands for, those with the most nodes first, else in the order of the file. Whether each is
-// a graph is not checked.
+// Expand lists the forms that a pattern stands for, those with the most nodes first, else in the order of the file.
+// Whether each is a graph is not checked.
 func (p *Pattern) Expand() ([]Form, error) {
 	drafts, err := expand(p.Parts)
 	if err != nil {
@@ -131,7 +133,8 @@ func expand(parts []Part) ([]draft, error) {
 			return nil, err
 		}
 		if n := len(list) * len(options); n > MaxForms {
-			return nil, &TooMany{fmt.Sprintf("stands for more than %d forms", MaxForms), "fewer choices; make several operators of it"}
+			return nil, &TooMany{fmt.Sprintf("stands for more than %d forms", MaxForms),
+				"fewer choices; make several operators of it"}
 		}
 		var next []draft
 		total := 0
@@ -139,7 +142,8 @@ func expand(parts []Part) ([]draft, error) {
 			for _, o := range options {
 				both := d.and(o)
 				if total += len(both.nodes); len(both.nodes) > MaxNodes || total > MaxAllNodes {
-					return nil, &TooMany{fmt.Sprintf("stands for more than %d nodes in a form, or %d in all", MaxNodes, MaxAllNodes), "fewer repetitions or choices"}
+					return nil, &TooMany{fmt.Sprintf("stands for more than %d nodes in a form, or %d in all", MaxNodes, MaxAllNodes),
+						"fewer repetitions or choices"}
 				}
 				next = append(next, both)
 			}
@@ -191,7 +195,8 @@ func (n *Node) options() []draft {
 				if in == "" {
 					with = "without"
 				}
-				both = append(both, draft{nodes: []Node{node}, choices: append(slices.Clone(d.choices), fmt.Sprintf("%s %s (line %d)", with, Plain(name), n.Line))})
+				both = append(both, draft{nodes: []Node{node},
+					choices: append(slices.Clone(d.choices), fmt.Sprintf("%s %s (line %d)", with, Plain(name), n.Line))})
 			}
 		}
 		list = both
@@ -222,7 +227,8 @@ func (r *Repeat) options(line int) ([]draft, error) {
 		for _, body := range bodies {
 			d := draft{choices: append([]string{fmt.Sprintf("%d times line %d", times, line)}, body.choices...)}
 			if len(body.nodes)*times > MaxNodes || len(list) > MaxForms {
-				return nil, &TooMany{fmt.Sprintf("stands for more than %d nodes in a form, or %d forms", MaxNodes, MaxForms), "fewer repetitions or choices"}
+				return nil, &TooMany{fmt.Sprintf("stands for more than %d nodes in a form, or %d forms", MaxNodes, MaxForms),
+					"fewer repetitions or choices"}
 			}
 			for i := range times {
 				d = d.and(r.copy(body, i, times))

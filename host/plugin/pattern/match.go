@@ -71,7 +71,8 @@ func (s *search) note(why func() string) {
 
 // NewFinder looks at a main graph and its subgraphs.
 func NewFinder(g *graph.Graph, shapes *graph.Shapes) *Finder {
-	f := &Finder{main: g, shapes: shapes, byOp: map[string][]*graph.Node{}, numbers: map[*graph.Value]*elements{}, ordersOf: map[*Node][][]string{}, left: map[*Pattern]int64{}}
+	f := &Finder{main: g, shapes: shapes, byOp: map[string][]*graph.Node{}, numbers: map[*graph.Value]*elements{},
+		ordersOf: map[*Node][][]string{}, left: map[*Pattern]int64{}}
 	g.Walk(func(n *graph.Node) {
 		g.Spend(1)
 		f.byOp[n.Op()] = append(f.byOp[n.Op()], n)
@@ -79,17 +80,18 @@ func NewFinder(g *graph.Graph, shapes *graph.Shapes) *Finder {
 	return f
 }
 
-// What a search may take: a node that could be the last of a form is given up after stepsOfNode steps for each node of the form, and
-// the pattern, with all of its forms, after stepsOfPart for each node, input and output of the graph. Nodes that match take a few
-// steps each; only graphs that are made to be searched long, of equal parts that are joined in many ways, take more.
+// What a search may take: a node that could be the last of a form is given up after stepsOfNode steps for each node
+// of the form, and the pattern, with all of its forms, after stepsOfPart for each node, input and output of the
+// graph. Nodes that match take a few steps each; only graphs that are made to be searched long, of equal parts that
+// are joined in many ways, take more.
 const (
 	stepsOfNode = 64
 	stepsOfPart = 16
 	stepsOfAny  = 1 << 18 // of a pattern, for a graph of any size
 )
 
-// Each calls see for each place where a form is, away from nodes that are taken, in the order of the graph. It reports a search
-// that was given up before all places were seen.
+// Each calls see for each place where a form is, away from nodes that are taken, in the order of the graph. It
+// reports a search that was given up before all places were seen.
 func (f *Finder) Each(form *Form, taken func(*graph.Node) bool, see func(*Match)) (givenUp bool) {
 	last := form.Nodes[len(form.Nodes)-1]
 	left, begun := f.left[form.Pattern]
@@ -110,8 +112,10 @@ func (f *Finder) Each(form *Form, taken func(*graph.Node) bool, see func(*Match)
 			if f.copies == nil {
 				f.copies = blocks.FindCopies(f.main, f.shapes)
 			}
-			s := &search{finder: f, form: form, taken: taken, version: n.Graph.Opset(""), nodes: make([]*graph.Node, len(form.Nodes)),
-				values: map[string]*graph.Value{}, captured: map[string]any{}, able: map[pair]bool{}, left: min(left, int64(stepsOfNode*(len(form.Nodes)+1)))}
+			s := &search{finder: f, form: form, taken: taken, version: n.Graph.Opset(""),
+				nodes:  make([]*graph.Node, len(form.Nodes)),
+				values: map[string]*graph.Value{}, captured: map[string]any{}, able: map[pair]bool{},
+				left: min(left, int64(stepsOfNode*(len(form.Nodes)+1)))}
 			before := s.left
 			found := (f.Explain || s.isAble(len(form.Nodes)-1, n)) && s.try(len(form.Nodes)-1, n)
 			if left -= before - max(s.left, 0); left <= 0 {
@@ -148,7 +152,8 @@ func (m *Match) outside() {
 	}
 	var stay func(v *graph.Value)
 	stay = func(v *graph.Value) {
-		if v = m.finder.copies.First(v); v == nil || v.Producer == nil || !inside(v.Producer) || slices.Contains(m.Stay, v.Producer) {
+		if v = m.finder.copies.First(v); v == nil || v.Producer == nil || !inside(v.Producer) ||
+			slices.Contains(m.Stay, v.Producer) {
 			return
 		}
 		m.Stay = append(m.Stay, v.Producer)

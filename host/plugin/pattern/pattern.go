@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Pattern describes nodes to look for. It stands for one or more forms: plain graphs, of which one optional node, one alternative
-// or one number of repetitions makes several.
+// Pattern describes nodes to look for. It stands for one or more forms: plain graphs, of which one optional node, one
+// alternative or one number of repetitions makes several.
 type Pattern struct {
 	Inputs []string `json:"inputs"`
 	// Outputs end with ? where a replacement makes them only if something outside reads them.
@@ -56,7 +56,8 @@ func (a Alternative) MarshalJSON() ([]byte, error) {
 	return json.Marshal(a.Parts)
 }
 
-// Repeat is a chain of equal parts: From is what the first reads, and each other reads what the one before it made as To.
+// Repeat is a chain of equal parts: From is what the first reads, and each other reads what the one before it made as
+// To.
 type Repeat struct {
 	Min   int      `json:"min"`
 	Max   int      `json:"max"`
@@ -70,8 +71,8 @@ type Repeat struct {
 type Node struct {
 	Op     string `json:"op"`
 	Domain string `json:"domain,omitempty"` // "" is ai.onnx
-	// In are names of values; "" where the optional input must be absent. In a pattern, not in a form, a name that ends with ?
-	// may be absent.
+	// In are names of values; "" where the optional input must be absent. In a pattern, not in a form, a name that ends
+	// with ? may be absent.
 	In  []string `json:"in"`
 	Out []string `json:"out"` // value names; "" where the output is not looked at
 	// Attributes must be equal on the node, which has ONNX's default of those that it leaves out. Those not
@@ -87,7 +88,8 @@ type Node struct {
 }
 
 // Commutes are ONNX's operators of which all inputs may be in any order.
-var Commutes = []string{"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+var Commutes = []string{"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd",
+	"BitwiseOr", "BitwiseXor"}
 
 // Attribute is a named value: int64, float64, string, []int64, []float64 or []string; in patterns and
 // replacements also a Capture, in patterns also Any.
@@ -105,8 +107,8 @@ type Any struct{}
 // MarshalText is as the file has it.
 func (Any) MarshalText() ([]byte, error) { return []byte("any"), nil }
 
-// Constant matches an initializer (or a Constant node): one number in all elements, a number in a range, a list of numbers, or
-// any tensor.
+// Constant matches an initializer (or a Constant node): one number in all elements, a number in a range, a list of
+// numbers, or any tensor.
 type Constant struct {
 	Name string `json:"name"`
 	// Value is what every element must be equal to within Tolerance, relative to Value where that is not zero.

@@ -57,9 +57,9 @@ type pair struct {
 	n  *graph.Node
 }
 
-// isAble reports that a node of a graph can be one of the form by its operator, and the nodes that it reads, in some order, by theirs,
-// whatever names stand for. It is asked once for each pair, so that a search that tries all orders of all operands begins only
-// where nodes of the right kinds are.
+// isAble reports that a node of a graph can be one of the form by its operator, and the nodes that it reads, in some
+// order, by theirs, whatever names stand for. It is asked once for each pair, so that a search that tries all orders
+// of all operands begins only where nodes of the right kinds are.
 func (s *search) isAble(at int, n *graph.Node) bool {
 	p := &s.form.Nodes[at]
 	if !s.spend(1) || !p.is(n) {
@@ -90,7 +90,8 @@ func (s *search) readsAble(n *graph.Node, in []string) bool {
 			return false
 		}
 		first := s.finder.copies.First(v)
-		if !(v.Producer != nil && s.isAble(maker, v.Producer)) && !(first != v && first.Producer != nil && s.isAble(maker, first.Producer)) {
+		if !(v.Producer != nil && s.isAble(maker, v.Producer)) &&
+			!(first != v && first.Producer != nil && s.isAble(maker, first.Producer)) {
 			return false
 		}
 	}
@@ -141,7 +142,8 @@ func (s *search) solve() bool {
 			}
 			s.note(func() string {
 				p := s.form.Nodes[i]
-				return fmt.Sprintf("%s (line %d) with %s is not there, or has other attributes or inputs", p.Op, p.Line, strings.Join(unique(slices.Concat(p.In, p.Out)), ", "))
+				return fmt.Sprintf("%s (line %d) with %s is not there, or has other attributes or inputs", p.Op, p.Line,
+					strings.Join(unique(slices.Concat(p.In, p.Out)), ", "))
 			})
 			return false
 		}
@@ -315,7 +317,8 @@ func (s *search) value(name string, v *graph.Value, axes int64) bool {
 		v = s.finder.copies.First(v)
 	}
 	if old := s.values[name]; old != nil {
-		return old == v || s.finder.copies.First(old) == s.finder.copies.First(v) || constant && k.IsNumber() && s.fits(k, v, axes) && s.captures(k, v)
+		return old == v || s.finder.copies.First(old) == s.finder.copies.First(v) ||
+			constant && k.IsNumber() && s.fits(k, v, axes) && s.captures(k, v)
 	}
 	if constant && !(s.fits(k, v, axes) && s.captures(k, v)) {
 		return false
@@ -343,7 +346,8 @@ func (s *search) capture(name string, value any) bool {
 func (s *search) open() string {
 	for _, name := range slices.Sorted(maps.Keys(s.values)) {
 		v := s.values[name]
-		if v.Producer == nil || !slices.Contains(s.nodes, v.Producer) || slices.Contains(s.form.Outputs, name) || slices.Contains(s.form.Recompute, name) {
+		if v.Producer == nil || !slices.Contains(s.nodes, v.Producer) || slices.Contains(s.form.Outputs, name) ||
+			slices.Contains(s.form.Recompute, name) {
 			continue
 		}
 		if s.finder.copies.ReadOutside(v, s.inside) {

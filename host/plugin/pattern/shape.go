@@ -75,7 +75,8 @@ func (s *search) mistyped() string {
 		case named[want.Name] == onnx.Tensor_UNDEFINED:
 			named[want.Name] = got
 		case named[want.Name] != got:
-			return fmt.Sprintf("%s is of %s, where other values of type %s are of %s", want.Value, model.TypeName(got), want.Name, model.TypeName(named[want.Name]))
+			return fmt.Sprintf("%s is of %s, where other values of type %s are of %s", want.Value, model.TypeName(got),
+				want.Name, model.TypeName(named[want.Name]))
 		}
 	}
 	for _, want := range s.form.Ranks {

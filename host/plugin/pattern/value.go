@@ -65,7 +65,8 @@ func (s *search) fits(k *Constant, v *graph.Value, axes int64) bool {
 		return false
 	case k.Values != nil:
 		return e.list != nil && slices.EqualFunc(k.Values, e.list, func(want, x float64) bool {
-			return near(want, x, k.Tolerance) || axes != 0 && (near(want, x+float64(axes), k.Tolerance) || near(want, x-float64(axes), k.Tolerance))
+			return near(want, x, k.Tolerance) ||
+				axes != 0 && (near(want, x+float64(axes), k.Tolerance) || near(want, x-float64(axes), k.Tolerance))
 		})
 	case axes == 0 || e.list == nil:
 		return k.Matches(e.min) && k.Matches(e.max)
@@ -93,13 +94,15 @@ func (s *search) captures(k *Constant, v *graph.Value) bool {
 // axesInput is which input of ONNX's operators lists axes.
 var axesInput = map[string]int{"Squeeze": 1, "Unsqueeze": 1, "CumSum": 1, "Slice": 3, "Pad": 3}
 
-// axes is the rank of what a node's axes are of: its input, or its output where it adds axes. 0 where that is not known.
+// axes is the rank of what a node's axes are of: its input, or its output where it adds axes. 0 where that is not
+// known.
 func (s *search) axes(n *graph.Node) int64 {
 	of := n.Input(0)
 	if n.Is("Unsqueeze", "OneHot") {
 		of = n.Output(0)
 	}
-	if rank := s.finder.shapes.Of(of).Rank; rank > 0 && n.Proto.GetDomain() == "" && !strings.HasPrefix(n.Proto.GetOpType(), "Sequence") {
+	if rank := s.finder.shapes.Of(of).Rank; rank > 0 && n.Proto.GetDomain() == "" &&
+		!strings.HasPrefix(n.Proto.GetOpType(), "Sequence") {
 		return int64(rank)
 	}
 	return 0
@@ -182,7 +185,8 @@ func (s *search) attributeOf(n *graph.Node, own *onnx.Schema, name string) any {
 	return s.reversed(n, name)
 }
 
-// reversed is the default that depends on a rank: a Transpose without perm reverses the axes. nil for any other attribute.
+// reversed is the default that depends on a rank: a Transpose without perm reverses the axes. nil for any other
+// attribute.
 func (s *search) reversed(n *graph.Node, name string) any {
 	rank := s.axes(n)
 	if name != "perm" || !n.Is("Transpose") || rank == 0 {

@@ -8,7 +8,8 @@ import (
 )
 
 // TwoVariants is the fixture's manifest with a library for each device.
-var TwoVariants = strings.Replace(Manifest, "operators:", "  - {device: cuda, os: linux, arch: amd64, file: libtoy_cuda.so}\noperators:", 1)
+var TwoVariants = strings.Replace(Manifest, "operators:",
+	"  - {device: cuda, os: linux, arch: amd64, file: libtoy_cuda.so}\noperators:", 1)
 
 // WriteBoth makes the folder of a plugin with the libraries of these paths; "" for an absent one.
 func WriteBoth(t testing.TB, manifest, cpu, cuda string) string {

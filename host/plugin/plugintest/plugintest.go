@@ -108,7 +108,8 @@ func Compile(t testing.TB, out string, args ...string) {
 func Constructor(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "constructor.c")
-	WriteFile(t, path, []byte("#include <stdio.h>\n__attribute__((constructor)) static void run(void) { fclose(fopen(MARK, \"w\")); }\n"))
+	WriteFile(t, path, []byte("#include <stdio.h>\n__attribute__((constructor)) static void run(void) { "+
+		"fclose(fopen(MARK, \"w\")); }\n"))
 	return path
 }
 
@@ -137,7 +138,8 @@ func Write(t testing.TB, folder, manifest, library string) string {
 // Versioned makes the folder of the fixture's plugin in a version, with cases.
 func Versioned(t testing.TB, folder, version string, flags ...string) string {
 	t.Helper()
-	return Write(t, folder, strings.Replace(Manifest, "version: 0.1.0", "version: "+version, 1)+Cases, Build(t, append(flags, "-DVERSION=\""+version+"\"")...))
+	return Write(t, folder, strings.Replace(Manifest, "version: 0.1.0", "version: "+version, 1)+Cases,
+		Build(t, append(flags, "-DVERSION=\""+version+"\"")...))
 }
 
 // WriteFile writes a file of the test's.

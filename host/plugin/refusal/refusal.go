@@ -56,5 +56,6 @@ func Locking(ctx context.Context, path string, err error) error {
 
 // Store words an error of the file system that holds the store.
 func Store(path, what string, err error) error {
-	return &diagnostic.Error{Kind: ErrStore, Path: path, Found: what + ": " + diagnostic.Cause(err), Fix: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
+	return &diagnostic.Error{Kind: ErrStore, Path: path, Found: what + ": " + diagnostic.Cause(err),
+		Fix: "make the folder writable, or set XDG_DATA_HOME to one that is", Cause: err}
 }

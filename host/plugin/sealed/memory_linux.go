@@ -10,8 +10,8 @@ import (
 // maxName bounds the name of a memory file, which /proc/PID/maps shows.
 const maxName = 200
 
-// newMemory makes a file in memory, which can be mapped as code and not be run as a program: administrators may forbid the
-// latter. On a kernel without such files it is one that has no name any more.
+// newMemory makes a file in memory, which can be mapped as code and not be run as a program: administrators may
+// forbid the latter. On a kernel without such files it is one that has no name any more.
 func newMemory(name string) (*os.File, error) {
 	name = name[:min(len(name), maxName)]
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
@@ -27,7 +27,8 @@ func newMemory(name string) (*os.File, error) {
 
 // seal forbids every change, by anyone, for as long as the file exists.
 func seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+		unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	if errors.Is(err, unix.EINVAL) {
 		return nil // not a memory file
 	}
@@ -37,13 +38,15 @@ func seal(f *os.File) error {
 // executable reports whether the loader will find this file at the path and may map its code.
 func (f *File) executable(path string) bool {
 	var here, there unix.Stat_t
-	if unix.Fstat(int(f.memory.Fd()), &here) != nil || unix.Stat(path, &there) != nil || here.Dev != there.Dev || here.Ino != there.Ino {
+	if unix.Fstat(int(f.memory.Fd()), &here) != nil || unix.Stat(path, &there) != nil || here.Dev != there.Dev ||
+		here.Ino != there.Ino {
 		return false
 	}
 	if seals, err := unix.FcntlInt(f.memory.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&unix.F_SEAL_WRITE == 0 {
 		return false
 	}
-	code, err := unix.Mmap(int(f.memory.Fd()), 0, int(min(f.Size, int64(os.Getpagesize()))), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	code, err := unix.Mmap(int(f.memory.Fd()), 0, int(min(f.Size, int64(os.Getpagesize()))), unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE)
 	if err != nil {
 		return false
 	}

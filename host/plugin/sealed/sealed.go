@@ -1,5 +1,5 @@
-// Package sealed reads a file once, into memory that nobody can change, so that the bytes that were hashed are those that
-// are parsed and loaded, whatever happens to the file meanwhile.
+// Package sealed reads a file once, into memory that nobody can change, so that the bytes that were hashed are those
+// that are parsed and loaded, whatever happens to the file meanwhile.
 package sealed
 
 import (

@@ -162,7 +162,8 @@ func AcceptONNX(n manifest.WithNode) error {
 		}
 	}
 	if len(n.In) > s.MaxInputs || len(n.Out) > s.MaxOutputs {
-		return fmt.Errorf("%s is given %d inputs and %d outputs, needed are at most %d and %d", n.Op, len(n.In), len(n.Out), s.MaxInputs, s.MaxOutputs)
+		return fmt.Errorf("%s is given %d inputs and %d outputs, needed are at most %d and %d", n.Op, len(n.In), len(n.Out),
+			s.MaxInputs, s.MaxOutputs)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func TestAttributeJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after a round trip (-want +got):\n%s", diff)
 	}
-	for _, bad := range []string{`{"name": "a", "kind": "tensor", "default": 1}`, `{"name": "a", "kind": "float", "default": "much"}`, `{"name": "a", "kind": "int", "default": 0.5}`} {
+	for _, bad := range []string{`{"name": "a", "kind": "tensor", "default": 1}`,
+		`{"name": "a", "kind": "float", "default": "much"}`, `{"name": "a", "kind": "int", "default": 0.5}`} {
 		if err := json.Unmarshal([]byte(bad), &Attribute{}); err == nil {
 			t.Errorf("%s is accepted", bad)
 		}

@@ -10,9 +10,11 @@ import (
 func TestSame(t *testing.T) {
 	with := func(change func(*Operator)) *Operator {
 		op := &Operator{Name: "A",
-			Inputs:  []Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}}, {Name: "b", Types: []tensor.DType{tensor.Int64}, Optional: true}},
+			Inputs: []Parameter{{Name: "x", Types: []tensor.DType{tensor.Float32}},
+				{Name: "b", Types: []tensor.DType{tensor.Int64}, Optional: true}},
 			Outputs: []Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}},
-			Attributes: []Attribute{{Name: "by", Kind: "ints", Default: []int64{1, 2}}, {Name: "to", Kind: "int", Default: int64(1)},
+			Attributes: []Attribute{{Name: "by", Kind: "ints", Default: []int64{1, 2}},
+				{Name: "to", Kind: "int", Default: int64(1)},
 				{Name: "fill", Kind: "float", Default: math.NaN()}}}
 		if change != nil {
 			change(op)

@@ -35,7 +35,8 @@ var dtypes = []struct {
 	code uint8
 	bits uint8
 }{
-	{Float32, abi.TypeFloat, 32}, {Float16, abi.TypeFloat, 16}, {BFloat16, abi.TypeBFloat, 16}, {Float64, abi.TypeFloat, 64},
+	{Float32, abi.TypeFloat, 32}, {Float16, abi.TypeFloat, 16}, {BFloat16, abi.TypeBFloat, 16},
+	{Float64, abi.TypeFloat, 64},
 	{Int8, abi.TypeInt, 8}, {Int16, abi.TypeInt, 16}, {Int32, abi.TypeInt, 32}, {Int64, abi.TypeInt, 64},
 	{Uint8, abi.TypeUint, 8}, {Uint16, abi.TypeUint, 16}, {Uint32, abi.TypeUint, 32}, {Uint64, abi.TypeUint, 64},
 	{Bool, abi.TypeBool, 8},

@@ -25,7 +25,8 @@ func (w *Weight) Tensor() (*Tensor, error) {
 		t.DType, t.Data, have = Int64, unsafe.Pointer(unsafe.SliceData(w.Ints)), int64(len(w.Ints))
 	}
 	if have != n || (w.Floats != nil && w.Ints != nil) {
-		return nil, fmt.Errorf("constant %s: found %d elements, needed %d for shape %v, as floats or as ints", w.Name, have, n, w.Shape)
+		return nil, fmt.Errorf("constant %s: found %d elements, needed %d for shape %v, as floats or as ints", w.Name, have,
+			n, w.Shape)
 	}
 	return t, nil
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
 
-// Record is the record of the plugins whose libraries have been run apart and passed, by the content of their folders. It
-// lies in the user's data folder, never in a plugin's own: a folder cannot vouch for itself.
+// Record is the record of the plugins whose libraries have been run apart and passed, by the content of their
+// folders. It lies in the user's data folder, never in a plugin's own: a folder cannot vouch for itself.
 type Record struct {
 	path string
 }
@@ -87,8 +87,9 @@ func (t *Record) Read() (*Content, error) {
 		err = fmt.Errorf("found schema_version %d, needed %d", known.SchemaVersion, schemaVersion)
 	}
 	if err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: t.path, Found: "cannot read the record of verified libraries: " + diagnostic.Cause(err),
-			Fix: "remove the file and install the plugins again", Cause: err}
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: t.path,
+			Found: "cannot read the record of verified libraries: " + diagnostic.Cause(err),
+			Fix:   "remove the file and install the plugins again", Cause: err}
 	}
 	if known.SchemaVersion = schemaVersion; known.Plugins == nil {
 		known.Plugins = map[string]Verified{}
@@ -119,8 +120,8 @@ func (c *Content) At(folder string) *Verified {
 	return last
 }
 
-// Add records a plugin. What is recorded of the same content stays: other folders, and libraries for devices that this machine
-// lacks now.
+// Add records a plugin. What is recorded of the same content stays: other folders, and libraries for devices that
+// this machine lacks now.
 func (c *Content) Add(v Verified) {
 	digest := v.Files.Digest()
 	old := c.Plugins[digest]

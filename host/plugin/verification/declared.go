@@ -43,7 +43,8 @@ func declared(m *manifest.Manifest, library []signature.Operator, device string)
 					if described := signature.Find(library, n.Op); described != nil {
 						err = described.Accept(n)
 					} else if device == "cpu" { // another variant may have fewer
-						err = fmt.Errorf("the library has no operator %s; it has %s", n.Op, cmp.Or(strings.Join(names(library), ", "), "none"))
+						err = fmt.Errorf("the library has no operator %s; it has %s", n.Op,
+							cmp.Or(strings.Join(names(library), ", "), "none"))
 					}
 				}
 				if err != nil {
@@ -82,7 +83,8 @@ func elementTypes(c manifest.Constraint) error {
 		if slices.Contains(manifest.ElementTypes, name) {
 			continue
 		}
-		return fmt.Errorf("no element type is called %s%s; there are %s", diagnostic.Clip(name), meant(name, manifest.ElementTypes), strings.Join(manifest.ElementTypes, ", "))
+		return fmt.Errorf("no element type is called %s%s; there are %s", diagnostic.Clip(name),
+			meant(name, manifest.ElementTypes), strings.Join(manifest.ElementTypes, ", "))
 	}
 	return nil
 }

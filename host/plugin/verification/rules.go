@@ -15,8 +15,8 @@ import (
 // Rule is the outcome of one rule on one case.
 type Rule = conformance.Rule
 
-// Rules holds a plugin's library for the CPU to every rule of the ABI on all of its cases, each in a child process. What ends the
-// child is the problem of the case that it ran, and another child goes on with the next.
+// Rules holds a plugin's library for the CPU to every rule of the ABI on all of its cases, each in a child process.
+// What ends the child is the problem of the case that it ran, and another child goes on with the next.
 func Rules(ctx context.Context, folder string, opts Options) ([]Rule, error) {
 	m, err := manifest.Read(folder)
 	if err != nil {
@@ -51,11 +51,13 @@ func Rules(ctx context.Context, folder string, opts Options) ([]Rule, error) {
 	for i, c := range m.Cases {
 		opts.Report(i, len(m.Cases), "case %s", c.Name)
 		if child == nil {
-			if child, err = worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Executable: opts.Executable, Own: opts.Own}); err != nil {
+			if child, err = worker.Start(ctx,
+				worker.Options{Subject: path, Deadline: opts.Deadline, Executable: opts.Executable, Own: opts.Own}); err != nil {
 				return nil, err
 			}
 		}
-		found, err := ask[[]Rule](ctx, child, taskRules, caseRequest{At: libraryAt{Folder: folder, Device: "cpu", Files: files}, Case: i, Name: c.Name})
+		found, err := ask[[]Rule](ctx, child, taskRules,
+			caseRequest{At: libraryAt{Folder: folder, Device: "cpu", Files: files}, Case: i, Name: c.Name})
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

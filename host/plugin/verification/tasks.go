@@ -121,7 +121,8 @@ type wireError struct {
 	Path, Found, Needed, Fix string
 }
 
-var kinds = []error{refusal.ErrVerification, refusal.ErrManifest, refusal.ErrIncompatible, refusal.ErrArchive, refusal.ErrNotFound, refusal.ErrStore, refusal.ErrKernel, refusal.ErrFold, refusal.ErrDevice}
+var kinds = []error{refusal.ErrVerification, refusal.ErrManifest, refusal.ErrIncompatible, refusal.ErrArchive,
+	refusal.ErrNotFound, refusal.ErrStore, refusal.ErrKernel, refusal.ErrFold, refusal.ErrDevice}
 
 // failure packs an error; one that is not an *diagnostic.Error travels as text.
 func failure[T any](err error) (reply[T], error) {

@@ -100,18 +100,19 @@ type Result struct {
 // Verified is what is to be recorded of it, in a folder.
 func (r *Result) Verified(folder string) trust.Verified {
 	m := r.Manifest
-	v := trust.Verified{Name: m.Name, Version: m.Version, ABI: m.ABI, Time: time.Now().UTC().Truncate(time.Second), Folders: []string{folder},
-		Files: r.Files, Libraries: map[string]trust.Ran{}}
+	v := trust.Verified{Name: m.Name, Version: m.Version, ABI: m.ABI, Time: time.Now().UTC().Truncate(time.Second),
+		Folders: []string{folder},
+		Files:   r.Files, Libraries: map[string]trust.Ran{}}
 	for _, c := range r.Checked {
 		v.Libraries[filepath.Base(c.Path)] = trust.Ran{Device: c.Device, Cases: len(c.Cases)}
 	}
 	return v
 }
 
-// Folder checks a plugin's folder: the graphs that its patterns must and must not match, every library there is by its ELF file, and
-// those for this machine by running them in a child each. A variant whose file is absent, and one for a device that this machine
-// lacks, are skipped while another is left; the child learns of the device, as a driver too can end its
-// process.
+// Folder checks a plugin's folder: the graphs that its patterns must and must not match, every library there is by
+// its ELF file, and those for this machine by running them in a child each. A variant whose file is absent, and one
+// for a device that this machine lacks, are skipped while another is left; the child learns of the device, as a
+// driver too can end its process.
 func Folder(ctx context.Context, folder string, opts Options) (*Result, error) {
 	m, err := manifest.Read(folder)
 	if err != nil {
@@ -203,7 +204,9 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	total := 2 + cases
 	opts.Report(0, total, "loading %s in a child process", v.File)
-	child, err := worker.Start(ctx, worker.Options{Subject: path, Deadline: opts.Deadline, Driver: v.Device != "cpu", Executable: opts.Executable, Own: opts.Own})
+	child, err := worker.Start(ctx,
+		worker.Options{Subject: path, Deadline: opts.Deadline, Driver: v.Device != "cpu", Executable: opts.Executable,
+			Own: opts.Own})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -212,12 +215,14 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 	}
 	defer child.Close()
 	at := libraryAt{Folder: folder, Device: v.Device, Files: r.Files}
-	c := &Checked{Path: path, Device: v.Device, SHA256: r.Files[v.File].SHA256, Cases: []conformance.Result{}, Held: child.Layers()}
+	c := &Checked{Path: path, Device: v.Device, SHA256: r.Files[v.File].SHA256, Cases: []conformance.Result{},
+		Held: child.Layers()}
 	if c.Info, err = ask[*plugin.Info](ctx, child, taskDescribe, at); err != nil {
 		return nil, opts.advised(err)
 	}
 	if err := declared(m, c.Info.Operators, v.Device); err != nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName), Found: err.Error(), Cause: err,
+		return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName),
+			Found: err.Error(), Cause: err,
 			Fix: "correct the manifest or the library"}
 	}
 	opts.Report(1, total, "probing %s", v.File)
@@ -226,7 +231,8 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 		return nil, opts.advised(err)
 	}
 	if probe.Score == 0 {
-		refused := refusal.Incompatible(path, "that it cannot run on this machine: "+probe.Reason, "", "install a plugin or a build that suits this machine")
+		refused := refusal.Incompatible(path, "that it cannot run on this machine: "+probe.Reason, "",
+			"install a plugin or a build that suits this machine")
 		if v.Device != "cpu" {
 			refused.Kind = refusal.ErrDevice
 		}
@@ -244,15 +250,16 @@ func checkVariant(ctx context.Context, folder string, r *Result, v *manifest.Var
 			if opts.Own {
 				fix = "correct the operator " + m.Cases[i].Operator + ", or the case"
 			}
-			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path, Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem), Fix: fix}
+			return nil, &diagnostic.Error{Kind: refusal.ErrVerification, Path: path,
+				Found: fmt.Sprintf("case %q failed: %s", result.Name, result.Problem), Fix: fix}
 		}
 		c.Cases = append(c.Cases, *result)
 	}
 	return c, nil
 }
 
-// HasCases refuses a manifest that puts operators into models, or folds constants, and has no case that does so: nothing would
-// have run any of that before a program does.
+// HasCases refuses a manifest that puts operators into models, or folds constants, and has no case that does so:
+// nothing would have run any of that before a program does.
 func HasCases(m *manifest.Manifest, folder string) error {
 	var lacking []string
 	for _, name := range m.Emits() {
@@ -261,15 +268,18 @@ func HasCases(m *manifest.Manifest, folder string) error {
 		}
 	}
 	for _, op := range m.Operators {
-		if op.Folds() && !slices.ContainsFunc(m.Cases, func(c manifest.Case) bool { return c.Operator == op.Name && c.Fold != nil }) {
+		if op.Folds() && !slices.ContainsFunc(m.Cases,
+			func(c manifest.Case) bool { return c.Operator == op.Name && c.Fold != nil }) {
 			lacking = append(lacking, "the fold of "+op.Name)
 		}
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
-	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName), Found: "found no case for " + strings.Join(lacking, ", "),
-		Needed: "a case for each operator, so that it runs before a program runs it", Fix: "add one under cases: name, operator, inputs, expect, tolerance"}
+	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: filepath.Join(folder, manifest.FileName),
+		Found:  "found no case for " + strings.Join(lacking, ", "),
+		Needed: "a case for each operator, so that it runs before a program runs it",
+		Fix:    "add one under cases: name, operator, inputs, expect, tolerance"}
 }
 
 // ofChild is an error of the child as one of kind ErrVerification, its parts as they are.

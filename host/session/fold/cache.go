@@ -46,7 +46,8 @@ func At(folder string, logger *slog.Logger) *Cache {
 		logger = slog.Default()
 	}
 	return &Cache{folder: folder, broken: "a stored fold is damaged and is computed anew",
-		barred: "folded weights cannot be stored and are computed for every session", logger: diagnostic.Logger(logger), busy: map[string]chan struct{}{}}
+		barred: "folded weights cannot be stored and are computed for every session", logger: diagnostic.Logger(logger),
+		busy: map[string]chan struct{}{}}
 }
 
 // User is the cache in the user's cache folder, graft/folds in it.
@@ -63,7 +64,8 @@ func User(logger *slog.Logger) *Cache {
 // or by computing and storing it. A fold that the plugin refuses is an *diagnostic.Error of
 // kind refusal.ErrFold, also when the refusal comes from the cache. A folder that
 // cannot be read or written costs time, never the result.
-func (c *Cache) Get(p *plugin.Plugin, operator string, constants []tensor.Weight, attributes []manifest.Attribute) (*Result, error) {
+func (c *Cache) Get(p *plugin.Plugin, operator string, constants []tensor.Weight,
+	attributes []manifest.Attribute) (*Result, error) {
 	return c.get(from(p), operator, constants, attributes, float32s)
 }
 
@@ -75,7 +77,8 @@ type source struct {
 
 func from(p *plugin.Plugin) source { return source{p.Path, p.SHA256, p.Fold} }
 
-func (c *Cache) get(s source, operator string, constants []tensor.Weight, attributes []manifest.Attribute, as elements) (*Result, error) {
+func (c *Cache) get(s source, operator string, constants []tensor.Weight, attributes []manifest.Attribute,
+	as elements) (*Result, error) {
 	name, err := key(s.hash, operator, constants, attributes, as)
 	if err != nil {
 		return nil, err

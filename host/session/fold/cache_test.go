@@ -38,7 +38,8 @@ func (h *half) fold(operator string, constants []tensor.Weight, _ []manifest.Att
 		halved := tensor.Weight{Name: w.Name, Shape: w.Shape, Floats: []float64{}}
 		for _, x := range w.Floats {
 			if x < 0 {
-				return nil, &diagnostic.Error{Kind: refusal.ErrFold, Path: "/plugins/half.so", Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
+				return nil, &diagnostic.Error{Kind: refusal.ErrFold, Path: "/plugins/half.so",
+					Found: fmt.Sprintf("fold of %s failed: %v is negative (refused)", operator, x)}
 			}
 			if math.IsNaN(x) {
 				return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: "/plugins/half.so", Found: "no number"}
@@ -55,7 +56,8 @@ func constants(seed int) []tensor.Weight {
 	for i := range 15 {
 		a.Floats = append(a.Floats, float64(seed*100+i))
 	}
-	return []tensor.Weight{a, {Name: "b", Shape: []int64{}, Floats: []float64{0.1}}, {Name: "none", Shape: []int64{0, 2}, Floats: []float64{}}}
+	return []tensor.Weight{a, {Name: "b", Shape: []int64{}, Floats: []float64{0.1}},
+		{Name: "none", Shape: []int64{0, 2}, Floats: []float64{}}}
 }
 
 // want is what constants fold to.
@@ -148,7 +150,8 @@ func TestKey(t *testing.T) {
 		as                elements
 	}
 	base := func() input {
-		return input{"l", "O", []tensor.Weight{{Name: "a", Shape: []int64{2, 3}, Floats: []float64{1, 2, 3, 4, 5, 6}}, {Name: "b", Shape: []int64{1}, Ints: []int64{7}}},
+		return input{"l", "O", []tensor.Weight{{Name: "a", Shape: []int64{2, 3}, Floats: []float64{1, 2, 3, 4, 5, 6}},
+			{Name: "b", Shape: []int64{1}, Ints: []int64{7}}},
 			[]manifest.Attribute{{Name: "x", Value: int64(1)}, {Name: "y", Value: "s"}}, float32s}
 	}
 	of := func(change func(*input)) string {
@@ -200,7 +203,8 @@ func TestKey(t *testing.T) {
 		seen[k] = name
 	}
 	if _, err := key("l", "O", nil, []manifest.Attribute{{Name: "x", Value: true}}, float32s); err == nil ||
-		err.Error() != "fold of O: attribute x: found a value of type bool, needed int64, float64, string, []int64 or []float64" {
+		err.Error() != "fold of O: attribute x: found a value of type bool, needed int64, float64, string, []int64 or "+
+			"[]float64" {
 		t.Errorf("an attribute of another type: %v", err)
 	}
 }
@@ -228,7 +232,8 @@ func TestDamage(t *testing.T) {
 		if h.calls.Load() != before+1 {
 			t.Errorf("%s was taken for whole", what)
 		}
-		if all := said(); told > 1 && len(all) != told+1 || !strings.Contains(all[len(all)-1], "a stored fold is damaged and is computed anew") {
+		if all := said(); told > 1 && len(all) != told+1 ||
+			!strings.Contains(all[len(all)-1], "a stored fold is damaged and is computed anew") {
 			t.Errorf("%s: it said %q", what, all[told:])
 		}
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {
@@ -277,8 +282,10 @@ func TestRefusal(t *testing.T) {
 func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 	h := &half{}
 	c := At(t.TempDir(), nil)
-	in := []tensor.Weight{{Name: "n", Shape: []int64{2}, Ints: []int64{1 << 62, -1}}, {Name: "x", Shape: []int64{1}, Floats: []float64{1e-300}}}
-	if _, err := c.get(h.source(), "Halve", in, nil, float32s); err == nil || err.Error() != "/plugins/half.so: fold of Halve: found the integers n, needed real numbers" {
+	in := []tensor.Weight{{Name: "n", Shape: []int64{2}, Ints: []int64{1 << 62, -1}},
+		{Name: "x", Shape: []int64{1}, Floats: []float64{1e-300}}}
+	if _, err := c.get(h.source(), "Halve", in, nil, float32s); err == nil ||
+		err.Error() != "/plugins/half.so: fold of Halve: found the integers n, needed real numbers" {
 		t.Errorf("integers as float32: %v", err)
 	}
 	for range 2 {
@@ -317,7 +324,8 @@ func TestUnusableFolder(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(directory, name+suffix, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for what, folder := range map[string]string{"beneath a file": filepath.Join(file, "folds"), "read-only": readOnly, "a folder in the file's place": directory, "no folder at all": ""} {
+	for what, folder := range map[string]string{"beneath a file": filepath.Join(file, "folds"), "read-only": readOnly,
+		"a folder in the file's place": directory, "no folder at all": ""} {
 		t.Run(what, func(t *testing.T) {
 			if what == "read-only" && os.Geteuid() == 0 {
 				// Root writes wherever it likes; /proc it cannot.
@@ -338,7 +346,8 @@ func TestUnusableFolder(t *testing.T) {
 			if n := h.calls.Load() - before; n != 3 {
 				t.Errorf("it was computed %d times, want 3", n)
 			}
-			if got := said(); len(got) != 1 || !strings.Contains(got[0], "folded weights cannot be stored and are computed for every session") {
+			if got := said(); len(got) != 1 ||
+				!strings.Contains(got[0], "folded weights cannot be stored and are computed for every session") {
 				t.Errorf("it said %q, want one line", got)
 			}
 		})

@@ -17,7 +17,8 @@ type Plugins struct {
 }
 
 // Fold computes with the plugin of a name, or gives what was computed before.
-func (p Plugins) Fold(name, operator string, constants []tensor.Weight, attributes []manifest.Attribute) ([]tensor.Weight, error) {
+func (p Plugins) Fold(name, operator string, constants []tensor.Weight,
+	attributes []manifest.Attribute) ([]tensor.Weight, error) {
 	for _, l := range p.Loaded {
 		if l.Manifest.Name != name {
 			continue

@@ -19,13 +19,15 @@ const version = "graft fold 1"
 
 // key names a fold by the content of everything that it depends on. Neither the order
 // of constants nor that of attributes matters; those are told apart by their names.
-func key(library, operator string, constants []tensor.Weight, attributes []manifest.Attribute, as elements) (string, error) {
+func key(library, operator string, constants []tensor.Weight, attributes []manifest.Attribute, as elements) (string,
+	error) {
 	k := &keyHash{Hash: sha256.New()}
 	k.text(version)
 	k.text(library)
 	k.text(operator)
 	k.number(uint64(as))
-	attributes = slices.SortedFunc(slices.Values(attributes), func(a, b manifest.Attribute) int { return strings.Compare(a.Name, b.Name) })
+	attributes = slices.SortedFunc(slices.Values(attributes),
+		func(a, b manifest.Attribute) int { return strings.Compare(a.Name, b.Name) })
 	k.number(uint64(len(attributes)))
 	for _, a := range attributes {
 		k.text(a.Name)
@@ -33,7 +35,8 @@ func key(library, operator string, constants []tensor.Weight, attributes []manif
 			return "", fmt.Errorf("fold of %s: attribute %s: %w", operator, a.Name, err)
 		}
 	}
-	constants = slices.SortedFunc(slices.Values(constants), func(a, b tensor.Weight) int { return strings.Compare(a.Name, b.Name) })
+	constants = slices.SortedFunc(slices.Values(constants),
+		func(a, b tensor.Weight) int { return strings.Compare(a.Name, b.Name) })
 	k.number(uint64(len(constants)))
 	for _, w := range constants {
 		k.text(w.Name)

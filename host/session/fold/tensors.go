@@ -47,9 +47,9 @@ func KeyOf(parts ...string) string {
 	return hex.EncodeToString(k.Sum(nil))
 }
 
-// Tensors gives those of a list, of which names, types and shapes count, from the file that key names; or it lets fill make
-// their data and stores them. found says that they were there. A file that holds something else under the key is damaged.
-// A folder that cannot be read or written costs time, never the result.
+// Tensors gives those of a list, of which names, types and shapes count, from the file that key names; or it lets
+// fill make their data and stores them. found says that they were there. A file that holds something else under the
+// key is damaged. A folder that cannot be read or written costs time, never the result.
 func (c *Cache) Tensors(key string, list []Tensor, fill func([]Tensor) error) (r *Result, found bool, err error) {
 	defer c.enter(key)()
 	layout, size, err := lay(list)
@@ -95,7 +95,8 @@ func lay(list []Tensor) (layout []stored, size int64, err error) {
 		}
 		s := stored{Name: t.Name, Shape: slices.Clone(t.Shape), Offset: size, Size: t.DType.Size(), Type: string(t.DType)}
 		if s.Size == 0 {
-			return nil, 0, fmt.Errorf("%s: found the element type %q, needed one of %s", t.Name, t.DType, strings.Join(tensor.TypeNames, ", "))
+			return nil, 0, fmt.Errorf("%s: found the element type %q, needed one of %s", t.Name, t.DType,
+				strings.Join(tensor.TypeNames, ", "))
 		}
 		if n > (maxData-size)/s.Size {
 			return nil, 0, fmt.Errorf("%s: found the shape %v, needed at most %d bytes in all", t.Name, t.Shape, int64(maxData))
@@ -106,7 +107,8 @@ func lay(list []Tensor) (layout []stored, size int64, err error) {
 }
 
 func (s stored) equal(o stored) bool {
-	return s.Name == o.Name && slices.Equal(s.Shape, o.Shape) && s.Offset == o.Offset && s.Size == o.Size && s.Type == o.Type && s.Integer == o.Integer
+	return s.Name == o.Name && slices.Equal(s.Shape, o.Shape) && s.Offset == o.Offset && s.Size == o.Size &&
+		s.Type == o.Type && s.Integer == o.Integer
 }
 
 // used notes that a file was read.

@@ -47,8 +47,10 @@ func same(list, layout []Tensor, seed int) error {
 	}
 	for i, t := range list {
 		n, _ := tensor.Elements(layout[i].Shape)
-		if t.Name != layout[i].Name || t.DType != layout[i].DType || fmt.Sprint(t.Shape) != fmt.Sprint(layout[i].Shape) || int64(len(t.Data)) != n*t.DType.Size() {
-			return fmt.Errorf("found %s %s %v of %d bytes, want %s %s %v", t.Name, t.DType, t.Shape, len(t.Data), layout[i].Name, layout[i].DType, layout[i].Shape)
+		if t.Name != layout[i].Name || t.DType != layout[i].DType || fmt.Sprint(t.Shape) != fmt.Sprint(layout[i].Shape) ||
+			int64(len(t.Data)) != n*t.DType.Size() {
+			return fmt.Errorf("found %s %s %v of %d bytes, want %s %s %v", t.Name, t.DType, t.Shape, len(t.Data), layout[i].Name,
+				layout[i].DType, layout[i].Shape)
 		}
 		for k, b := range t.Data {
 			if b != byte(seed+31*i+7*k) {
@@ -158,9 +160,11 @@ func TestTensorsThatCannotBe(t *testing.T) {
 		fill func([]Tensor) error
 		says string
 	}{
-		{"a type without a size", []Tensor{{Name: "a", DType: "int4", Shape: []int64{2}}}, nil, `a: found the element type "int4", needed one of `},
+		{"a type without a size", []Tensor{{Name: "a", DType: "int4", Shape: []int64{2}}}, nil,
+			`a: found the element type "int4", needed one of `},
 		{"a negative length", []Tensor{{Name: "a", DType: tensor.Int8, Shape: []int64{-1}}}, nil, "a: found shape [-1]"},
-		{"more than a file may hold", []Tensor{{Name: "a", DType: tensor.Int8, Shape: []int64{1 << 41}}}, nil, "needed at most 1099511627776 bytes in all"},
+		{"more than a file may hold", []Tensor{{Name: "a", DType: tensor.Int8, Shape: []int64{1 << 41}}}, nil,
+			"needed at most 1099511627776 bytes in all"},
 		{"a fill that fails", layout(1), func([]Tensor) error { return failed }, failed.Error()},
 	} {
 		cache := At(t.TempDir(), nil)

@@ -1,5 +1,5 @@
-// Package graphcache stores rewritten graphs in the user's cache, for programs that make sessions without Go: they read an entry, and
-// ask for one only where there is none, or where what it was made from has changed.
+// Package graphcache stores rewritten graphs in the user's cache, for programs that make sessions without Go: they
+// read an entry, and ask for one only where there is none, or where what it was made from has changed.
 //
 // An entry is a text, a line for each fact, first what it is about and then a value to the end of the line:
 //
@@ -11,10 +11,10 @@
 //	library /usr/lib/graft/plugins/NAME/libname.so
 //	file 650412345 1764170000000000000 /models/model.onnx
 //
-// graph is the file that a session is made from; there is none where the model is left as it is, and left says why. folder is where
-// the weights lie that the graph refers to, for session.model_external_initializers_file_folder_path. Each library is registered
-// with the session's options. Each file has its size in bytes and the time of its last change in nanoseconds, -1 and 0 for one that
-// must not be there: the entry holds as long as they are so.
+// graph is the file that a session is made from; there is none where the model is left as it is, and left says why.
+// folder is where the weights lie that the graph refers to, for session.model_external_initializers_file_folder_path.
+// Each library is registered with the session's options. Each file has its size in bytes and the time of its last
+// change in nanoseconds, -1 and 0 for one that must not be there: the entry holds as long as they are so.
 package graphcache
 
 import (
@@ -80,7 +80,8 @@ type Cache struct{ folder string }
 func User() (*Cache, error) {
 	base, err := os.UserCacheDir()
 	if err != nil || !filepath.IsAbs(base) {
-		return nil, &diagnostic.Error{Found: "found no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path", Fix: "set one", Cause: err}
+		return nil, &diagnostic.Error{Found: "found no cache folder: neither XDG_CACHE_HOME nor HOME is set to an " +
+			"absolute path", Fix: "set one", Cause: err}
 	}
 	return &Cache{filepath.Join(base, "graft", "graphs")}, nil
 }
@@ -90,10 +91,11 @@ var keyPattern = regexp.MustCompile(`^[0-9a-z]{8,128}$`)
 // IsKey reports whether text can name an entry: 8 to 128 of 0-9 and a-z.
 func IsKey(text string) bool { return keyPattern.MatchString(text) }
 
-// Store writes what was made of a model under a key, with its entry. libraries are those of the plan's plugins, and others what it depends on
-// besides the model and them. With whole the graph holds its weights and refers to none; otherwise those that lie in files are not copied.
-// Where nothing is replaced, the analysis says why.
-func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []string, others []File, whole bool) (*Entry, error) {
+// Store writes what was made of a model under a key, with its entry. libraries are those of the plan's plugins, and
+// others what it depends on besides the model and them. With whole the graph holds its weights and refers to none;
+// otherwise those that lie in files are not copied. Where nothing is replaced, the analysis says why.
+func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []string, others []File,
+	whole bool) (*Entry, error) {
 	e := &Entry{Blocks: len(a.Plan.Choices), Files: others}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return nil, c.cannot(err)
@@ -131,7 +133,8 @@ func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, librar
 	}
 	for _, f := range append([]File{{Path: e.Graph}, {Path: e.Folder}}, e.Files...) {
 		if strings.ContainsAny(f.Path, "\n\r") {
-			return nil, &diagnostic.Error{Path: f.Path, Found: "found a line's end in the path", Needed: "a path of one line", Fix: "give the file another name"}
+			return nil, &diagnostic.Error{Path: f.Path, Found: "found a line's end in the path", Needed: "a path of one line",
+				Fix: "give the file another name"}
 		}
 	}
 	if err := storage.Write(filepath.Join(c.folder, key), e.Text(), storage.Private); err != nil {
@@ -151,7 +154,8 @@ func (e *Entry) write(a *patch.Analysis, path string) error {
 }
 
 func (c *Cache) cannot(err error) error {
-	return &diagnostic.Error{Path: c.folder, Found: "cannot store a graph: " + diagnostic.Cause(err), Needed: "a folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
+	return &diagnostic.Error{Path: c.folder, Found: "cannot store a graph: " + diagnostic.Cause(err),
+		Needed: "a folder that can be written", Fix: "set XDG_CACHE_HOME to one", Cause: err}
 }
 
 // Text is the entry as it is stored.
@@ -234,7 +238,8 @@ func (c *Cache) sweep() {
 	}
 	for _, x := range entries {
 		info, err := x.Info()
-		if name, _, _ := strings.Cut(x.Name(), "."); err != nil || !IsKey(name) || !info.Mode().IsRegular() || time.Since(info.ModTime()) < unused {
+		if name, _, _ := strings.Cut(x.Name(), "."); err != nil || !IsKey(name) || !info.Mode().IsRegular() ||
+			time.Since(info.ModTime()) < unused {
 			continue
 		}
 		os.Remove(filepath.Join(c.folder, x.Name()))

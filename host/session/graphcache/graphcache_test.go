@@ -11,7 +11,8 @@ import (
 
 func TestTextIsReadBack(t *testing.T) {
 	for _, e := range []*Entry{
-		{Replaced: 12, Blocks: 13, Graph: "/c/k.onnx", Folder: "/a folder", Libraries: []string{"/a b/l.so", "/m.so"}, Files: []File{{"/a folder/x y", 5, 7}, {"/gone", -1, 0}}},
+		{Replaced: 12, Blocks: 13, Graph: "/c/k.onnx", Folder: "/a folder", Libraries: []string{"/a b/l.so", "/m.so"},
+			Files: []File{{"/a folder/x y", 5, 7}, {"/gone", -1, 0}}},
 		{Blocks: 3, Left: "nothing is replaced"},
 	} {
 		got, err := Parse(e.Text())
@@ -22,7 +23,8 @@ func TestTextIsReadBack(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	for _, text := range []string{"", "graft graph 2\n", "graft graph 1", first + "\nreplaced x\n", first + "\nfile 1 2\n", first + "\nfile 1 x /p\n"} {
+	for _, text := range []string{"", "graft graph 2\n", "graft graph 1", first + "\nreplaced x\n", first + "\nfile 1 2\n",
+		first + "\nfile 1 x /p\n"} {
 		if e, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%q is %+v", text, e)
 		}

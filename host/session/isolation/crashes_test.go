@@ -19,8 +19,8 @@ import (
 // runsVariable is how many runs TestCrashesOften does: 10000 is the long version, `make test-long`.
 const runsVariable = "GRAFT_ISOLATION_RUNS"
 
-// TestCrashesOften: of a plugin that ends its worker in one run of ten, in one of four ways, no run ends the program and none has a
-// wrong answer. Each run finds a worker there, and is done by it where it does not end.
+// TestCrashesOften: of a plugin that ends its worker in one run of ten, in one of four ways, no run ends the program
+// and none has a wrong answer. Each run finds a worker there, and is done by it where it does not end.
 func TestCrashesOften(t *testing.T) {
 	runs := 100
 	if text := os.Getenv(runsVariable); text != "" {
@@ -50,7 +50,8 @@ func TestCrashesOften(t *testing.T) {
 		}
 	}
 	got := stat(x)
-	if got.Calls != int64(runs)-ended || got.Crashes != ended || got.Instead != ended || got.Gone || ort.Reverted() != before {
+	if got.Calls != int64(runs)-ended || got.Crashes != ended || got.Instead != ended || got.Gone ||
+		ort.Reverted() != before {
 		t.Errorf("of %d runs, %d of which ended a worker: %+v, %d reverted", runs, ended, got, ort.Reverted()-before)
 	}
 	t.Logf("%d runs, %d workers ended: %+v", runs, ended, got)
@@ -88,8 +89,8 @@ func below(t testing.TB) (list []int) {
 	return list
 }
 
-// TestKilledAtAnyTime: while several sessions run from several goroutines, come and go, workers and their guards are killed. No answer
-// is wrong.
+// TestKilledAtAnyTime: while several sessions run from several goroutines, come and go, workers and their guards are
+// killed. No answer is wrong.
 func TestKilledAtAnyTime(t *testing.T) {
 	kills := 12
 	if testing.Short() {

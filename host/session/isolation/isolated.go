@@ -37,8 +37,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// How long a worker that ended is waited for before it is started again: the least, which doubles while workers end before they
-// have answered a call.
+// How long a worker that ended is waited for before it is started again: the least, which doubles while workers end
+// before they have answered a call.
 const (
 	leastPause = 10 * time.Millisecond
 	mostPause  = 30 * time.Second
@@ -75,8 +75,8 @@ var all struct {
 	list []*Isolated
 }
 
-// Open opens a plugin's folder for the CPU, without its code: a worker loads the library and says what it is. Errors are those of
-// plugin.Open, of worker.Start, and of Refuse.
+// Open opens a plugin's folder for the CPU, without its code: a worker loads the library and says what it is. Errors
+// are those of plugin.Open, of worker.Start, and of Refuse.
 func Open(folder string, open plugin.OpenOptions, o Options) (*plugin.Plugin, error) {
 	var x *Isolated
 	p, err := plugin.OpenApart(folder, open, func(p *plugin.Plugin) (*plugin.Info, error) {
@@ -122,7 +122,8 @@ func (x *Isolated) is(p *plugin.Plugin) bool { return x.folder == p.Folder && x.
 
 // of finds or makes a plugin's.
 func of(p *plugin.Plugin, o Options) *Isolated {
-	o.Deadline, o.Crashes, o.Logger = cmp.Or(o.Deadline, DefaultDeadline), cmp.Or(o.Crashes, DefaultCrashes), cmp.Or(o.Logger, slog.Default())
+	o.Deadline, o.Crashes, o.Logger = cmp.Or(o.Deadline, DefaultDeadline), cmp.Or(o.Crashes, DefaultCrashes),
+		cmp.Or(o.Logger, slog.Default())
 	all.Lock()
 	defer all.Unlock()
 	for _, x := range all.list {
@@ -133,12 +134,14 @@ func of(p *plugin.Plugin, o Options) *Isolated {
 			return x
 		}
 	}
-	x := &Isolated{name: p.Manifest.Name, folder: p.Folder, path: p.Path, sha256: p.SHA256, options: o, operators: map[*ort.Library][]uintptr{}}
+	x := &Isolated{name: p.Manifest.Name, folder: p.Folder, path: p.Path, sha256: p.SHA256, options: o,
+		operators: map[*ort.Library][]uintptr{}}
 	all.list = append(all.list, x)
 	return x
 }
 
-// known is the one plugin without code that stands for x, with the manifest that p has: that is what was checked of the folder last.
+// known is the one plugin without code that stands for x, with the manifest that p has: that is what was checked of
+// the folder last.
 func (x *Isolated) known(p *plugin.Plugin) *plugin.Plugin {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -151,7 +154,8 @@ func (x *Isolated) known(p *plugin.Plugin) *plugin.Plugin {
 // refuse says why a plugin cannot be isolated.
 func refuse(p *plugin.Plugin) error {
 	no := func(why, fix string) error {
-		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Folder, Found: "cannot isolate plugin " + p.Manifest.Name + ": " + why, Fix: fix}
+		return &diagnostic.Error{Kind: refusal.ErrIncompatible, Path: p.Folder,
+			Found: "cannot isolate plugin " + p.Manifest.Name + ": " + why, Fix: fix}
 	}
 	stores := map[string]bool{} // operators that only those over a cache need
 	for _, op := range p.Manifest.Operators {
@@ -163,12 +167,14 @@ func refuse(p *plugin.Plugin) error {
 	for i := range p.Manifest.Operators {
 		op := &p.Manifest.Operators[i]
 		if op.Folds() {
-			return no("its operator "+op.Name+" computes weights from weights, which the program would have to do with its code", "use it without isolation, or leave it out")
+			return no("its operator "+op.Name+" computes weights from weights, which the program would have to do with its code",
+				"use it without isolation, or leave it out")
 		}
 		usable = usable || op.KVCache == nil && !stores[op.Name]
 	}
 	if !usable {
-		return no("it has operators over the KV cache of graft generate alone, which lies in this process", "use it without isolation, or leave it out")
+		return no("it has operators over the KV cache of graft generate alone, which lies in this process",
+			"use it without isolation, or leave it out")
 	}
 	if runtime.GOOS != "linux" {
 		return no("on "+runtime.GOOS+" there is no memory to share with a worker", "use Linux")
@@ -191,7 +197,8 @@ func (x *Isolated) describe() (*plugin.Info, error) {
 // sound refuses a description that a library in this process could not have given: the worker's code wrote it.
 func sound(info *plugin.Info, path string) error {
 	bad := func(format string, args ...any) error {
-		return refusal.Incompatible(path, "a faulty description: "+fmt.Sprintf(format, args...), "one as abi/graft_plugin.h says", "report this to its author")
+		return refusal.Incompatible(path, "a faulty description: "+fmt.Sprintf(format, args...),
+			"one as abi/graft_plugin.h says", "report this to its author")
 	}
 	const most = 256
 	if len(info.Operators) > most {
@@ -238,7 +245,8 @@ func (x *Isolated) acquire() (*link, error) {
 			<-wait
 			x.mu.Lock()
 		case time.Now().Before(x.notBefore):
-			return nil, ended(fmt.Errorf("plugin %s: its worker ended and is not started again before %v have gone", x.name, x.pause))
+			return nil, ended(fmt.Errorf("plugin %s: its worker ended and is not started again before %v have gone", x.name,
+				x.pause))
 		default:
 			if err := x.start(); err != nil {
 				return nil, err
@@ -297,7 +305,8 @@ func (x *Isolated) wrong(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: x.path, Found: "cannot isolate plugin " + x.name + ": " + err.Error(), Cause: err}
+	return &diagnostic.Error{Kind: refusal.ErrVerification, Path: x.path,
+		Found: "cannot isolate plugin " + x.name + ": " + err.Error(), Cause: err}
 }
 
 // lost is told that a worker ended which nobody had told to.
@@ -356,9 +365,11 @@ func (x *Isolated) crashed(cause error, worked bool) {
 			x.forget()
 		}
 	case n == 1:
-		x.options.Logger.Warn("an isolated plugin ended its worker, which is started again", "plugin", x.name, "crashes", n, "reason", cause)
+		x.options.Logger.Warn("an isolated plugin ended its worker, which is started again", "plugin", x.name, "crashes", n,
+			"reason", cause)
 	default:
-		x.options.Logger.Debug("an isolated plugin ended its worker, which is started again", "plugin", x.name, "crashes", n, "reason", cause)
+		x.options.Logger.Debug("an isolated plugin ended its worker, which is started again", "plugin", x.name, "crashes", n,
+			"reason", cause)
 	}
 }
 
@@ -508,7 +519,8 @@ func Stats() []Stat {
 		x.mu.Lock()
 		x.look() // whose run has ended by a crash sees that crash
 		x.mu.Unlock()
-		list = append(list, Stat{Plugin: x.name, Calls: x.calls.Load(), Crashes: x.crashes.Load(), Hangs: x.hangs.Load(), Instead: x.instead.Load(), Gone: x.Gone() != nil})
+		list = append(list, Stat{Plugin: x.name, Calls: x.calls.Load(), Crashes: x.crashes.Load(), Hangs: x.hangs.Load(),
+			Instead: x.instead.Load(), Gone: x.Gone() != nil})
 	}
 	slices.SortStableFunc(list, func(a, b Stat) int { return strings.Compare(a.Plugin, b.Plugin) })
 	return list

@@ -57,7 +57,8 @@ func scaled(t testing.TB, domain string) []byte {
 		return &onnx.Node{OpType: proto.String(op), Domain: proto.String(domain), Input: in, Output: []string{out}}
 	}
 	double := node("Add", "", []string{"x", "x"}, "d")
-	m := &onnx.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
+	m := &onnx.Model{IrVersion: proto.Int64(8),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
 	if domain != "" {
 		double = node("Scale", domain, []string{"x"}, "d")
 		m.OpsetImport = append(m.OpsetImport, &onnx.OperatorSet{Domain: proto.String(domain), Version: proto.Int64(1)})
@@ -65,7 +66,8 @@ func scaled(t testing.TB, domain string) []byte {
 	value := func(name string) *onnx.ValueInfo {
 		return &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT, "n")}
 	}
-	m.Graph = &onnx.Graph{Name: proto.String("scaled"), Node: []*onnx.Node{double, node("Add", "", []string{"x", "d"}, "y")},
+	m.Graph = &onnx.Graph{Name: proto.String("scaled"),
+		Node:  []*onnx.Node{double, node("Add", "", []string{"x", "d"}, "y")},
 		Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")}}
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -87,7 +89,8 @@ func session(t testing.TB, x *Isolated, strict bool) *ort.Session {
 	}
 	plain := scaled(t, "")
 	hook := ort.Hook{Strict: strict, Logger: x.options.Logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
-		p := &ort.Patch{Model: scaled(t, manifest.Domain), Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}, Apart: x}
+		p := &ort.Patch{Model: scaled(t, manifest.Domain),
+			Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}, Apart: x}
 		if r.WayBack {
 			p.Plain = &ort.Plain{Model: func() ([]byte, func() error, error) { return plain, func() error { return nil }, nil }}
 		}
@@ -181,7 +184,8 @@ func TestCalls(t *testing.T) {
 // TestEnds: whatever ends a worker, the program gets the model's answer, and the next call is that of another worker.
 func TestEnds(t *testing.T) {
 	for name, asked := range map[string]float32{"a crash": crash, "an abort": aborts, "an exit": exits, "a kill": 1007,
-		"a header of ones": 1005, "too large a shape": 1008, "a place beyond": 1009, "a negative shape": 1010, "another type": 1011,
+		"a header of ones": 1005, "too large a shape": 1008, "a place beyond": 1009, "a negative shape": 1010,
+		"another type": 1011,
 		"a rank of 17": 1012, "no tensor": 1013, "a place in the header": 1016, "an answer of another call": 1015} {
 		t.Run(name, func(t *testing.T) {
 			x := toy(t, Options{})
@@ -219,7 +223,8 @@ func TestStrict(t *testing.T) {
 	s := session(t, x, true)
 	_, err := run(t, s, crash)
 	var e *ort.Error
-	if !errors.As(err, &e) || e.Code != ort.CodeEngineError || !strings.Contains(err.Error(), "was ended by SIGSEGV (segmentation fault)") {
+	if !errors.As(err, &e) || e.Code != ort.CodeEngineError ||
+		!strings.Contains(err.Error(), "was ended by SIGSEGV (segmentation fault)") {
 		t.Errorf("got %v", err)
 	}
 	ready(t, x)
@@ -272,7 +277,8 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// TestLibraryThatIsReplaced: a worker that is started again loads the bytes with which the plugin was opened, or nothing.
+// TestLibraryThatIsReplaced: a worker that is started again loads the bytes with which the plugin was opened, or
+// nothing.
 func TestLibraryThatIsReplaced(t *testing.T) {
 	x := toy(t, Options{})
 	path := filepath.Join(x.folder, "libtoy.so")
@@ -290,7 +296,8 @@ func TestLibraryThatIsReplaced(t *testing.T) {
 		return err
 	}
 	plugintest.WriteFile(t, path, plugintest.ReadFile(t, plugintest.Build(t, "-DASKED", "-DCRASH_IN_CONSTRUCTOR")))
-	if err := again(); err == nil || !strings.Contains(err.Error(), path+": found sha256 ") || !strings.Contains(err.Error(), ", needed "+x.sha256+", with which it was opened before") {
+	if err := again(); err == nil || !strings.Contains(err.Error(), path+": found sha256 ") ||
+		!strings.Contains(err.Error(), ", needed "+x.sha256+", with which it was opened before") {
 		t.Errorf("another library: %v", err)
 	}
 	plugintest.WriteFile(t, path, first)

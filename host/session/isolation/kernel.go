@@ -12,7 +12,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Kernel is a plugin's kernel of one node, which each worker makes anew. Its methods may be called at once, but for Close.
+// Kernel is a plugin's kernel of one node, which each worker makes anew. Its methods may be called at once, but for
+// Close.
 type Kernel struct {
 	of              *Isolated
 	number          uint64
@@ -36,13 +37,15 @@ func (x *Isolated) Kernel(operator string, attributes []manifest.Attribute, inpu
 	k := &Kernel{of: x, operator: operator, inputs: inputs}
 	op := signature.Find(x.apart.Info.Operators, operator)
 	if op == nil {
-		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: x.path, Found: fmt.Sprintf("found no operator %q", operator)}
+		return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Path: x.path,
+			Found: fmt.Sprintf("found no operator %q", operator)}
 	}
 	for _, a := range attributes {
 		if value, ok := signature.As(op.Kind(a.Name), a.Value); ok {
 			k.attributes = append(k.attributes, signature.Attribute{Name: a.Name, Kind: op.Kind(a.Name), Default: value})
 		} else {
-			return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: x.path, Found: fmt.Sprintf("create of %s: attribute %s is %v, needed is %s", operator, a.Name, a.Value, op.Kind(a.Name))}
+			return nil, &diagnostic.Error{Kind: refusal.ErrKernel, Path: x.path,
+				Found: fmt.Sprintf("create of %s: attribute %s is %v, needed is %s", operator, a.Name, a.Value, op.Kind(a.Name))}
 		}
 	}
 	return k, k.make(nil)
@@ -83,8 +86,9 @@ func (k *Kernel) lay(input int, t ort.Tensor) error {
 	at, ok := x.room.take(int64(len(t.Data)), int64(len(x.constants.bytes)))
 	x.mu.Unlock()
 	if !ok {
-		return &diagnostic.Error{Kind: refusal.ErrKernel, Path: x.path, Found: fmt.Sprintf("constants of isolated plugin %s have more than %d bytes", x.name, len(x.constants.bytes)),
-			Fix: "use it without isolation"}
+		return &diagnostic.Error{Kind: refusal.ErrKernel, Path: x.path,
+			Found: fmt.Sprintf("constants of isolated plugin %s have more than %d bytes", x.name, len(x.constants.bytes)),
+			Fix:   "use it without isolation"}
 	}
 	k.constant[input] = len(k.constants)
 	k.constants = append(k.constants, placed{constant{input, dtypes[number].name, t.Shape, at}, int64(len(t.Data))})

@@ -55,7 +55,8 @@ type link struct {
 
 // newLink starts a worker, which loads the library.
 func newLink(o openRequest, constants *region, opts worker.Options, ended func(*link, error)) (_ *link, err error) {
-	l := &link{path: opts.Subject, deadline: opts.Deadline, made: map[uint64]bool{}, turn: make(chan struct{}, slots), ended: ended}
+	l := &link{path: opts.Subject, deadline: opts.Deadline, made: map[uint64]bool{}, turn: make(chan struct{}, slots),
+		ended: ended}
 	for l.window = maxWindow; ; l.window /= 4 { // a limit of the process's may allow less
 		if l.data, err = newRegion("graft-isolation", slots*l.window, false); err == nil || l.window <= leastWindow {
 			break
@@ -220,8 +221,9 @@ func (l *link) ring(slot int, h *header) error {
 		}
 		left := l.deadline - time.Since(begin)
 		if left <= 0 {
-			return ended(l.fail(&diagnostic.Error{Kind: errHang, Path: l.path, Found: fmt.Sprintf("a call of it gave no answer within %v, and its worker was ended", l.deadline),
-				Fix: "report this to its author, or allow more time when the machine is slow"}))
+			return ended(l.fail(&diagnostic.Error{Kind: errHang, Path: l.path,
+				Found: fmt.Sprintf("a call of it gave no answer within %v, and its worker was ended", l.deadline),
+				Fix:   "report this to its author, or allow more time when the machine is slow"}))
 		}
 		await(&h.state, call, min(left, time.Second/4))
 	}
@@ -232,5 +234,6 @@ var errHang = errors.New("a call gave no answer in time")
 
 // wrote is an answer that no worker may give.
 func (l *link) wrote(what string) error {
-	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: l.path, Found: what + ", and its worker was ended", Fix: "report this to its author"}
+	return &diagnostic.Error{Kind: refusal.ErrKernel, Path: l.path, Found: what + ", and its worker was ended",
+		Fix: "report this to its author"}
 }

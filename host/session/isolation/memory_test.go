@@ -19,8 +19,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// TestRegions: nobody cuts shared memory short or makes it longer, no child of the program's has it, and constants cannot be mapped for
-// writing by who gets the file.
+// TestRegions: nobody cuts shared memory short or makes it longer, no child of the program's has it, and constants
+// cannot be mapped for writing by who gets the file.
 func TestRegions(t *testing.T) {
 	for _, constants := range []bool{false, true} {
 		r, err := newRegion("graft-test", 1<<20, constants)
@@ -54,7 +54,8 @@ func TestRegions(t *testing.T) {
 			t.Fatal(err)
 		}
 		flags := regexp.MustCompile(`(?s)memfd:graft-test .*?VmFlags: ([^\n]*)`).FindAllStringSubmatch(string(smaps), -1)
-		held := slices.ContainsFunc(flags, func(m []string) bool { return strings.Contains(m[1], "dc") && strings.Contains(m[1], "dd") })
+		held := slices.ContainsFunc(flags,
+			func(m []string) bool { return strings.Contains(m[1], "dc") && strings.Contains(m[1], "dd") })
 		if !held {
 			t.Errorf("children and core files have it: %v", flags)
 		}
@@ -101,14 +102,18 @@ func TestRoom(t *testing.T) {
 
 // constantly is y = x + 2c, with c as weights of the model.
 func constantly(t testing.TB, c []float32) []byte {
-	tensor := &onnx.Tensor{Name: proto.String("c"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{int64(len(c))}, FloatData: c}
+	tensor := &onnx.Tensor{Name: proto.String("c"), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)),
+		Dims: []int64{int64(len(c))}, FloatData: c}
 	value := func(name string) *onnx.ValueInfo {
 		return &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT, len(c))}
 	}
 	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
-		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}, {Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
-		Graph: &onnx.Graph{Name: proto.String("constantly"), Initializer: []*onnx.Tensor{tensor}, Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
-			Node: []*onnx.Node{{OpType: proto.String("Scale"), Domain: proto.String(manifest.Domain), Input: []string{"c"}, Output: []string{"d"}},
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
+			{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
+		Graph: &onnx.Graph{Name: proto.String("constantly"), Initializer: []*onnx.Tensor{tensor},
+			Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
+			Node: []*onnx.Node{{OpType: proto.String("Scale"), Domain: proto.String(manifest.Domain), Input: []string{"c"},
+				Output: []string{"d"}},
 				{OpType: proto.String("Add"), Input: []string{"x", "d"}, Output: []string{"y"}}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +134,9 @@ func TestConstants(t *testing.T) {
 	}
 	var list []*ort.Session
 	for i := range 3 {
-		s, err := l.NewSessionFromBytes(constantly(t, []float32{float32(i), 2, 3}), ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Optimization: ort.OptimizeNone,
-			Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}})
+		s, err := l.NewSessionFromBytes(constantly(t, []float32{float32(i), 2, 3}),
+			ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Optimization: ort.OptimizeNone,
+				Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,9 @@ func (x *Isolated) Operators(l *ort.Library) ([]uintptr, error) {
 	return list, nil
 }
 
-// overloads are an operator with each choice of types for its type variables: the runtime takes one a parameter. There is none of
-// an operator with an output whose type no input says: a host calls that by itself, and no node can be it.
+// overloads are an operator with each choice of types for its type variables: the runtime takes one a parameter.
+// There is none of an operator with an output whose type no input says: a host calls that by itself, and no node can
+// be it.
 func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err error) {
 	variables := map[int]signature.Parameter{}
 	for _, p := range slices.Concat(op.Inputs, op.Outputs) {
@@ -64,16 +65,19 @@ func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err e
 	}
 	const most = 4096
 	if len(choices) > most {
-		return nil, fmt.Errorf("%s: operator %s has %d combinations of types, needed at most %d", x.path, op.Name, len(choices), most)
+		return nil, fmt.Errorf("%s: operator %s has %d combinations of types, needed at most %d", x.path, op.Name,
+			len(choices), most)
 	}
 	for _, c := range choices {
-		o := ort.Operator{Name: op.Name, Since: op.SinceVersion, Create: func(n *ort.NodeInfo) (ort.NodeKernel, error) { return x.create(op, n) }}
+		o := ort.Operator{Name: op.Name, Since: op.SinceVersion,
+			Create: func(n *ort.NodeInfo) (ort.NodeKernel, error) { return x.create(op, n) }}
 		for _, side := range []struct {
 			from []signature.Parameter
 			to   *[]ort.Parameter
 		}{{op.Inputs, &o.Inputs}, {op.Outputs, &o.Outputs}} {
 			for _, p := range side.from {
-				to := ort.Parameter{Optional: p.Optional, Variadic: p.Variadic, MinCount: p.MinCount, OneType: p.TypeVariable >= 0 || len(p.Types) == 1}
+				to := ort.Parameter{Optional: p.Optional, Variadic: p.Variadic, MinCount: p.MinCount,
+					OneType: p.TypeVariable >= 0 || len(p.Types) == 1}
 				if p.TypeVariable >= 0 {
 					to.Element = c[p.TypeVariable]
 				} else if len(p.Types) == 1 {
@@ -95,7 +99,8 @@ func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err e
 func (x *Isolated) create(op *signature.Operator, n *ort.NodeInfo) (*Kernel, error) {
 	k := &Kernel{of: x, operator: op.Name, inputs: n.Inputs, outputs: n.Outputs}
 	if n.Inputs+n.Outputs > maxTensors {
-		return nil, fmt.Errorf("a node %s of isolated plugin %s has %d inputs and outputs, needed at most %d", op.Name, x.name, n.Inputs+n.Outputs, maxTensors)
+		return nil, fmt.Errorf("a node %s of isolated plugin %s has %d inputs and outputs, needed at most %d", op.Name,
+			x.name, n.Inputs+n.Outputs, maxTensors)
 	}
 	for _, a := range op.Attributes {
 		var value any
@@ -239,7 +244,9 @@ func (k *Kernel) call(c *ort.Call) error {
 			continue
 		}
 		if e, err := elementOf(from.DType); err != nil || e != to.Element || int64(len(to.Data)) != size {
-			return ended(l.fail(l.wrote(fmt.Sprintf("it answered with output %d of %s as %s%v, needed %v", i, k.operator, from.DType, from.Shape, to.Element))))
+			return ended(l.fail(l.wrote(
+				fmt.Sprintf("it answered with output %d of %s as %s%v, needed %v", i, k.operator, from.DType, from.Shape,
+					to.Element))))
 		}
 		if size > 0 {
 			copy(to.Data, window[d.offset:int64(d.offset)+size])

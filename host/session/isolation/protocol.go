@@ -12,7 +12,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// protocol is the number of what the two processes say to each other: the worker may be a graft executable of another version.
+// protocol is the number of what the two processes say to each other: the worker may be a graft executable of another
+// version.
 const protocol = 1
 
 // The tasks of a worker, besides which it answers calls through shared memory.
@@ -123,7 +124,8 @@ type elementType struct {
 
 // dtypes numbers element types.
 var dtypes = []elementType{
-	{tensor.Float32, ort.Float32}, {tensor.Float16, ort.Float16}, {tensor.BFloat16, ort.BFloat16}, {tensor.Float64, ort.Float64},
+	{tensor.Float32, ort.Float32}, {tensor.Float16, ort.Float16}, {tensor.BFloat16, ort.BFloat16},
+	{tensor.Float64, ort.Float64},
 	{tensor.Int8, ort.Int8}, {tensor.Int16, ort.Int16}, {tensor.Int32, ort.Int32}, {tensor.Int64, ort.Int64},
 	{tensor.Uint8, ort.Uint8}, {tensor.Uint16, ort.Uint16}, {tensor.Uint32, ort.Uint32}, {tensor.Uint64, ort.Uint64},
 	{tensor.Bool, ort.Bool},
@@ -164,7 +166,8 @@ func (d *descriptor) describe(place, dtype uint32, offset int64, shape []int64) 
 	return nil
 }
 
-// view reads a tensor that lies in memory of so many bytes from a start. The descriptor is a copy: the memory may change.
+// view reads a tensor that lies in memory of so many bytes from a start. The descriptor is a copy: the memory may
+// change.
 func (d descriptor) view(start, end int64) (t tensor.Tensor, size int64, err error) {
 	if int(d.dtype) >= len(dtypes) || d.rank > abi.MaxRank {
 		return t, 0, fmt.Errorf("element type %d and rank %d", d.dtype, d.rank)
@@ -178,7 +181,8 @@ func (d descriptor) view(start, end int64) (t tensor.Tensor, size int64, err err
 	if size == 0 {
 		return t, 0, nil
 	}
-	if d.offset < uint64(start) || d.offset > uint64(end) || uint64(size) > uint64(end)-d.offset || d.offset%alignment != 0 {
+	if d.offset < uint64(start) || d.offset > uint64(end) || uint64(size) > uint64(end)-d.offset ||
+		d.offset%alignment != 0 {
 		return t, 0, fmt.Errorf("shape %v, %d bytes at %d, in a memory of %d to %d", t.Shape, size, d.offset, start, end)
 	}
 	return t, size, nil

@@ -16,7 +16,8 @@ type region struct {
 	once  sync.Once
 }
 
-// newRegion makes one of a size that nobody can change. A worker can read one of constants, and not write to it (from Linux 5.1).
+// newRegion makes one of a size that nobody can change. A worker can read one of constants, and not write to it (from
+// Linux 5.1).
 func newRegion(name string, size int64, constants bool) (r *region, err error) {
 	if err := roomFor(size); err != nil {
 		return nil, err
@@ -48,7 +49,8 @@ func newRegion(name string, size int64, constants bool) (r *region, err error) {
 	}
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if constants {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err == unix.EINVAL { // before Linux 5.1
+		// before Linux 5.1
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err == unix.EINVAL {
 			constants = false
 		} else if err != nil {
 			return nil, fmt.Errorf("a memory file cannot be sealed: %w", err)

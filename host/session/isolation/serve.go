@@ -21,11 +21,13 @@ import (
 func Tasks() map[string]worker.Handler {
 	s := &server{kernels: map[uint64]*plugin.Kernel{}}
 	return map[string]worker.Handler{
-		taskOpen:   worker.Handle(func(_ context.Context, r openRequest) (openAnswer, error) { return s.open(r) }),
-		taskCreate: worker.Handle(func(_ context.Context, r createRequest) (nothing, error) { return nothing{}, s.create(r) }),
-		taskInfer:  worker.Handle(func(_ context.Context, r inferRequest) ([]*shape, error) { return s.infer(r) }),
-		taskDrop:   worker.Handle(func(_ context.Context, kernel uint64) (nothing, error) { return nothing{}, s.drop(kernel) }),
-		taskServe:  worker.Handle(func(_ context.Context, slot int) (nothing, error) { return nothing{}, s.serve(slot) }),
+		taskOpen: worker.Handle(func(_ context.Context, r openRequest) (openAnswer, error) { return s.open(r) }),
+		taskCreate: worker.Handle(
+			func(_ context.Context, r createRequest) (nothing, error) { return nothing{}, s.create(r) }),
+		taskInfer: worker.Handle(func(_ context.Context, r inferRequest) ([]*shape, error) { return s.infer(r) }),
+		taskDrop: worker.Handle(
+			func(_ context.Context, kernel uint64) (nothing, error) { return nothing{}, s.drop(kernel) }),
+		taskServe: worker.Handle(func(_ context.Context, slot int) (nothing, error) { return nothing{}, s.serve(slot) }),
 	}
 }
 
@@ -212,7 +214,8 @@ func (c *caller) answer(h *header) error {
 		size := n * t.DType.Size()
 		end = aligned(end)
 		if err != nil || size > int64(len(c.window))-end {
-			return fmt.Errorf("output %d has the shape %v of %s, needed at most %d bytes, which an isolated plugin may have in a call", i, t.Shape, t.DType, len(c.window))
+			return fmt.Errorf("output %d has the shape %v of %s, needed at most %d bytes, which an isolated plugin may have "+
+				"in a call", i, t.Shape, t.DType, len(c.window))
 		}
 		t.Data = unsafe.Pointer(&c.window[min(end, int64(len(c.window))-1)])
 		if err := d.describe(inWindow, numberNamed(t.DType), end, t.Shape); err != nil {

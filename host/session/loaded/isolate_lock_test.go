@@ -43,8 +43,8 @@ func longer(t *testing.T, path, text string) {
 	}
 }
 
-// TestLockOfIsolated: an isolated plugin is what the lock says, to the bytes that its worker loads, and what differs is refused before any
-// of it runs.
+// TestLockOfIsolated: an isolated plugin is what the lock says, to the bytes that its worker loads, and what differs
+// is refused before any of it runs.
 func TestLockOfIsolated(t *testing.T) {
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	copied := func() string {
@@ -98,7 +98,8 @@ func TestLockOfIsolated(t *testing.T) {
 		_, searched := load(folder, lock, "fused-gelu")
 		_, opened := isolation.Open(folder, plugin.OpenOptions{AcceptUnverified: true, Locked: lock}, isolation.Options{})
 		for where, err := range map[string]error{"searched": searched, "opened": opened} {
-			if !errors.Is(err, refusal.ErrLock) || !strings.Contains(err.Error(), filepath.Join(folder, name)+": ") || !strings.Contains(err.Error(), "sha256 ") {
+			if !errors.Is(err, refusal.ErrLock) || !strings.Contains(err.Error(), filepath.Join(folder, name)+": ") ||
+				!strings.Contains(err.Error(), "sha256 ") {
 				t.Errorf("%s is another, %s: %v", name, where, err)
 			}
 		}
@@ -108,7 +109,8 @@ func TestLockOfIsolated(t *testing.T) {
 	}
 
 	lock = lockfile.New(filepath.Join(t.TempDir(), lockfile.FileName))
-	if _, err := isolation.Open(copied(), plugin.OpenOptions{AcceptUnverified: true, Locked: lock}, isolation.Options{}); !errors.Is(err, refusal.ErrLock) {
+	if _, err := isolation.Open(copied(), plugin.OpenOptions{AcceptUnverified: true, Locked: lock},
+		isolation.Options{}); !errors.Is(err, refusal.ErrLock) {
 		t.Errorf("opened, and the lock does not name it: %v", err)
 	}
 }

@@ -45,9 +45,12 @@ func built(t testing.TB, isolate ...string) (*Set, error) {
 // TestPluginsThatCannotBeIsolated: each with the reason.
 func TestPluginsThatCannotBeIsolated(t *testing.T) {
 	for name, want := range map[string]string{
-		"low-rank":     "cannot isolate plugin low-rank: its operator LowRankMatMul computes weights from weights, which the program would have to do with its code; use it without isolation, or leave it out",
-		"el-attention": "cannot isolate plugin el-attention: it has operators over the KV cache of graft generate alone, which lies in this process; use it without isolation, or leave it out",
-		"plain-decode": "cannot isolate plugin plain-decode: it has operators over the KV cache of graft generate alone, which lies in this process; use it without isolation, or leave it out",
+		"low-rank": "cannot isolate plugin low-rank: its operator LowRankMatMul computes weights from weights, which " +
+			"the program would have to do with its code; use it without isolation, or leave it out",
+		"el-attention": "cannot isolate plugin el-attention: it has operators over the KV cache of graft generate alone, " +
+			"which lies in this process; use it without isolation, or leave it out",
+		"plain-decode": "cannot isolate plugin plain-decode: it has operators over the KV cache of graft generate alone, " +
+			"which lies in this process; use it without isolation, or leave it out",
 	} {
 		if _, err := built(t, name); !errors.Is(err, refusal.ErrIncompatible) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", name, err, want)
@@ -61,9 +64,12 @@ func gelu(t testing.TB) []byte {
 		return &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT, "n", 64)}
 	}
 	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
-		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}, {Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
-		Graph: &onnx.Graph{Name: proto.String("gelu"), Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
-			Node: []*onnx.Node{{OpType: proto.String("FusedGelu"), Domain: proto.String(manifest.Domain), Input: []string{"x"}, Output: []string{"y"}}}}})
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
+			{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
+		Graph: &onnx.Graph{Name: proto.String("gelu"), Input: []*onnx.ValueInfo{value("x")},
+			Output: []*onnx.ValueInfo{value("y")},
+			Node: []*onnx.Node{{OpType: proto.String("FusedGelu"), Domain: proto.String(manifest.Domain), Input: []string{"x"},
+				Output: []string{"y"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +89,8 @@ func sides(t testing.TB, l *ort.Library) map[string]*ort.Session {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list[name], err = l.NewSessionFromBytes(gelu(t), ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, Domains: []ort.Domain{domain}}); err != nil {
+		if list[name], err = l.NewSessionFromBytes(gelu(t),
+			ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, Domains: []ort.Domain{domain}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(list[name].Close)

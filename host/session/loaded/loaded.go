@@ -34,15 +34,17 @@ type Set struct {
 // Load finds plugins and loads their CPU variants. folders are searched first.
 // Plugins that cannot be loaded are left out and listed as refused; it is an
 // error only when plugins were found and none could be loaded, or none was found.
-// A plugin that has a library for CUDA alone waits for the sessions that need it. Where LockVariable names a lock file, that is Ways.Lock.
+// A plugin that has a library for CUDA alone waits for the sessions that need it. Where LockVariable names a lock
+// file, that is Ways.Lock.
 func Load(folders []string, unverified bool) (*Set, error) {
 	return LoadWith(folders, unverified, Ways{Lock: os.Getenv(LockVariable)})
 }
 
 // Ways say what is loaded in another way than all plugins are.
 type Ways struct {
-	// Lock is the path of a lock file, "" for none: what it names is loaded, and no other; of a plugin of several versions the one that is
-	// as the lock says, whichever is current. It is an error when one is not there, or cannot be loaded.
+	// Lock is the path of a lock file, "" for none: what it names is loaded, and no other; of a plugin of several
+	// versions the one that is as the lock says, whichever is current. It is an error when one is not there, or cannot
+	// be loaded.
 	Lock string
 	// Isolate names plugins whose code runs in workers; nil for none. One of these that cannot be loaded is an error.
 	Isolate *Isolate
@@ -58,7 +60,8 @@ func LoadWith(folders []string, unverified bool, ways Ways) (*Set, error) {
 			return s, err
 		}
 	}
-	s.CUDA = newVariants(slices.DeleteFunc(s.Search.Plugins(), func(f discovery.Found) bool { return ways.Isolate.has(f.Manifest.Name) }), open)
+	s.CUDA = newVariants(slices.DeleteFunc(s.Search.Plugins(),
+		func(f discovery.Found) bool { return ways.Isolate.has(f.Manifest.Name) }), open)
 	waits := 0
 	var apart []string // names of plugins that have to run apart first
 	var last error
@@ -118,7 +121,8 @@ func notVerified(names, folders []string) error {
 	for _, folder := range folders {
 		fix += " --plugins-dir " + diagnostic.Quote(folder)
 	}
-	return &diagnostic.Error{Kind: refusal.ErrUnverified, Found: fmt.Sprintf("found %d plugins that have not been verified here (%s)", len(names), strings.Join(names, ", ")),
+	return &diagnostic.Error{Kind: refusal.ErrUnverified,
+		Found:  fmt.Sprintf("found %d plugins that have not been verified here (%s)", len(names), strings.Join(names, ", ")),
 		Needed: "ones that graft has run apart from this program first", Fix: fix}
 }
 
@@ -134,8 +138,8 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Libraries are the paths of the named plugins' libraries, by which a program finds the version that is current: those for a device after the CPU's; on
-// is nil for the CPU alone.
+// Libraries are the paths of the named plugins' libraries, by which a program finds the version that is current:
+// those for a device after the CPU's; on is nil for the CPU alone.
 func (s *Set) Libraries(names []string, on *Backend) []string {
 	list := []string{}
 	add := func(plugins []*plugin.Plugin) {

@@ -23,7 +23,8 @@ func TestManyNotVerified(t *testing.T) {
 	if !errors.Is(err, refusal.ErrUnverified) || !errors.Is(err, refusal.ErrVerification) || len(set.Refused) != 1 {
 		t.Fatalf("%d refusals, error %v; want one of kind ErrUnverified", len(set.Refused), err)
 	}
-	for _, want := range []string{" plugins that have not been verified here (", "flash-decode, fused-gelu", "run: graft doctor --fix --plugins-dir " + folder} {
+	for _, want := range []string{" plugins that have not been verified here (", "flash-decode, fused-gelu",
+		"run: graft doctor --fix --plugins-dir " + folder} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %q", want, err)
 		}

@@ -16,7 +16,8 @@ import (
 // LockVariable names a lock file for programs that name none.
 const LockVariable = "GRAFT_PLUGIN_LOCK"
 
-// locked narrows a search to what a lock names: of each plugin the folder that is as it says, found or hidden, current or retained.
+// locked narrows a search to what a lock names: of each plugin the folder that is as it says, found or hidden,
+// current or retained.
 func locked(search *discovery.Search, path string) (*discovery.Search, *lockfile.File, error) {
 	lock, err := lockfile.Read(path)
 	if err != nil {
@@ -34,10 +35,12 @@ func locked(search *discovery.Search, path string) (*discovery.Search, *lockfile
 		out.Found = append(out.Found, found)
 	}
 	if len(differ) > 0 {
-		return search, nil, &diagnostic.Error{Kind: refusal.ErrLock, Path: path, Found: "found " + strings.Join(differ, ", "), Needed: "the plugins that it names, as it says", Fix: lock.Fix()}
+		return search, nil, &diagnostic.Error{Kind: refusal.ErrLock, Path: path, Found: "found " + strings.Join(differ, ", "),
+			Needed: "the plugins that it names, as it says", Fix: lock.Fix()}
 	}
 	if len(lock.Plugins) == 0 {
-		return search, nil, &diagnostic.Error{Kind: refusal.ErrLock, Path: path, Found: "found no plugin in it", Needed: "one to use"}
+		return search, nil, &diagnostic.Error{Kind: refusal.ErrLock, Path: path, Found: "found no plugin in it",
+			Needed: "one to use"}
 	}
 	return out, lock, nil
 }
@@ -76,8 +79,8 @@ func choose(search *discovery.Search, p *lockfile.Plugin) (found discovery.Found
 	return found, why
 }
 
-// differs says how a folder is not what a lock says, "" where it is. Libraries for other devices than the CPU are looked at when they are
-// opened.
+// differs says how a folder is not what a lock says, "" where it is. Libraries for other devices than the CPU are
+// looked at when they are opened.
 func differs(f discovery.Found, p *lockfile.Plugin) string {
 	if f.Manifest.Version != p.Version {
 		return fmt.Sprintf("%s %s in %s in place of %s", p.Name, f.Manifest.Version, f.Folder, p.Version)
@@ -93,7 +96,8 @@ func differs(f discovery.Found, p *lockfile.Plugin) string {
 		return err.Error()
 	}
 	if name, how := p.Difference(files); name != "" {
-		return fmt.Sprintf("another %s %s: %s: %s", p.Name, p.Version, filepath.Join(f.Folder, name), strings.TrimPrefix(how, "found "))
+		return fmt.Sprintf("another %s %s: %s: %s", p.Name, p.Version, filepath.Join(f.Folder, name),
+			strings.TrimPrefix(how, "found "))
 	}
 	return ""
 }

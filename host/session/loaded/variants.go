@@ -45,7 +45,8 @@ func newVariants(found []discovery.Found, o plugin.OpenOptions) *Variants {
 // On is what runs sessions on a device of CUDA. cpu are the loaded CPU variants of the same plugins, which
 // stand beside them in a session's domain. A nil Variants has nothing.
 func (v *Variants) On(number int, cpu []*plugin.Plugin) *Backend {
-	device := &plan.Device{Device: tensor.Device{Kind: "cuda", Index: number}, Operators: map[string][]signature.Operator{}, Without: map[string]string{}}
+	device := &plan.Device{Device: tensor.Device{Kind: "cuda", Index: number},
+		Operators: map[string][]signature.Operator{}, Without: map[string]string{}}
 	if v == nil {
 		return &Backend{Device: device}
 	}

@@ -16,7 +16,8 @@ func TestSignaturesOfVariants(t *testing.T) {
 		for _, name := range inputs {
 			op.Inputs = append(op.Inputs, signature.Parameter{Name: name})
 		}
-		return &plugin.Plugin{Path: "/p/lib_" + device + ".so", Manifest: &manifest.Manifest{Name: "p"}, Info: &plugin.Info{Operators: []signature.Operator{op, {Name: device}}}}
+		return &plugin.Plugin{Path: "/p/lib_" + device + ".so", Manifest: &manifest.Manifest{Name: "p"},
+			Info: &plugin.Info{Operators: []signature.Operator{op, {Name: device}}}}
 	}
 	cpu := []*plugin.Plugin{variant("cpu", "a", "b")}
 	if err := sameSignatures(variant("cuda", "a", "b"), cpu); err != nil {
@@ -25,7 +26,8 @@ func TestSignaturesOfVariants(t *testing.T) {
 	if err := sameSignatures(variant("cuda", "a"), nil); err != nil {
 		t.Errorf("a variant alone: %v", err)
 	}
-	want := "/p/lib_cuda.so: found another signature of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the other, needed equal inputs, outputs and attributes; build all variants of the plugin from the same source"
+	want := "/p/lib_cuda.so: found another signature of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the " +
+		"other, needed equal inputs, outputs and attributes; build all variants of the plugin from the same source"
 	if err := sameSignatures(variant("cuda", "a"), cpu); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

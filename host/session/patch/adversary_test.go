@@ -55,7 +55,8 @@ func (d *drawing) ints(list ...int64) string {
 }
 
 func (d *drawing) table(rows, columns int64) string {
-	return d.constant(&onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{rows, columns}, RawData: make([]byte, 4*rows*columns)})
+	return d.constant(&onnx.Tensor{DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: []int64{rows, columns},
+		RawData: make([]byte, 4*rows*columns)})
 }
 
 // add is what a node makes. Attributes are names and values, int or []int64.
@@ -86,7 +87,8 @@ func (d *drawing) inside() *drawing {
 
 func (d *drawing) model() *onnx.Model {
 	return &onnx.Model{IrVersion: proto.Int64(8), Graph: d.p, OpsetImport: []*onnx.OperatorSet{
-		{Domain: proto.String(""), Version: proto.Int64(18)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
+		{Domain: proto.String(""), Version: proto.Int64(18)},
+		{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
 }
 
 // heads are query, key and value of attention as inputs.
@@ -182,14 +184,17 @@ var adversaries = []struct {
 		d.output(nested(n, d.floats("batch", "seq", 64), func(x string) string { return d.of("Identity", x) }))
 	}},
 	{"Casts", func(d *drawing, n int) {
-		d.output(nested(n, d.floats("batch", "seq", 64), func(x string) string { return d.add("Cast", []string{x}, "to", 1+9*(*d.fresh%2)) }))
+		d.output(nested(n, d.floats("batch", "seq", 64),
+			func(x string) string { return d.add("Cast", []string{x}, "to", 1+9*(*d.fresh%2)) }))
 	}},
 	{"Transposes", func(d *drawing, n int) {
-		d.output(nested(n, d.floats("batch", "seq", 64), func(x string) string { return d.add("Transpose", []string{x}, "perm", []int64{2, 0, 1}) }))
+		d.output(nested(n, d.floats("batch", "seq", 64),
+			func(x string) string { return d.add("Transpose", []string{x}, "perm", []int64{2, 0, 1}) }))
 	}},
 	{"Reshapes", func(d *drawing, n int) {
 		shapes := []string{d.ints(0, 0, 4, 16), d.ints(0, 0, 64), d.ints(0, 0, 2, 32)}
-		d.output(nested(n, d.floats("batch", "seq", 64), func(x string) string { return d.of("Reshape", x, shapes[*d.fresh%3]) }))
+		d.output(nested(n, d.floats("batch", "seq", 64),
+			func(x string) string { return d.of("Reshape", x, shapes[*d.fresh%3]) }))
 	}},
 	{"Reshapes through one computed shape", func(d *drawing, n int) {
 		x := d.floats("batch", "seq", 64)
@@ -201,7 +206,8 @@ var adversaries = []struct {
 	{"views as scores", func(d *drawing, n int) {
 		d.attention(func(x string) string {
 			return nested(n/2, x, func(x string) string {
-				return d.add("Transpose", []string{d.add("Transpose", []string{x}, "perm", []int64{0, 2, 1, 3})}, "perm", []int64{0, 2, 1, 3})
+				return d.add("Transpose", []string{d.add("Transpose", []string{x}, "perm", []int64{0, 2, 1, 3})}, "perm",
+					[]int64{0, 2, 1, 3})
 			})
 		})
 	}},
@@ -281,7 +287,8 @@ var adversaries = []struct {
 		}
 	}},
 	{"matmuls of one value", func(d *drawing, n int) {
-		x, w, b := d.floats("batch", "seq", 64), d.table(64, 64), d.constant(graph.FloatTensor("", []int64{64}, make([]float32, 64)...))
+		x, w, b := d.floats("batch", "seq", 64), d.table(64, 64),
+			d.constant(graph.FloatTensor("", []int64{64}, make([]float32, 64)...))
 		for range n / 2 {
 			d.output(d.of("Add", d.of("MatMul", x, w), b))
 		}
@@ -382,7 +389,8 @@ var adversaries = []struct {
 	}},
 	{"softmaxes whose score chains are one", func(d *drawing, n int) {
 		q, k, v := d.heads()
-		x := nested(n/2, d.of("MatMul", q, k), func(x string) string { return d.of("Mul", x, d.constant(graph.FloatTensor("", nil, 2))) })
+		x := nested(n/2, d.of("MatMul", q, k),
+			func(x string) string { return d.of("Mul", x, d.constant(graph.FloatTensor("", nil, 2))) })
 		for range 16 {
 			d.output(d.of("MatMul", d.of("Softmax", x), v))
 		}

@@ -17,7 +17,8 @@ import (
 func whole(t *testing.T, drawn func(*drawing, int), n int) (steps, parts int64, err error) {
 	t.Helper()
 	m := parsed(t, encoded(t, drawn, n))
-	a, err := patch.Analyse(unhurried(t), m, manifests(t, "flash-decode", "fused-gelu", "packed-linear"), plan.Options{Force: true})
+	a, err := patch.Analyse(unhurried(t), m, manifests(t, "flash-decode", "fused-gelu", "packed-linear"),
+		plan.Options{Force: true})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -67,7 +68,8 @@ func TestLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, analysed := patch.Analyse(ctx, m, nil, plan.Options{})
-	for name, err := range map[string]error{"Analyse": analysed, "Choose": a.Choose(ctx, nil, plan.Options{}), "Apply": a.Apply(ctx)} {
+	for name, err := range map[string]error{"Analyse": analysed, "Choose": a.Choose(ctx, nil, plan.Options{}),
+		"Apply": a.Apply(ctx)} {
 		if !errors.Is(err, graph.ErrBounds) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v", name, err)
 		}

@@ -37,7 +37,8 @@ func Brought(m *onnx.Model) string {
 	for _, f := range m.GetFunctions() {
 		imports = append(imports[:len(imports):len(imports)], f.GetOpsetImport()...)
 	}
-	if found == "" && slices.ContainsFunc(imports, func(o *onnx.OperatorSet) bool { return o.GetDomain() == manifest.Domain }) {
+	if found == "" && slices.ContainsFunc(imports,
+		func(o *onnx.OperatorSet) bool { return o.GetDomain() == manifest.Domain }) {
 		found = "an import"
 	}
 	if found == "" {

@@ -29,21 +29,28 @@ func (c *choices) below(n int) int {
 }
 
 // fuzzOps are the operators that recognition looks at.
-var fuzzOps = []string{"MatMul", "Softmax", "Add", "Mul", "Where", "Transpose", "Reshape", "Concat", "Slice", "Split", "Div", "Sub", "Cast",
-	"Identity", "Dropout", "Expand", "Tile", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Shape", "Size", "Range", "CumSum", "Trilu", "Less",
-	"LessOrEqual", "Greater", "Not", "IsNaN", "Neg", "Tanh", "Erf", "Sqrt", "Pow", "ReduceMean", "Gemm", "Conv", "ConstantOfShape", "Cos", "Sin",
-	"LayerNormalization", "Attention", "RotaryEmbedding", "com.microsoft.MultiHeadAttention", "com.microsoft.GroupQueryAttention",
-	"com.microsoft.Attention", "com.microsoft.RotaryEmbedding", "com.microsoft.EmbedLayerNormalization", "com.microsoft.SkipLayerNormalization",
+var fuzzOps = []string{"MatMul", "Softmax", "Add", "Mul", "Where", "Transpose", "Reshape", "Concat", "Slice", "Split",
+	"Div", "Sub", "Cast",
+	"Identity", "Dropout", "Expand", "Tile", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Shape", "Size", "Range",
+	"CumSum", "Trilu", "Less",
+	"LessOrEqual", "Greater", "Not", "IsNaN", "Neg", "Tanh", "Erf", "Sqrt", "Pow", "ReduceMean", "Gemm", "Conv",
+	"ConstantOfShape", "Cos", "Sin",
+	"LayerNormalization", "Attention", "RotaryEmbedding", "com.microsoft.MultiHeadAttention",
+	"com.microsoft.GroupQueryAttention",
+	"com.microsoft.Attention", "com.microsoft.RotaryEmbedding", "com.microsoft.EmbedLayerNormalization",
+	"com.microsoft.SkipLayerNormalization",
 	"com.microsoft.FusedMatMul", "If", "Loop"}
 
 // fuzzInputs is how many inputs an operator gets, mostly as many as it needs.
 func fuzzInputs(c *choices, op string) int {
 	switch op {
-	case "MatMul", "Add", "Sub", "Mul", "Div", "Less", "LessOrEqual", "Greater", "Gather", "Reshape", "Expand", "Pow", "Gemm", "CumSum", "Tile":
+	case "MatMul", "Add", "Sub", "Mul", "Div", "Less", "LessOrEqual", "Greater", "Gather", "Reshape", "Expand", "Pow",
+		"Gemm", "CumSum", "Tile":
 		return 2
 	case "Where", "Range", "Conv", "LayerNormalization":
 		return 3
-	case "Softmax", "Transpose", "Cast", "Identity", "Neg", "Tanh", "Erf", "Not", "IsNaN", "Shape", "Size", "Cos", "Sin", "Sqrt":
+	case "Softmax", "Transpose", "Cast", "Identity", "Neg", "Tanh", "Erf", "Not", "IsNaN", "Shape", "Size", "Cos", "Sin",
+		"Sqrt":
 		return 1
 	}
 	return c.below(12)
@@ -79,11 +86,14 @@ func drawRandom(c *choices, d *drawing, names []string, depth int) []string {
 		}
 		var attributes []any
 		for range c.below(4) {
-			name := []string{"axis", "perm", "axes", "to", "num_heads", "kv_num_heads", "q_num_heads", "unidirectional", "transB", "num_outputs",
-				"keepdims", "interleaved", "do_rotary", "qkv_hidden_sizes", "qk_matmul_output_mode", "is_causal", "allowzero"}[c.below(17)]
+			name := []string{"axis", "perm", "axes", "to", "num_heads", "kv_num_heads", "q_num_heads", "unidirectional",
+				"transB", "num_outputs",
+				"keepdims", "interleaved", "do_rotary", "qkv_hidden_sizes", "qk_matmul_output_mode", "is_causal",
+				"allowzero"}[c.below(17)]
 			number := []int{0, 1, -1, 2, 3, 4, 9, 7, 10, 64, 1 << 40, -1 << 63}[c.below(12)]
 			if c.below(3) == 0 {
-				attributes = append(attributes, name, [][]int64{{0, 2, 1, 3}, {0, 1, 3, 2}, {1, 0}, {-1}, {64, 64, 64}, {int64(number)}, nil}[c.below(7)])
+				attributes = append(attributes, name,
+					[][]int64{{0, 2, 1, 3}, {0, 1, 3, 2}, {1, 0}, {-1}, {64, 64, 64}, {int64(number)}, nil}[c.below(7)])
 			} else {
 				attributes = append(attributes, name, number)
 			}
@@ -117,8 +127,10 @@ func drawRandom(c *choices, d *drawing, names []string, depth int) []string {
 func drawn(data []byte) *onnx.Model {
 	c, d := &choices{data}, draw()
 	names := []string{
-		d.floats("batch", 4, "seq", 16), d.floats("batch", 4, "past", 16), d.floats("batch", "seq", 64), d.floats("batch", 1, "seq", "seq"),
-		d.input(onnx.Tensor_BOOL, "seq", "seq"), d.input(onnx.Tensor_INT64, "batch", "seq"), d.table(64, 64), d.table(8, 16), d.floats(0, "seq"),
+		d.floats("batch", 4, "seq", 16), d.floats("batch", 4, "past", 16), d.floats("batch", "seq", 64),
+		d.floats("batch", 1, "seq", "seq"),
+		d.input(onnx.Tensor_BOOL, "seq", "seq"), d.input(onnx.Tensor_INT64, "batch", "seq"), d.table(64, 64), d.table(8, 16),
+		d.floats(0, "seq"),
 		d.constant(graph.FloatTensor("", nil, 0.25)), d.ints(0, 0, 4, 16), d.ints(0, 0, 64),
 	}
 	names = drawRandom(c, d, names, 0)

@@ -15,8 +15,8 @@ import (
 )
 
 // Misshapen lists the choices whose operators give results of other shapes than what they stand for in the rewritten
-// graph, with the reasons. ONNX Runtime only warns of such a result where it is an output of the model. Kernels are made
-// and asked for shapes, and not run. Of lengths that only the run shows, two sets are tried.
+// graph, with the reasons. ONNX Runtime only warns of such a result where it is an output of the model. Kernels are
+// made and asked for shapes, and not run. Of lengths that only the run shows, two sets are tried.
 func (a *Analysis) Misshapen() (leave map[int]string) {
 	if a.options.Kernel == nil {
 		return nil
@@ -78,8 +78,8 @@ func kindOf(n *graph.Node, shapes *graph.Shapes) string {
 	return b.String()
 }
 
-// misshapen says which result of a node has another shape than what it stands for has, "" where none shows it. A length that
-// is that of an axis of the inputs may be right: the graph may not show that two lengths are one.
+// misshapen says which result of a node has another shape than what it stands for has, "" where none shows it. A
+// length that is that of an axis of the inputs may be right: the graph may not show that two lengths are one.
 func misshapen(k plan.Kernel, n *graph.Node, shapes *graph.Shapes) (why string) {
 	var symbols []string
 	for _, v := range slices.Concat(n.In, n.Out) {
@@ -139,11 +139,13 @@ func shaped(k plan.Kernel, n *graph.Node, shapes *graph.Shapes, at map[string]in
 		}
 		f, given := shapes.Of(v), out[i].Shape
 		if f.Rank >= 0 && f.Rank != len(given) {
-			return fmt.Sprintf("%s gives a result of rank %d where the model has one of rank %d", n.Proto.GetOpType(), len(given), f.Rank)
+			return fmt.Sprintf("%s gives a result of rank %d where the model has one of rank %d", n.Proto.GetOpType(),
+				len(given), f.Rank)
 		}
 		for axis, d := range f.Dims {
 			if length, ok := d.Eval(at); ok && length != given[axis] && given[axis] >= 0 && !known[given[axis]] {
-				return fmt.Sprintf("%s gives a result of length %d along axis %d where the model has one of length %d", n.Proto.GetOpType(), given[axis], axis, length)
+				return fmt.Sprintf("%s gives a result of length %d along axis %d where the model has one of length %d",
+					n.Proto.GetOpType(), given[axis], axis, length)
 			}
 		}
 	}

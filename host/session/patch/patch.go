@@ -32,8 +32,8 @@ type Analysis struct {
 	Shapes *graph.Shapes
 	Report *blocks.Report
 	Plan   *plan.Plan
-	// Padding is how the model could run without hidden tokens; nil where it could not. PaddingReason is why they are computed,
-	// "" where they are not, or there is no mask.
+	// Padding is how the model could run without hidden tokens; nil where it could not. PaddingReason is why they are
+	// computed, "" where they are not, or there is no mask.
 	Padding       *padding.Facts
 	PaddingReason string
 	// Obstacle is why graft places nothing in the model, see Brought; "" where it may.
@@ -45,8 +45,8 @@ type Analysis struct {
 	options   plan.Options
 }
 
-// ErrPadding is the kind of error of a model whose padding was to be removed and could not be: it can be planned anew, with
-// plan.KeepPadding.
+// ErrPadding is the kind of error of a model whose padding was to be removed and could not be: it can be planned
+// anew, with plan.KeepPadding.
 var ErrPadding = errors.New("its padding could not be removed")
 
 // DefaultTime is how long the analysis of a model may take where its context has no deadline.
@@ -83,14 +83,14 @@ func View(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error)
 	return view(ctx, m, p, nothingApart)
 }
 
-// ViewRows is View of a graph that is to run without padding, as that of an engine: what [fused.TakeGroupsApart] takes apart then is.
-// The graph is changed.
+// ViewRows is View of a graph that is to run without padding, as that of an engine: what [fused.TakeGroupsApart]
+// takes apart then is. The graph is changed.
 func ViewRows(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
 	return view(ctx, m, p, groupsApart)
 }
 
-// ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it for sessions on the CPU. Apply makes one operator again of
-// parts that nothing took.
+// ViewApart is View of a graph whose fused operators are taken apart, as Analyse sees it for sessions on the CPU.
+// Apply makes one operator again of parts that nothing took.
 func ViewApart(ctx context.Context, m *model.Model, p *onnx.Model) (*Analysis, error) {
 	return view(ctx, m, p, fusedApart)
 }
@@ -172,8 +172,8 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 }
 
 // Settle leaves the choices that sessions leave: blocks that turn out to be tied to the rest of the graph when they are
-// placed, and those of which Misshapen has a reason. It places them in a copy of the graph, chosen for as Choose does with
-// the same arguments. Errors are those of Analyse.
+// placed, and those of which Misshapen has a reason. It places them in a copy of the graph, chosen for as Choose does
+// with the same arguments. Errors are those of Analyse.
 func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) error {
 	ctx, done := limited(ctx)
 	defer done()
@@ -292,7 +292,8 @@ func (a *Analysis) Within(ctx context.Context, part func() error) error {
 // what slips through the checks must not end the program that wanted a session.
 func recovered(during string, m *model.Model, err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%s: this model shows a fault in its %s (%v), please report it; it runs without graft", m.Path(), during, r)
+		*err = fmt.Errorf("%s: this model shows a fault in its %s (%v), please report it; it runs without graft", m.Path(),
+			during, r)
 	}
 }
 

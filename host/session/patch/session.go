@@ -19,8 +19,8 @@ type Session struct {
 }
 
 // Serialize makes one of a graph whose weights lie with a model. The session holds its weights, and no
-// change of a file reaches it, and shares them with other processes as is wished; with mapped it maps the files instead, which must not change. cpu says that
-// it computes there.
+// change of a file reaches it, and shares them with other processes as is wished; with mapped it maps the files
+// instead, which must not change. cpu says that it computes there.
 func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wish) (*Session, error) {
 	o := model.SerializeOptions{Held: !mapped, Share: share}
 	if cpu && runtime.GOOS == "linux" { // where there is a file that can be named without being read
@@ -38,7 +38,9 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wis
 		if w.InPlace {
 			s.Folder = model.NowhereFolder
 		}
-		s.Weights = append(s.Weights, ort.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace, Packed: w.Packed, Release: w.Release})
+		s.Weights = append(s.Weights,
+			ort.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace,
+				Packed: w.Packed, Release: w.Release})
 	}
 	return s, nil
 }
@@ -55,8 +57,8 @@ func inPlace(n *onnx.Node, input int, given map[string]bool) bool {
 	return false
 }
 
-// packed says of a node's input that it is a matrix which one of ONNX Runtime's matrix products lays out anew when a session
-// is made, of elements that it multiplies as they are.
+// packed says of a node's input that it is a matrix which one of ONNX Runtime's matrix products lays out anew when a
+// session is made, of elements that it multiplies as they are.
 func packed(n *onnx.Node, input int, types map[string]onnx.Tensor_DataType) bool {
 	if d := n.GetDomain(); d != "" && d != "ai.onnx" || input != 1 {
 		return false
@@ -89,7 +91,8 @@ func given(g *onnx.Graph) map[string]bool {
 		given[in.GetName()] = true
 	}
 	for _, n := range g.GetNode() {
-		if n.GetOpType() == "Shape" || n.GetOpType() == "Size" || !slices.ContainsFunc(n.GetInput(), func(name string) bool { return given[name] }) {
+		if n.GetOpType() == "Shape" || n.GetOpType() == "Size" ||
+			!slices.ContainsFunc(n.GetInput(), func(name string) bool { return given[name] }) {
 			continue
 		}
 		for _, out := range n.GetOutput() {

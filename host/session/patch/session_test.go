@@ -12,8 +12,9 @@ import (
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// TestTablesInPlace: a table lies where sessions of a model have it if the program says what rows are taken. If constants and
-// lengths do, ONNX Runtime may take them when the session is made, and would say as an error that the table is not there.
+// TestTablesInPlace: a table lies where sessions of a model have it if the program says what rows are taken. If
+// constants and lengths do, ONNX Runtime may take them when the session is made, and would say as an error that the
+// table is not there.
 func TestTablesInPlace(t *testing.T) {
 	d := draw()
 	ids := d.input(onnx.Tensor_INT64, "batch", 16)
@@ -66,7 +67,8 @@ func TestMatricesOfProducts(t *testing.T) {
 		want[name] = packed
 		return name
 	}
-	alone, of, twice, tied, first, other, table := matrix(true), matrix(true), matrix(true), matrix(false), matrix(false), matrix(false), matrix(false)
+	alone, of, twice, tied, first, other, table := matrix(true), matrix(true), matrix(true), matrix(false), matrix(false),
+		matrix(false), matrix(false)
 	d.output(d.of("MatMul", x, alone))
 	d.output(d.of("Gemm", x, of))
 	d.output(d.of("Add", d.of("MatMul", x, twice), d.of("MatMul", x, twice)))

@@ -44,7 +44,8 @@ type Settings struct {
 	Verbose bool
 }
 
-// Library finds libgraft.so for the command at a path: named by GRAFT_LIBRARY, beside the command, or in ../lib/graft or ../lib from there.
+// Library finds libgraft.so for the command at a path: named by GRAFT_LIBRARY, beside the command, or in ../lib/graft
+// or ../lib from there.
 func Library(binary string) (string, error) {
 	if named := os.Getenv(envLibrary); named != "" {
 		path, err := filepath.Abs(named)
@@ -52,12 +53,14 @@ func Library(binary string) (string, error) {
 			err = regular(path)
 		}
 		if err != nil {
-			return "", &diagnostic.Error{Path: named, Found: "cannot be used: " + diagnostic.Cause(err), Needed: LibraryName, Fix: "set " + envLibrary + " to its path, or unset it", Cause: err}
+			return "", &diagnostic.Error{Path: named, Found: "cannot be used: " + diagnostic.Cause(err), Needed: LibraryName,
+				Fix: "set " + envLibrary + " to its path, or unset it", Cause: err}
 		}
 		return path, nil
 	}
 	folder := filepath.Dir(binary)
-	places := []string{filepath.Join(folder, LibraryName), filepath.Join(folder, "..", "lib", "graft", LibraryName), filepath.Join(folder, "..", "lib", LibraryName)}
+	places := []string{filepath.Join(folder, LibraryName), filepath.Join(folder, "..", "lib", "graft", LibraryName),
+		filepath.Join(folder, "..", "lib", LibraryName)}
 	for _, path := range places {
 		if regular(path) == nil {
 			return path, nil
@@ -79,7 +82,8 @@ func regular(path string) error {
 func Program(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", &diagnostic.Error{Path: name, Found: "cannot be run: " + missing(err), Needed: "a program", Fix: "check its name, or give its path", Cause: err}
+		return "", &diagnostic.Error{Path: name, Found: "cannot be run: " + missing(err), Needed: "a program",
+			Fix: "check its name, or give its path", Cause: err}
 	}
 	return path, check(path, name, 0)
 }
@@ -98,10 +102,12 @@ func missing(err error) string {
 // deepest is how many interpreters of interpreters a script may have, as on Linux.
 const deepest = 4
 
-// check refuses a program, or the interpreter of a script, that the dynamic linker loads nothing into. name is what the user called it.
+// check refuses a program, or the interpreter of a script, that the dynamic linker loads nothing into. name is what
+// the user called it.
 func check(path, name string, depth int) error {
 	refuse := func(found, needed string) error {
-		e := &diagnostic.Error{Path: name, Found: found, Needed: needed, Fix: "see docs/languages.md for what else reaches it"}
+		e := &diagnostic.Error{Path: name, Found: found, Needed: needed,
+			Fix: "see docs/languages.md for what else reaches it"}
 		if depth > 0 {
 			e.Found = "its interpreter " + path + " " + found
 		} else {
@@ -115,7 +121,8 @@ func check(path, name string, depth int) error {
 	}
 	defer f.Close()
 	if privileged(path, f) {
-		return refuse("runs with other rights than its caller's (setuid, setgid or file capabilities), so that nothing is preloaded into it", "one without")
+		return refuse("runs with other rights than its caller's (setuid, setgid or file capabilities), so that nothing is "+
+			"preloaded into it", "one without")
 	}
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(f, magic); err != nil {
@@ -140,7 +147,8 @@ func check(path, name string, depth int) error {
 		return nil // running it says what is wrong
 	}
 	if machine := machines[runtime.GOARCH]; machine != e.Machine {
-		return refuse(fmt.Sprintf("is for %s", strings.TrimPrefix(e.Machine.String(), "EM_")), "one for this machine's "+runtime.GOARCH)
+		return refuse(fmt.Sprintf("is for %s", strings.TrimPrefix(e.Machine.String(), "EM_")),
+			"one for this machine's "+runtime.GOARCH)
 	}
 	linker := ""
 	for _, p := range e.Progs {
@@ -162,7 +170,8 @@ func check(path, name string, depth int) error {
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// interpreter is the program that runs a script; of env(1), the one that it is told to look for. "" where that is not plain.
+// interpreter is the program that runs a script; of env(1), the one that it is told to look for. "" where that is not
+// plain.
 func interpreter(f io.ReadSeeker) string {
 	if _, err := f.Seek(2, io.SeekStart); err != nil {
 		return ""
@@ -173,7 +182,8 @@ func interpreter(f io.ReadSeeker) string {
 		return ""
 	}
 	if filepath.Base(words[0]) == "env" {
-		words = slices.DeleteFunc(words[1:], func(w string) bool { return strings.HasPrefix(w, "-") || strings.Contains(w, "=") })
+		words = slices.DeleteFunc(words[1:],
+			func(w string) bool { return strings.HasPrefix(w, "-") || strings.Contains(w, "=") })
 		if len(words) == 0 {
 			return ""
 		}
@@ -189,12 +199,14 @@ func interpreter(f io.ReadSeeker) string {
 // Environment is environ with what preloads the library and sets it.
 func (s *Settings) Environment(environ []string) ([]string, error) {
 	if strings.ContainsAny(s.Library, " :") {
-		return nil, &diagnostic.Error{Path: s.Library, Found: "found a space or a colon in the path, at which " + envPreload + " ends a name",
+		return nil, &diagnostic.Error{Path: s.Library,
+			Found:  "found a space or a colon in the path, at which " + envPreload + " ends a name",
 			Needed: "a path without", Fix: "set " + envLibrary + " to a link to it"}
 	}
 	for _, o := range s.Options {
 		if strings.ContainsAny(o, "\n\r") {
-			return nil, &diagnostic.Error{Found: fmt.Sprintf("found a line's end in %q", o), Needed: "options of one line each", Fix: "give the file or folder another name"}
+			return nil, &diagnostic.Error{Found: fmt.Sprintf("found a line's end in %q", o), Needed: "options of one line each",
+				Fix: "give the file or folder another name"}
 		}
 	}
 	set := map[string]string{envBinary: s.Binary, envOptions: strings.Join(s.Options, "\n"), envPreload: s.Library}

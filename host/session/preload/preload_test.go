@@ -17,10 +17,12 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// program writes a program for 64 bits of a machine, of headers alone, that a dynamic linker of some name loads; "" for none.
+// program writes a program for 64 bits of a machine, of headers alone, that a dynamic linker of some name loads; ""
+// for none.
 func program(t *testing.T, machine elf.Machine, linker string) string {
 	t.Helper()
-	header := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56}
+	header := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Phoff: 64, Ehsize: 64,
+		Phentsize: 56}
 	copy(header.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	path := filepath.Join(t.TempDir(), "program")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
@@ -31,7 +33,8 @@ func program(t *testing.T, machine elf.Machine, linker string) string {
 	text := linker + "\x00"
 	var list []elf.Prog64
 	if linker != "" {
-		list = append(list, elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120, Filesz: uint64(len(text)), Memsz: uint64(len(text))})
+		list = append(list, elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120, Filesz: uint64(len(text)),
+			Memsz: uint64(len(text))})
 	}
 	header.Phnum = uint16(len(list))
 	for _, part := range []any{header, list, []byte(text)} {
@@ -108,10 +111,12 @@ func TestLibrary(t *testing.T) {
 	t.Setenv(envLibrary, "")
 	root := t.TempDir()
 	binary := filepath.Join(root, "bin", "graft")
-	if _, err := Library(binary); err == nil || !strings.Contains(err.Error(), "found no libgraft.so at "+filepath.Join(root, "bin", LibraryName)+", ") {
+	if _, err := Library(binary); err == nil ||
+		!strings.Contains(err.Error(), "found no libgraft.so at "+filepath.Join(root, "bin", LibraryName)+", ") {
 		t.Errorf("found %v", err)
 	}
-	last, far, near := filepath.Join(root, "lib", LibraryName), filepath.Join(root, "lib", "graft", LibraryName), filepath.Join(root, "bin", LibraryName)
+	last, far, near := filepath.Join(root, "lib", LibraryName), filepath.Join(root, "lib", "graft", LibraryName),
+		filepath.Join(root, "bin", LibraryName)
 	for _, path := range []string{last, far, near} { // the nearer one goes first
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -139,24 +144,29 @@ func TestEnvironment(t *testing.T) {
 	s := Settings{Library: "/l/libgraft.so", Binary: "/b/graft", Options: []string{"--padding=keep", "--plugins=a,b"}}
 	for _, c := range []struct{ before, want []string }{
 		{[]string{"A=1"}, []string{"A=1", "LD_PRELOAD=/l/libgraft.so"}},
-		{[]string{"LD_PRELOAD=x.so y.so", "GRAFT_OPTIONS=old", "GRAFT_BINARY=old"}, []string{"LD_PRELOAD=x.so:y.so:/l/libgraft.so"}},
+		{[]string{"LD_PRELOAD=x.so y.so", "GRAFT_OPTIONS=old", "GRAFT_BINARY=old"},
+			[]string{"LD_PRELOAD=x.so:y.so:/l/libgraft.so"}},
 		{[]string{"LD_PRELOAD=/l/libgraft.so:x.so"}, []string{"LD_PRELOAD=x.so:/l/libgraft.so"}},
-		{[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1"}, []string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1", "LD_PRELOAD=/l/libgraft.so"}},
+		{[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1"},
+			[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1", "LD_PRELOAD=/l/libgraft.so"}},
 	} {
 		got, err := s.Environment(c.before)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(append(c.want, "GRAFT_BINARY=/b/graft", "GRAFT_OPTIONS=--padding=keep\n--plugins=a,b"), got); d != "" {
+		if d := cmp.Diff(append(c.want, "GRAFT_BINARY=/b/graft", "GRAFT_OPTIONS=--padding=keep\n--plugins=a,b"),
+			got); d != "" {
 			t.Error(d)
 		}
 	}
 	s.Deadline, s.Verbose = 1500*time.Millisecond, true
 	got, err := s.Environment([]string{"GRAFT_GRAPH_DEADLINE=9"})
-	if err != nil || !slices.Contains(got, "GRAFT_GRAPH_DEADLINE=1.5") || slices.Contains(got, "GRAFT_GRAPH_DEADLINE=9") || !slices.Contains(got, "GRAFT_VERBOSE=1") {
+	if err != nil || !slices.Contains(got, "GRAFT_GRAPH_DEADLINE=1.5") || slices.Contains(got, "GRAFT_GRAPH_DEADLINE=9") ||
+		!slices.Contains(got, "GRAFT_VERBOSE=1") {
 		t.Errorf("found %q, %v", got, err)
 	}
-	for _, bad := range []Settings{{Library: "/a b/libgraft.so"}, {Library: "/a:b/libgraft.so"}, {Library: "/l", Options: []string{"--plugins-dir=a\nb"}}} {
+	for _, bad := range []Settings{{Library: "/a b/libgraft.so"}, {Library: "/a:b/libgraft.so"},
+		{Library: "/l", Options: []string{"--plugins-dir=a\nb"}}} {
 		if got, err := bad.Environment(nil); err == nil {
 			t.Errorf("%+v: found %q", bad, got)
 		}

@@ -30,8 +30,8 @@ const (
 	attentionBits = "attention"
 )
 
-// fusionsOf are what ONNX Runtime fuses in a session's model. Those that operators would take in are among them where the operators have
-// the bits of its nodes here: kernels of another version, or for another CPU, round otherwise.
+// fusionsOf are what ONNX Runtime fuses in a session's model. Those that operators would take in are among them where
+// the operators have the bits of its nodes here: kernels of another version, or for another CPU, round otherwise.
 func (s *Patcher) fusionsOf(r ort.Request) ([]plan.Fusion, error) {
 	list, err := fusions(r)
 	if err != nil || !slices.ContainsFunc(list, func(f plan.Fusion) bool { return kind(f) != "" }) {
@@ -39,7 +39,8 @@ func (s *Patcher) fusionsOf(r ort.Request) ([]plan.Fusion, error) {
 	}
 	equal, err := s.equalBits(r.Library)
 	if err != nil && s.Logger != nil {
-		s.Logger.Warn("bits of ONNX Runtime's nodes are not known, and nodes between matmuls of integers are left", "reason", err)
+		s.Logger.Warn("bits of ONNX Runtime's nodes are not known, and nodes between matmuls of integers are left", "reason",
+			err)
 	}
 	return slices.DeleteFunc(list, func(f plan.Fusion) bool { return kind(f) != "" && !equal[kind(f)] }), nil
 }
@@ -82,7 +83,8 @@ func (s *Patcher) equalBits(l *ort.Library) (map[string]bool, error) {
 			return equal, nil // of an older version
 		}
 	}
-	domain, err := loaded.Domain(s.Plugins, []string{name}, []string{defaults.IntegerLinear.Name, defaults.NodewiseAttention.Name}, l)
+	domain, err := loaded.Domain(s.Plugins, []string{name},
+		[]string{defaults.IntegerLinear.Name, defaults.NodewiseAttention.Name}, l)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,8 @@ func bitsOf(l *ort.Library, o ort.SessionOptions, operators bool) (runs []map[st
 				v.Close()
 			}
 		}()
-		shapes := map[string][]int64{"x": {bitsRows, bitsDepth}, "residual": {bitsRows, bitsColumns}, "q": {1, 2, run.keys, run.size}, "k": {1, 2, run.size, run.keys},
+		shapes := map[string][]int64{"x": {bitsRows, bitsDepth}, "residual": {bitsRows, bitsColumns},
+			"q": {1, 2, run.keys, run.size}, "k": {1, 2, run.size, run.keys},
 			"v": {1, 2, run.keys, run.size}, "mask": {1, 1, 1, run.keys}}
 		for _, name := range slices.Sorted(maps.Keys(shapes)) {
 			if fed[name], err = l.NewTensorBytes(ort.Float32, shapes[name], floats(draw, shapes[name]...)); err != nil {
@@ -183,31 +186,39 @@ func bitsModel(operators bool) *onnx.Model {
 	const f32 = onnx.Tensor_FLOAT
 	// The scale lets arguments of the GELU reach from where it is 0 to where it is its argument.
 	weightScale := binary.LittleEndian.AppendUint32(nil, math.Float32bits(1./1024))
-	g := &onnx.Graph{Name: proto.String("bits"), Initializer: []*onnx.Tensor{tensor("w", onnx.Tensor_INT8, weight, bitsDepth, bitsColumns),
-		tensor("w_scale", f32, weightScale, 1), tensor("w_zero", onnx.Tensor_INT8, []byte{0}), tensor("b", f32, floats(draw, bitsColumns), bitsColumns),
-		tensor("norm_scale", f32, floats(draw, bitsColumns), bitsColumns), tensor("norm_bias", f32, floats(draw, bitsColumns), bitsColumns)}}
+	g := &onnx.Graph{Name: proto.String("bits"),
+		Initializer: []*onnx.Tensor{tensor("w", onnx.Tensor_INT8, weight, bitsDepth, bitsColumns),
+			tensor("w_scale", f32, weightScale, 1), tensor("w_zero", onnx.Tensor_INT8, []byte{0}),
+			tensor("b", f32, floats(draw, bitsColumns), bitsColumns),
+			tensor("norm_scale", f32, floats(draw, bitsColumns), bitsColumns),
+			tensor("norm_bias", f32, floats(draw, bitsColumns), bitsColumns)}}
 	value := func(name string, rank int) *onnx.ValueInfo {
 		shape := &onnx.Shape{}
 		for range rank {
 			shape.Dim = append(shape.Dim, &onnx.Shape_Dim{})
 		}
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(f32)), Shape: shape}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(f32)), Shape: shape}}}}
 	}
-	g.Input = []*onnx.ValueInfo{value("x", 2), value("residual", 2), value("q", 4), value("k", 4), value("v", 4), value("mask", 4)}
+	g.Input = []*onnx.ValueInfo{value("x", 2), value("residual", 2), value("q", 4), value("k", 4), value("v", 4),
+		value("mask", 4)}
 	g.Output = []*onnx.ValueInfo{value(geluBits, 2), value(normBits, 2), value(attentionBits, 4)}
 	node := func(domain, op string, in []string, out []string, attributes ...*onnx.Attribute) {
-		g.Node = append(g.Node, &onnx.Node{Domain: proto.String(domain), OpType: proto.String(op), Input: in, Output: out, Attribute: attributes})
+		g.Node = append(g.Node, &onnx.Node{Domain: proto.String(domain), OpType: proto.String(op), Input: in, Output: out,
+			Attribute: attributes})
 	}
 	number := func(name string, f float32) *onnx.Attribute {
 		return &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_FLOAT.Enum(), F: proto.Float32(f)}
 	}
-	list := []string{"x", "", "", "w", "w_scale", "w_zero", "b", "", "", "", "", "", "", "", "", "residual", "norm_scale", "norm_bias"}
+	list := []string{"x", "", "", "w", "w_scale", "w_zero", "b", "", "", "", "", "", "", "", "", "residual", "norm_scale",
+		"norm_bias"}
 	if operators {
 		gelu := &onnx.Attribute{Name: proto.String("activations"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{1, 0, 0}}
 		node(manifest.Domain, defaults.IntegerLinear.Name, list[:7], []string{geluBits}, gelu)
 		node(manifest.Domain, defaults.IntegerLinear.Name, list, []string{normBits}, number("epsilon", bitsEpsilon))
-		node(manifest.Domain, defaults.NodewiseAttention.Name, []string{"q", "k", "v", "mask"}, []string{attentionBits}, number("scale", bitsScale))
+		node(manifest.Domain, defaults.NodewiseAttention.Name, []string{"q", "k", "v", "mask"}, []string{attentionBits},
+			number("scale", bitsScale))
 	} else {
 		to := &onnx.Attribute{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(f32))}
 		node("", "DynamicQuantizeLinear", []string{"x"}, []string{"xq", "xs", "xz"})
@@ -218,12 +229,15 @@ func bitsModel(operators bool) *onnx.Model {
 		node("", "Add", []string{"product", "b"}, []string{"y"})
 		node("com.microsoft", "Gelu", []string{"y"}, []string{geluBits})
 		node("", "Add", []string{"y", "residual"}, []string{"sum"})
-		node("", "LayerNormalization", []string{"sum", "norm_scale", "norm_bias"}, []string{normBits}, number("epsilon", bitsEpsilon))
+		node("", "LayerNormalization", []string{"sum", "norm_scale", "norm_bias"}, []string{normBits},
+			number("epsilon", bitsEpsilon))
 		node("com.microsoft", "FusedMatMul", []string{"q", "k"}, []string{"scores"}, number("alpha", bitsScale))
 		node("", "Add", []string{"scores", "mask"}, []string{"masked"})
 		node("", "Softmax", []string{"masked"}, []string{"weights"})
 		node("", "MatMul", []string{"weights", "v"}, []string{attentionBits})
 	}
-	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g, OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
-		{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}, {Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}}}
+	return &onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
+			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)},
+			{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}}}
 }

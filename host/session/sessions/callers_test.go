@@ -17,8 +17,8 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// BenchmarkCallers is the processor time of a text of all-MiniLM-L6-v2 (tests/zoo/fetch.sh) on one session, by how many goroutines
-// call it at once. Plugins are those of GRAFT_PLUGIN_PATH.
+// BenchmarkCallers is the processor time of a text of all-MiniLM-L6-v2 (tests/zoo/fetch.sh) on one session, by how
+// many goroutines call it at once. Plugins are those of GRAFT_PLUGIN_PATH.
 func BenchmarkCallers(b *testing.B) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -40,7 +40,8 @@ func BenchmarkCallers(b *testing.B) {
 		for _, tokens := range []int{16, 64} {
 			for _, callers := range []int{1, 2, 4, 8} {
 				for _, side := range []string{"plain", "patched"} {
-					o := ort.SessionOptions{IntraOpThreads: threads, Unpatched: side == "plain", Config: map[string]string{"session.force_spinning_stop": "1"}}
+					o := ort.SessionOptions{IntraOpThreads: threads, Unpatched: side == "plain",
+						Config: map[string]string{"session.force_spinning_stop": "1"}}
 					if side == "patched" {
 						o.Patcher = (&Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{})}).Patch
 					}

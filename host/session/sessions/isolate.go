@@ -37,7 +37,8 @@ func (s *Patcher) isolating(r ort.Request) (*Patcher, error) {
 	return &other, nil
 }
 
-// isolated leaves out of a plan the isolated plugins that a session cannot use: those that are not run again, and on a device all.
+// isolated leaves out of a plan the isolated plugins that a session cannot use: those that are not run again, and on
+// a device all.
 func (s *Patcher) isolated(r ort.Request, o *plan.Options, device tensor.Device) {
 	for _, p := range s.Plugins {
 		x := isolation.For(p)
@@ -55,7 +56,8 @@ func (s *Patcher) isolated(r ort.Request, o *plan.Options, device tensor.Device)
 		}
 		o.Except = append(o.Except[:len(o.Except):len(o.Except)], p.Manifest.Name)
 		if s.Logger != nil {
-			s.Logger.Info("graft: an isolated plugin is left out", "model", modelName(r), "plugin", p.Manifest.Name, "reason", why)
+			s.Logger.Info("graft: an isolated plugin is left out", "model", modelName(r), "plugin", p.Manifest.Name, "reason",
+				why)
 		}
 	}
 }

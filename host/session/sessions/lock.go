@@ -10,7 +10,8 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
-// lock leaves of a session's plugins those that a lock file names. Each of them must be loaded, and be what the lock says.
+// lock leaves of a session's plugins those that a lock file names. Each of them must be loaded, and be what the lock
+// says.
 func (s *Patcher) lock(o *plan.Options, path string) error {
 	lock, err := lockfile.Read(path)
 	if err != nil {

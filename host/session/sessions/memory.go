@@ -6,11 +6,11 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// memory is how a session holds what it computes with: without blocks that are planned for each combination of input shapes,
-// and in an arena that it shares with other sessions.
+// memory is how a session holds what it computes with: without blocks that are planned for each combination of input
+// shapes, and in an arena that it shares with other sessions.
 //
-// A planned block lies beside what the first run of its shapes took without one, so that an arena becomes twice as large,
-// and grows with every larger combination. Where lengths vary that gains nothing.
+// A planned block lies beside what the first run of its shapes took without one, so that an arena becomes twice as
+// large, and grows with every larger combination. Where lengths vary that gains nothing.
 func (s *Patcher) memory(r ort.Request, g *onnx.Graph, device tensor.Device) (unplanned, shared bool) {
 	asked, own := s.BoundMemory, s.OwnArenas
 	if v, ok := r.Config(ConfigMemory); ok {

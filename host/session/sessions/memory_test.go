@@ -42,11 +42,12 @@ func TestMemory(t *testing.T) {
 		}
 		s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, BoundMemory: c.bound, OwnArenas: c.own}
 		var got *ort.Patch
-		made, err := l.NewSessionFromBytes(c.model, ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
-			p, err := s.Patch(r)
-			got = p
-			return p, err
-		}})
+		made, err := l.NewSessionFromBytes(c.model,
+			ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
+				p, err := s.Patch(r)
+				got = p
+				return p, err
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

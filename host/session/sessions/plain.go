@@ -25,7 +25,8 @@ func plain(m *model.Model, r ort.Request) (*ort.Plain, error) {
 	size := int64(len(r.Model))
 	if left := memory.Available(); left > 0 && size > left/spared {
 		return nil, &diagnostic.Error{Found: fmt.Sprintf("a copy of the model's bytes takes %d bytes", size),
-			Needed: fmt.Sprintf("at most %d, one %dth of the memory that is left", left/spared, spared), Fix: "make the session from the model's file"}
+			Needed: fmt.Sprintf("at most %d, one %dth of the memory that is left", left/spared, spared),
+			Fix:    "make the session from the model's file"}
 	}
 	region, err := memory.Reserve(size)
 	if err != nil {

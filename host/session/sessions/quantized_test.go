@@ -24,7 +24,9 @@ func TestSessionsOfQuantizedModels(t *testing.T) {
 	if err := proto.Unmarshal(joining(t), m); err != nil {
 		t.Fatal(err)
 	}
-	m.Graph.Node = append(m.Graph.Node, &onnx.Node{OpType: proto.String("DynamicQuantizeLinear"), Input: []string{"y"}, Output: []string{"q", "scale", "zero"}},
+	m.Graph.Node = append(m.Graph.Node,
+		&onnx.Node{OpType: proto.String("DynamicQuantizeLinear"), Input: []string{"y"},
+			Output: []string{"q", "scale", "zero"}},
 		&onnx.Node{OpType: proto.String("DequantizeLinear"), Input: []string{"q", "scale", "zero"}, Output: []string{"z"}})
 	m.Graph.Output[0].Name = proto.String("z")
 	b, err := proto.Marshal(m)
@@ -43,8 +45,9 @@ func TestSessionsOfQuantizedModels(t *testing.T) {
 		{true, map[string]string{ConfigNoise: ""}, 0},
 	} {
 		replaced := -1
-		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option}, Logger: slog.New(slog.DiscardHandler),
-			Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
+		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option},
+			Logger: slog.New(slog.DiscardHandler),
+			Done:   func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
 		s, err := l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config, Patcher: p.Patch})
 		if err != nil {
 			t.Fatal(err)

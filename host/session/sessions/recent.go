@@ -16,8 +16,8 @@ import (
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// stays is how long what was planned is there for another session of the same file: programs look at a model's inputs in a session
-// of its own, and make several at once.
+// stays is how long what was planned is there for another session of the same file: programs look at a model's inputs
+// in a session of its own, and make several at once.
 const stays = 10 * time.Second
 
 // planned is what was planned for a session: a rewritten graph, and the open model in whose files its weights lie.
@@ -50,7 +50,8 @@ func forget(key string, p *planned) {
 	}
 }
 
-// plannedFor is what was planned for a session like this one whose files are as they were, nil for nothing. done ends its use.
+// plannedFor is what was planned for a session like this one whose files are as they were, nil for nothing. done ends
+// its use.
 func plannedFor(key string) (p *planned, done func()) {
 	if key == "" {
 		return nil, nil
@@ -73,7 +74,8 @@ func plannedFor(key string) (p *planned, done func()) {
 	})
 }
 
-// remember has a plan there for a while, if its model comes from a file. Its model is closed when the last use ends; the caller's is one.
+// remember has a plan there for a while, if its model comes from a file. Its model is closed when the last use ends;
+// the caller's is one.
 func remember(key string, s *Patcher, a *patch.Analysis) (done func()) {
 	files, err := a.Model.Files()
 	if key == "" || err != nil {
@@ -104,7 +106,8 @@ func (s *Patcher) key(r ort.Request, leave map[int]string) string {
 	if r.Path == "" {
 		return "" // bytes of the program's, which may be gone
 	}
-	if _, asked := r.Config(ConfigIsolate); asked || slices.ContainsFunc(s.Plugins, func(p *plugin.Plugin) bool { return isolation.For(p) != nil }) {
+	if _, asked := r.Config(ConfigIsolate); asked ||
+		slices.ContainsFunc(s.Plugins, func(p *plugin.Plugin) bool { return isolation.For(p) != nil }) {
 		return "" // workers may have gone since
 	}
 	path, err := filepath.Abs(r.Path)

@@ -48,7 +48,8 @@ type Patcher struct {
 	MapWeights bool
 	// Share says whether sessions share weights with those of other processes.
 	Share shared.Wish
-	// BoundMemory has sessions plan no block of memory for each combination of input shapes, also where all shapes are fixed.
+	// BoundMemory has sessions plan no block of memory for each combination of input shapes, also where all shapes are
+	// fixed.
 	BoundMemory bool
 	// Isolation says how plugins are isolated for which a session asks for that.
 	Isolation isolation.Options
@@ -119,8 +120,10 @@ func (s *Patcher) once(r ort.Request, leave map[int]string) (*ort.Patch, error) 
 	return rest.made(r, a, backend, device)
 }
 
-// analysed opens a session's model and rewrites its graph as planned. The model is the caller's to close; the Patcher is that whose plan it is.
-func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*manifest.Manifest, o plan.Options) (_ *Patcher, a *patch.Analysis, err error) {
+// analysed opens a session's model and rewrites its graph as planned. The model is the caller's to close; the Patcher
+// is that whose plan it is.
+func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*manifest.Manifest,
+	o plan.Options) (_ *Patcher, a *patch.Analysis, err error) {
 	m, err := Open(r)
 	if err != nil {
 		return nil, nil, err
@@ -157,7 +160,8 @@ func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*man
 		}
 		if wrong := a.Misshapen(); len(wrong) > 0 {
 			if s.Logger != nil {
-				s.Logger.Warn("blocks are left unchanged, because an operator gives results of another shape than they", "model", modelName(r), "blocks", len(wrong),
+				s.Logger.Warn("blocks are left unchanged, because an operator gives results of another shape than they", "model",
+					modelName(r), "blocks", len(wrong),
 					"reason", wrong[slices.Min(slices.Collect(maps.Keys(wrong)))])
 			}
 			maps.Copy(wrong, leave)
@@ -169,7 +173,8 @@ func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*man
 }
 
 // made is what a session is made from, of a rewritten model.
-func (s *Patcher) made(r ort.Request, a *patch.Analysis, backend *loaded.Backend, device tensor.Device) (p *ort.Patch, err error) {
+func (s *Patcher) made(r ort.Request, a *patch.Analysis, backend *loaded.Backend, device tensor.Device) (p *ort.Patch,
+	err error) {
 	if a.Plan.Changes() {
 		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
@@ -183,7 +188,8 @@ func (s *Patcher) made(r ort.Request, a *patch.Analysis, backend *loaded.Backend
 }
 
 // patch hands over what the session of a rewritten model is made from.
-func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend, device tensor.Device) (*ort.Patch, error) {
+func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend, device tensor.Device) (*ort.Patch,
+	error) {
 	domain, err := backend.Domain(s.Plugins, a.Plugins(), patch.Placed(a.Model.Proto()), r.Library)
 	if err != nil {
 		return nil, err
@@ -193,7 +199,8 @@ func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backen
 	if err != nil {
 		return nil, err
 	}
-	p := &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain}, Hidden: a.Hidden(),
+	p := &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain},
+		Hidden:          a.Hidden(),
 		NoMemoryPattern: bound, ShareArena: share}
 	if apart := loaded.Isolated(s.Plugins, a.Plugins()); len(apart) > 0 {
 		p.Apart = apart

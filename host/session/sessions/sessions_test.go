@@ -46,10 +46,14 @@ var check = sync.OnceValues(func() (map[string]string, error) {
 	var started []*exec.Cmd
 	for device, stem := range map[string]string{"cpu": "libkit_check.so", "cuda": "libkit_check_cuda.so"} {
 		libraries[device] = filepath.Join(folder, stem)
-		cmd := exec.Command("c++", "-std=c++17", "-O0", "-shared", "-fPIC", "-fvisibility=hidden", "-I../../abi", "-I../../abi/kit",
-			"-I"+strings.TrimSpace(string(include)), `-DGRAFT_PLUGIN_NAME="kit-check"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="a test"`,
-			`-DGRAFT_PLUGIN_DEVICE="`+device+`"`, `-DGRAFT_PLUGIN_ISA="baseline"`, `-DGRAFT_PLUGIN_SM="80"`, `-DGRAFT_PLUGIN_CUDA="13"`,
-			"../../../abi/tests/kit-check/kit_check.cc", "-Wl,--version-script=../../abi/cmake/graft.map,-z,nodelete", "-o", libraries[device])
+		cmd := exec.Command("c++", "-std=c++17", "-O0", "-shared", "-fPIC", "-fvisibility=hidden", "-I../../abi",
+			"-I../../abi/kit",
+			"-I"+strings.TrimSpace(string(include)), `-DGRAFT_PLUGIN_NAME="kit-check"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`,
+			`-DGRAFT_PLUGIN_SUMMARY="a test"`,
+			`-DGRAFT_PLUGIN_DEVICE="`+device+`"`, `-DGRAFT_PLUGIN_ISA="baseline"`, `-DGRAFT_PLUGIN_SM="80"`,
+			`-DGRAFT_PLUGIN_CUDA="13"`,
+			"../../../abi/tests/kit-check/kit_check.cc", "-Wl,--version-script=../../abi/cmake/graft.map,-z,nodelete", "-o",
+			libraries[device])
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return nil, err
@@ -112,11 +116,14 @@ func joining(t *testing.T) []byte {
 		dim := func(n int64) *onnx.Shape_Dim {
 			return &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: n}}
 		}
-		return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
-			ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
+		return &onnx.ValueInfo{Name: proto.String(name),
+			Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
+				ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)), Shape: &onnx.Shape{Dim: []*onnx.Shape_Dim{dim(2), dim(width)}}}}}}
 	}
-	m := &onnx.Model{IrVersion: proto.Int64(10), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
-		Graph: &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x", 3)}, Output: []*onnx.ValueInfo{value("y", 6)},
+	m := &onnx.Model{IrVersion: proto.Int64(10),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
+		Graph: &onnx.Graph{Name: proto.String("test"), Input: []*onnx.ValueInfo{value("x", 3)},
+			Output: []*onnx.ValueInfo{value("y", 6)},
 			Node: []*onnx.Node{{OpType: proto.String("Concat"), Input: []string{"x", "x"}, Output: []string{"y"},
 				Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)}}}}}}
 	b, err := proto.Marshal(m)
@@ -144,19 +151,21 @@ func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	}
 	m := &made{}
 	var log bytes.Buffer
-	s := &Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	s := &Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Done: func(a *patch.Analysis) {
 			if len(a.Plan.Choices) > 0 {
 				m.choice = a.Plan.Choices[0]
 			}
 		}}
-	m.session, m.err = l.NewSessionFromBytes(joining(t), ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
-		p, err := s.Patch(r)
-		if p != nil {
-			m.domains = p.Domains
-		}
-		return p, err
-	}})
+	m.session, m.err = l.NewSessionFromBytes(joining(t),
+		ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
+			p, err := s.Patch(r)
+			if p != nil {
+				m.domains = p.Domains
+			}
+			return p, err
+		}})
 	m.log = log.String()
 	if m.err == nil {
 		t.Cleanup(m.session.Close)
@@ -209,7 +218,8 @@ func TestSessionsChooseVariants(t *testing.T) {
 
 	gpu := session(t, set, onCUDA)
 	gpu.expectAnswer(t)
-	if gpu.choice.Variant != "cuda" || gpu.choice.Operator.Name != "Join" || !strings.Contains(gpu.choice.Reason, "of the bytes") ||
+	if gpu.choice.Variant != "cuda" || gpu.choice.Operator.Name != "Join" ||
+		!strings.Contains(gpu.choice.Reason, "of the bytes") ||
 		!strings.Contains(gpu.log, "device=cuda:0 ") {
 		t.Errorf("with CUDA: variant %q because %q, log %s", gpu.choice.Variant, gpu.choice.Reason, gpu.log)
 	}
@@ -231,14 +241,16 @@ func TestSessionsChooseVariants(t *testing.T) {
 		}
 	}
 	if bad := session(t, set, map[string]string{ConfigDevice: "gpu"}); bad.err == nil ||
-		!strings.HasSuffix(bad.err.Error(), `session config entry graft.device: found device "gpu", needed cpu, cuda or cuda:NUMBER`) {
+		!strings.HasSuffix(bad.err.Error(),
+			`session config entry graft.device: found device "gpu", needed cpu, cuda or cuda:NUMBER`) {
 		t.Errorf("a device that is none: %v", bad.err)
 	}
 
 	t.Run("a variant for the CPU alone", func(t *testing.T) {
 		m := session(t, load(t, "cpu"), onCUDA)
 		m.expectAnswer(t)
-		if m.choice.Operator != nil || !strings.Contains(m.choice.Reason, "kit-check: none for cuda: ") || !strings.Contains(m.choice.Reason, "libkit_check_cuda.so: no such file") || m.domains != nil {
+		if m.choice.Operator != nil || !strings.Contains(m.choice.Reason, "kit-check: none for cuda: ") ||
+			!strings.Contains(m.choice.Reason, "libkit_check_cuda.so: no such file") || m.domains != nil {
 			t.Errorf("chose %+v", m.choice)
 		}
 	})
@@ -253,7 +265,8 @@ func TestSessionsChooseVariants(t *testing.T) {
 			t.Errorf("on the CPU: %+v", m.choice)
 		}
 		// This runtime has no provider for it; that it was registered is what the refusal shows.
-		if m = session(t, set, onCUDA); m.choice.Variant != "cuda" || m.err == nil || !strings.Contains(m.err.Error(), "Could not find an implementation for Join(1)") {
+		if m = session(t, set, onCUDA); m.choice.Variant != "cuda" || m.err == nil ||
+			!strings.Contains(m.err.Error(), "Could not find an implementation for Join(1)") {
 			t.Errorf("on CUDA: variant %q, %v", m.choice.Variant, m.err)
 		}
 	})
@@ -278,7 +291,9 @@ func TestSessionsWithoutADriver(t *testing.T) {
 	}
 	gpu := session(t, set, onCUDA)
 	gpu.expectAnswer(t)
-	if gpu.choice.Operator != nil || !strings.Contains(gpu.choice.Reason, "needed a device and a driver for CUDA 13 or newer, as the library's ELF note says") {
+	if gpu.choice.Operator != nil ||
+		!strings.Contains(gpu.choice.Reason,
+			"needed a device and a driver for CUDA 13 or newer, as the library's ELF note says") {
 		t.Errorf("on CUDA: %+v", gpu.choice)
 	}
 }
@@ -303,7 +318,8 @@ func TestDeviceFor(t *testing.T) {
 			t.Errorf("%v: %v, %q; want %s, %q", test.appended, d, obstacle, test.device, test.obstacle)
 		}
 	}
-	for text, want := range map[string]string{"cpu": "cpu", "cuda": "cuda:0", "cuda:12": "cuda:12", "cuda:": "", "cuda:-1": "", "cpu:0": "", "cuda:99999": "", "": "", "tpu": ""} {
+	for text, want := range map[string]string{"cpu": "cpu", "cuda": "cuda:0", "cuda:12": "cuda:12", "cuda:": "",
+		"cuda:-1": "", "cpu:0": "", "cuda:99999": "", "": "", "tpu": ""} {
 		if d, err := tensor.ParseDevice(text); (err == nil) != (want != "") || err == nil && d.String() != want {
 			t.Errorf("%q: %v, %v; want %q", text, d, err, want)
 		}

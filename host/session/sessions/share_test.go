@@ -28,10 +28,11 @@ func TestShare(t *testing.T) {
 		{shared.Always, map[string]string{ConfigShare: ""}, shared.Never},
 	} {
 		var got shared.Wish = -1
-		s, err := l.NewSessionFromBytes(joining(t), ort.SessionOptions{Config: c.entry, Patcher: func(r ort.Request) (*ort.Patch, error) {
-			got = (&Patcher{Share: c.all}).share(r)
-			return nil, nil
-		}})
+		s, err := l.NewSessionFromBytes(joining(t),
+			ort.SessionOptions{Config: c.entry, Patcher: func(r ort.Request) (*ort.Patch, error) {
+				got = (&Patcher{Share: c.all}).share(r)
+				return nil, nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,8 @@ func run(folder string) error {
 			}
 		}
 		took := time.Since(start)
-		fmt.Fprintf(os.Stderr, "encode: round %d: %d lines, %d bytes, %v, %.1f MB/s on one core\n", round+1, len(lines), bytes,
+		fmt.Fprintf(os.Stderr, "encode: round %d: %d lines, %d bytes, %v, %.1f MB/s on one core\n", round+1, len(lines),
+			bytes,
 			took.Round(time.Millisecond), float64(bytes)/took.Seconds()/1e6)
 	}
 	out := bufio.NewWriter(os.Stdout)

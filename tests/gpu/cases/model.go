@@ -14,13 +14,16 @@ import (
 var elements = map[tensor.DType]onnx.Tensor_DataType{
 	tensor.Float32: onnx.Tensor_FLOAT, tensor.Float16: onnx.Tensor_FLOAT16, tensor.BFloat16: onnx.Tensor_BFLOAT16,
 	tensor.Float64: onnx.Tensor_DOUBLE, tensor.Bool: onnx.Tensor_BOOL,
-	tensor.Int8: onnx.Tensor_INT8, tensor.Int16: onnx.Tensor_INT16, tensor.Int32: onnx.Tensor_INT32, tensor.Int64: onnx.Tensor_INT64,
-	tensor.Uint8: onnx.Tensor_UINT8, tensor.Uint16: onnx.Tensor_UINT16, tensor.Uint32: onnx.Tensor_UINT32, tensor.Uint64: onnx.Tensor_UINT64,
+	tensor.Int8: onnx.Tensor_INT8, tensor.Int16: onnx.Tensor_INT16, tensor.Int32: onnx.Tensor_INT32,
+	tensor.Int64: onnx.Tensor_INT64,
+	tensor.Uint8: onnx.Tensor_UINT8, tensor.Uint16: onnx.Tensor_UINT16, tensor.Uint32: onnx.Tensor_UINT32,
+	tensor.Uint64: onnx.Tensor_UINT64,
 }
 
 // build makes a model of one node of the operator. Its own inputs and outputs are float32 where they are
 // floating-point, as numpy has no bfloat16; casts stand between them and the node.
-func build(c *manifest.Case, op *signature.Operator, inputs []*tensor.Tensor, types []tensor.DType, outputs []*tensor.Tensor, t tensor.DType) ([]byte, error) {
+func build(c *manifest.Case, op *signature.Operator, inputs []*tensor.Tensor, types []tensor.DType,
+	outputs []*tensor.Tensor, t tensor.DType) ([]byte, error) {
 	g := &onnx.Graph{Name: proto.String(c.Operator)}
 	node := &onnx.Node{OpType: proto.String(c.Operator), Domain: proto.String("graft")}
 	for _, a := range c.Attributes {
@@ -70,7 +73,8 @@ func build(c *manifest.Case, op *signature.Operator, inputs []*tensor.Tensor, ty
 
 func cast(from, to string, t tensor.DType) *onnx.Node {
 	return &onnx.Node{OpType: proto.String("Cast"), Input: []string{from}, Output: []string{to},
-		Attribute: []*onnx.Attribute{{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(elements[t]))}}}
+		Attribute: []*onnx.Attribute{{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(),
+			I: proto.Int64(int64(elements[t]))}}}
 }
 
 func value(name string, x *tensor.Tensor) *onnx.ValueInfo {

@@ -1,5 +1,5 @@
-// Command server is CNCF Distribution's registry with files as its storage and passwords as its only authentication. It is a
-// module of its own, so that what it needs is none of graft's dependencies.
+// Command server is CNCF Distribution's registry with files as its storage and passwords as its only authentication.
+// It is a module of its own, so that what it needs is none of graft's dependencies.
 package main
 
 import (

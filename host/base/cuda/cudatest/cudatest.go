@@ -41,7 +41,8 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	c, so := filepath.Join(dir, "testdata/driver.c"), filepath.Join(dir, "libcuda.so.1")
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Werror", "-pthread", "-o", so, c).CombinedOutput()
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Werror", "-pthread", "-o",
+		so, c).CombinedOutput()
 	if err != nil {
 		return nil, &exec.Error{Name: "gcc: " + string(out), Err: err}
 	}

@@ -33,13 +33,15 @@ var goHandler = func() uintptr {
 }()
 
 func get(s unix.Signal) (a action, ok bool) {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), 0, uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a.mask), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), 0, uintptr(unsafe.Pointer(&a)),
+		unsafe.Sizeof(a.mask), 0, 0)
 	return a, errno == 0
 }
 
 // set changes how a signal is handled. SIGKILL and SIGSTOP cannot be changed, and are never asked for.
 func set(s unix.Signal, a *action) {
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0,
+		0)
 }
 
 // saved is what the calls of Preserve that overlap share: with a list each, a second call would take the

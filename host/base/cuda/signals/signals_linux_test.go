@@ -254,7 +254,8 @@ func handlers() (list [65]action) {
 
 // TestPreserveGivesBack compares what the kernel says before and after.
 func TestPreserveGivesBack(t *testing.T) {
-	for how, settings := range map[string]string{"other handlers": "signals=1", "the same without SA_ONSTACK": "signals=2"} {
+	for how, settings := range map[string]string{"other handlers": "signals=1",
+		"the same without SA_ONSTACK": "signals=2"} {
 		t.Setenv("FAKE_CUDA", settings)
 		if out, err := runChild(t, "compare", "handlers", cudatest.Library(t)); err != nil || out != "fine\n" {
 			t.Errorf("%s: %v\n%s", how, err, out)

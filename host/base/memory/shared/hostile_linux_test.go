@@ -54,7 +54,8 @@ func TestAnnouncements(t *testing.T) {
 			return announcement{me, memfd(t, w.key.fileName(), w.bytes(), unix.F_SEAL_WRITE|unix.F_SEAL_GROW)}
 		}},
 		{name: "sealed against future writing", made: 1, lead: func(t *testing.T, w *wanted) announcement {
-			return announcement{me, memfd(t, w.key.fileName(), w.bytes(), unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)}
+			return announcement{me, memfd(t, w.key.fileName(), w.bytes(),
+				unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)}
 		}},
 		{name: "cut short", made: 1, lead: func(t *testing.T, w *wanted) announcement {
 			return announcement{me, memfd(t, w.key.fileName(), w.bytes()[:size-1], forEver)}
@@ -113,7 +114,8 @@ func TestAnnouncements(t *testing.T) {
 // TestNames: names that are no announcements are passed over, and however many there are, few are looked at.
 func TestNames(t *testing.T) {
 	w := want(t, 0)
-	for _, rest := range []string{"", "1", "/", "a/b", "-1/3", "1/-3", "0/0", "1/2/3", "99999999999999999999/1", "\n@x/1", "making/1"} {
+	for _, rest := range []string{"", "1", "/", "a/b", "-1/3", "1/-3", "0/0", "1/2/3", "99999999999999999999/1", "\n@x/1",
+		"making/1"} {
 		fd, err := bind(keyName(w.key) + rest)
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process says what it has by a name in the system's list of local sockets: no file is written, and the name is gone with
-// the process, however that ends. A name is a hint that anyone may give. What it leads to is looked at.
+// A process says what it has by a name in the system's list of local sockets: no file is written, and the name is
+// gone with the process, however that ends. A name is a hint that anyone may give. What it leads to is looked at.
 const (
 	prefix  = "@graft-weights-1/"
 	maxList = 16 << 20 // of the list of sockets
@@ -102,10 +102,12 @@ func (a announcement) open(k Key, size int64) (f found, ok bool) {
 	}()
 	var stat unix.Stat_t
 	var system unix.Statfs_t
-	if unix.Fstat(fd, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || int(stat.Uid) != user() || stat.Size != size {
+	if unix.Fstat(fd, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || int(stat.Uid) != user() ||
+		stat.Size != size {
 		return found{}, false
 	}
-	if unix.Fstatfs(fd, &system) != nil || system.Type != unix.TMPFS_MAGIC { // large pages of a pool may be missing when they are read
+	// large pages of a pool may be missing when they are read
+	if unix.Fstatfs(fd, &system) != nil || system.Type != unix.TMPFS_MAGIC {
 		return found{}, false
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long another process is waited for that makes the same bytes. None of this changes what is answered: who stops waiting
-// makes its own.
+// How long another process is waited for that makes the same bytes. None of this changes what is answered: who stops
+// waiting makes its own.
 var (
 	step      = 5 * time.Millisecond
 	unseen    = 100 * time.Millisecond // while nothing is seen that it makes

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// child is the variable that makes this test's executable another process: it opens the content of a key, says what came of
-// it, and has it until its input ends.
+// child is the variable that makes this test's executable another process: it opens the content of a key, says what
+// came of it, and has it until its input ends.
 const child = "GRAFT_TEST_SHARED"
 
 func TestMain(m *testing.M) {
@@ -128,7 +128,8 @@ func (p *process) line(t *testing.T) string {
 
 func (w *wanted) text() string { return hex.EncodeToString(w.key[:]) }
 
-// TestProcesses: the second process has the memory of the first, also when that was killed; and the third that of the second.
+// TestProcesses: the second process has the memory of the first, also when that was killed; and the third that of the
+// second.
 func TestProcesses(t *testing.T) {
 	w := want(t, 0)
 	first := start(t, w.text())

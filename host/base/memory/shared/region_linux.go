@@ -73,8 +73,8 @@ func (r *Region) announce(k Key) {
 // collapse is replaced by tests.
 var collapse = func(b []byte) error { return unix.Madvise(b, unix.MADV_COLLAPSE) }
 
-// largePages has the system put memory of a file into large pages, whatever it does by itself (Linux 6.1), and says why it
-// does not. Every call has it look at all processors: there are few.
+// largePages has the system put memory of a file into large pages, whatever it does by itself (Linux 6.1), and says
+// why it does not. Every call has it look at all processors: there are few.
 func largePages(b []byte) error {
 	first := min(hugePage, len(b))
 	if err := collapse(b[:first]); err != nil {
@@ -115,7 +115,8 @@ func create(c Content) (r *Region, err error) {
 	}
 	// Nobody else can write to it, or change its length.
 	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	if _, err := unix.FcntlInt(uintptr(r.file), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE); err != nil { // before Linux 5.1
+	// before Linux 5.1
+	if _, err := unix.FcntlInt(uintptr(r.file), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE); err != nil {
 		if _, err := unix.FcntlInt(uintptr(r.file), unix.F_ADD_SEALS, seals); err != nil {
 			return r, own("a memory file cannot be sealed: %w", err)
 		}
@@ -159,8 +160,8 @@ func memoryFile(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// seal makes the region one that nobody can change, and maps it for reading. Before Linux 6.7 a sealed file can be mapped only
-// where it was opened for reading, as others open it.
+// seal makes the region one that nobody can change, and maps it for reading. Before Linux 6.7 a sealed file can be
+// mapped only where it was opened for reading, as others open it.
 func (r *Region) seal(size int64) error {
 	r.unmap()
 	if _, err := unix.FcntlInt(uintptr(r.file), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {

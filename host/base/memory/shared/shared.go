@@ -1,6 +1,7 @@
-// Package shared holds bytes once for all processes of a user that make the same ones. Who makes them first has them in a
-// memory file that nobody can change any more; others find it, compare it with what they would have made, byte for byte, and
-// map it. So nobody is trusted: a memory file that is damaged or was made to deceive is one that is not used.
+// Package shared holds bytes once for all processes of a user that make the same ones. Who makes them first has them
+// in a memory file that nobody can change any more; others find it, compare it with what they would have made, byte
+// for byte, and map it. So nobody is trusted: a memory file that is damaged or was made to deceive is one that is not
+// used.
 package shared
 
 import (
@@ -15,8 +16,8 @@ var ErrOwn = errors.New("memory cannot be shared with other processes")
 type Wish int
 
 const (
-	// LargePages shares where that makes nothing slower: in large pages, on a machine whose memory is equally near to all of
-	// its processors.
+	// LargePages shares where that makes nothing slower: in large pages, on a machine whose memory is equally near to
+	// all of its processors.
 	LargePages Wish = iota
 	// Always shares also in small pages and where memory is farther from some processors.
 	Always

@@ -1,4 +1,5 @@
-// Package hubtest is a server that speaks as a Hugging Face endpoint does, and a second one that gives its large files, for tests.
+// Package hubtest is a server that speaks as a Hugging Face endpoint does, and a second one that gives its large
+// files, for tests.
 package hubtest
 
 import (
@@ -174,7 +175,8 @@ func (s *Server) endpoint(w http.ResponseWriter, r *http.Request) {
 		case token != "" && !strings.HasPrefix(token, "hf_"):
 			refuse(w, http.StatusUnauthorized, "", "Invalid credentials in Authorization header")
 			return
-		case repository.Token != "" && token != repository.Token && repository.Gated && !(api && strings.HasPrefix(rest, "revision/")):
+		case repository.Token != "" && token != repository.Token && repository.Gated &&
+			!(api && strings.HasPrefix(rest, "revision/")):
 			refuse(w, http.StatusForbidden, "GatedRepo", "Access to model "+name+" is restricted")
 			return
 		case repository.Token != "" && token != repository.Token && !repository.Gated:
@@ -191,7 +193,8 @@ func (s *Server) endpoint(w http.ResponseWriter, r *http.Request) {
 		}
 		switch {
 		case api && verb == "revision":
-			answer(w, map[string]any{"id": name, "modelId": name, "sha": repository.Commit, "siblings": []any{}, "tags": []any{}, "gated": repository.Gated, "private": repository.Token != "" && !repository.Gated})
+			answer(w, map[string]any{"id": name, "modelId": name, "sha": repository.Commit, "siblings": []any{}, "tags": []any{},
+				"gated": repository.Gated, "private": repository.Token != "" && !repository.Gated})
 		case api && verb == "tree":
 			s.tree(w, r, repository)
 		case !api && verb == "resolve":

@@ -20,8 +20,9 @@ import (
 const Opset = 18
 
 var types = map[string]onnx.Tensor_DataType{
-	"f32": onnx.Tensor_FLOAT, "f16": onnx.Tensor_FLOAT16, "i64": onnx.Tensor_INT64, "i32": onnx.Tensor_INT32, "bool": onnx.Tensor_BOOL,
-	"u8": onnx.Tensor_UINT8, "i8": onnx.Tensor_INT8,
+	"f32": onnx.Tensor_FLOAT, "f16": onnx.Tensor_FLOAT16, "i64": onnx.Tensor_INT64, "i32": onnx.Tensor_INT32,
+	"bool": onnx.Tensor_BOOL,
+	"u8":   onnx.Tensor_UINT8, "i8": onnx.Tensor_INT8,
 }
 
 var (
@@ -58,8 +59,10 @@ const Tied = `
 // empty one is an input left out.
 func Proto(t *testing.T, text string) *onnx.Model {
 	t.Helper()
-	p := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("written")}, OpsetImport: []*onnx.OperatorSet{
-		{Domain: proto.String(""), Version: proto.Int64(Opset)}, {Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
+	p := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("written")},
+		OpsetImport: []*onnx.OperatorSet{
+			{Domain: proto.String(""), Version: proto.Int64(Opset)},
+			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}
 	g := p.Graph
 	for _, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)

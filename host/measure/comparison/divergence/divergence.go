@@ -21,8 +21,8 @@ type Likelihood struct {
 // Divergence is how far a model is from another one, A.
 type Divergence struct {
 	Tokens int `json:"tokens"` // that were predicted
-	// Kullback-Leibler divergence D(A || B) = sum of p_A (ln p_A - ln p_B) over the vocabulary (Kullback and Leibler 1951),
-	// of a token, in nats: 0 where B is A. math.MaxFloat64 stands for infinity.
+	// Kullback-Leibler divergence D(A || B) = sum of p_A (ln p_A - ln p_B) over the vocabulary (Kullback and Leibler
+	// 1951), of a token, in nats: 0 where B is A. math.MaxFloat64 stands for infinity.
 	KLMean float64 `json:"kl_mean"`
 	KLP99  float64 `json:"kl_p99"`
 	KLMax  float64 `json:"kl_max"`

@@ -78,12 +78,14 @@ func TestAgainstDefinitions(t *testing.T) {
 			from += n
 		}
 		for side := range 3 {
-			if l := s.Likelihood(side); math.Abs(l.NLL-nll[side]/float64(tokens)) > 1e-9 || math.Abs(l.Perplexity/math.Exp(nll[side]/float64(tokens))-1) > 1e-9 {
+			if l := s.Likelihood(side); math.Abs(l.NLL-nll[side]/float64(tokens)) > 1e-9 ||
+				math.Abs(l.Perplexity/math.Exp(nll[side]/float64(tokens))-1) > 1e-9 {
 				t.Fatalf("side %d: %+v, want an nll of %g", side, l, nll[side]/float64(tokens))
 			}
 		}
 		same := s.Divergence(1)
-		if same.KLMax != 0 || same.EqualGreedy != tokens || same.First != nil || same.PerplexityRatio != 1 || same.RatioCI95 != [2]float64{1, 1} {
+		if same.KLMax != 0 || same.EqualGreedy != tokens || same.First != nil || same.PerplexityRatio != 1 ||
+			same.RatioCI95 != [2]float64{1, 1} {
 			t.Fatalf("of equal logits %+v", same)
 		}
 		d := s.Divergence(2)
@@ -110,8 +112,10 @@ func TestAgainstDefinitions(t *testing.T) {
 			what      string
 			got, want float64
 		}{
-			{"mean", d.KLMean, sum / float64(tokens)}, {"99th percentile", d.KLP99, p99}, {"greatest", d.KLMax, kls[2][tokens-1]}, {"ratio", math.Log(d.PerplexityRatio), mean},
-			{"interval", math.Log(d.RatioCI95[1] / d.RatioCI95[0]), 2 * half}, {"equal", float64(d.EqualGreedy), float64(equal[2])},
+			{"mean", d.KLMean, sum / float64(tokens)}, {"99th percentile", d.KLP99, p99},
+			{"greatest", d.KLMax, kls[2][tokens-1]}, {"ratio", math.Log(d.PerplexityRatio), mean},
+			{"interval", math.Log(d.RatioCI95[1] / d.RatioCI95[0]), 2 * half},
+			{"equal", float64(d.EqualGreedy), float64(equal[2])},
 		} {
 			if math.Abs(x.got-x.want) > 1e-9*max(1, math.Abs(x.want)) {
 				t.Fatalf("%s: %g, want %g", x.what, x.got, x.want)
@@ -139,11 +143,13 @@ func TestKnown(t *testing.T) {
 	}{
 		{"uniform", []float32{3, 3, 3, 3}, []float32{-7, -7, -7, -7}, 2, 4, 4, 0, false},
 		{"a token of half", []float32{0, 0, -inf}, []float32{0, 0, -inf}, 0, 2, 2, 0, false},
-		{"twice the weight", []float32{0, 0}, []float32{float32(math.Log(3)), 0}, 1, 2, 4, math.Log(2) - math.Log(3)/2, false},
+		{"twice the weight", []float32{0, 0}, []float32{float32(math.Log(3)), 0}, 1, 2, 4, math.Log(2) - math.Log(3)/2,
+			false},
 		{"the other token", []float32{0, 100}, []float32{100, 0}, 1, 1, math.Exp(100), 100, true},
 		{"great logits", []float32{30000, 30001}, []float32{-30001, -30000}, 1, 1 + math.Exp(-1), 1 + math.Exp(-1), 0, false},
 		{"b excludes what a may say", []float32{0, 0}, []float32{0, -inf}, 0, 2, 1, math.MaxFloat64, false},
-		{"b excludes the token", []float32{0, 1}, []float32{0, -inf}, 1, 1 + math.Exp(-1), math.MaxFloat64, math.MaxFloat64, true},
+		{"b excludes the token", []float32{0, 1}, []float32{0, -inf}, 1, 1 + math.Exp(-1), math.MaxFloat64, math.MaxFloat64,
+			true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := New(2, len(c.a))
@@ -152,7 +158,8 @@ func TestKnown(t *testing.T) {
 			}
 			near := func(got, want float64) bool { return math.Abs(got-want) <= 1e-6*max(want, 1) }
 			d := s.Divergence(1)
-			if a, b := s.Likelihood(0).Perplexity, s.Likelihood(1).Perplexity; !near(a, c.ppl) || !near(b, c.pplB) || !near(d.KLMean, c.kl) || !near(d.KLP99, c.kl) || (d.First != nil) != c.differences {
+			if a, b := s.Likelihood(0).Perplexity, s.Likelihood(1).Perplexity; !near(a, c.ppl) || !near(b, c.pplB) ||
+				!near(d.KLMean, c.kl) || !near(d.KLP99, c.kl) || (d.First != nil) != c.differences {
 				t.Errorf("perplexities %g and %g, want %g and %g; %+v, want a divergence of %g", a, b, c.ppl, c.pplB, d, c.kl)
 			}
 			text, err := json.Marshal(d)
@@ -175,7 +182,8 @@ func TestDifference(t *testing.T) {
 	}
 	d := s.Divergence(1)
 	x := d.First
-	if x == nil || x.Text != 0 || x.Token != 6 || x.A.Token != 1 || x.B.Token != 0 || math.Abs(x.A.Probability-2./3) > 1e-6 || math.Abs(x.A.Other-1./3) > 1e-6 || x.B.Probability != x.A.Probability {
+	if x == nil || x.Text != 0 || x.Token != 6 || x.A.Token != 1 || x.B.Token != 0 ||
+		math.Abs(x.A.Probability-2./3) > 1e-6 || math.Abs(x.A.Other-1./3) > 1e-6 || x.B.Probability != x.A.Probability {
 		t.Errorf("%+v", x)
 	}
 	if d.EqualGreedy != 3 || d.EqualShare() != 0.5 {
@@ -201,7 +209,8 @@ func TestNoDistribution(t *testing.T) {
 		if !errors.As(err, &wrong) || wrong.Side != 1 || wrong.Token != 4 || err.Error() != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}
-		if err := s.Add(0, 3, []int32{0, 2}, [][]float32{{0, 0, 0, 0}, {0, 0, 0, 0}}); err == nil || err.Error() != "token 4 is 2, the vocabulary has 2" {
+		if err := s.Add(0, 3, []int32{0, 2}, [][]float32{{0, 0, 0, 0}, {0, 0, 0, 0}}); err == nil ||
+			err.Error() != "token 4 is 2, the vocabulary has 2" {
 			t.Errorf("a token that the vocabulary lacks: %v", err)
 		}
 		if s.Tokens() != 0 || s.Likelihood(0) != nil || s.Divergence(1) != nil {
@@ -239,7 +248,8 @@ func TestWindows(t *testing.T) {
 		}
 		next := max(first, 1)
 		for _, w := range list {
-			if w.From != next || w.End <= w.From || w.End > n || w.End-w.Begin > size || w.From-w.Begin < min(w.From, size-stride) {
+			if w.From != next || w.End <= w.From || w.End > n || w.End-w.Begin > size ||
+				w.From-w.Begin < min(w.From, size-stride) {
 				t.Fatalf("%d tokens from %d in windows of %d, %d apart: %v", n, first, size, stride, list)
 			}
 			next = w.End

@@ -47,8 +47,9 @@ type one struct {
 	err     *ErrLogits
 }
 
-// Add adds neighbouring tokens of a text: targets are the tokens, the first of which has the number from in the text, and logits
-// those of each side, a row of the vocabulary a token. The logits are read on all cores, and sums are in the tokens' order.
+// Add adds neighbouring tokens of a text: targets are the tokens, the first of which has the number from in the text,
+// and logits those of each side, a row of the vocabulary a token. The logits are read on all cores, and sums are in
+// the tokens' order.
 func (s *Sides) Add(text, from int, targets []int32, logits [][]float32) error {
 	for i, t := range targets {
 		if t < 0 || int(t) >= s.vocab {

@@ -8,12 +8,14 @@ type Window struct {
 	From       int // tokens From to End-1 are predicted, and count
 }
 
-// Windows divides a text of n tokens, of which those from the first on count, into windows of at most size tokens that begin stride tokens
-// apart. Each token is predicted once, from at least size-stride tokens before it where the text has so many. The
-// first token of a text has nothing before it and is not predicted. size is at least 2 and stride from 1 to size-1.
+// Windows divides a text of n tokens, of which those from the first on count, into windows of at most size tokens
+// that begin stride tokens apart. Each token is predicted once, from at least size-stride tokens before it where the
+// text has so many. The first token of a text has nothing before it and is not predicted. size is at least 2 and
+// stride from 1 to size-1.
 func Windows(n, first, size, stride int) ([]Window, error) {
 	if size < 2 || stride < 1 || stride >= size {
-		return nil, fmt.Errorf("windows of %d tokens that begin %d apart; needed are at least 2, and a stride from 1 to one less", size, stride)
+		return nil, fmt.Errorf("windows of %d tokens that begin %d apart; needed are at least 2, and a stride from 1 to "+
+			"one less", size, stride)
 	}
 	var list []Window
 	from := max(first, 1)

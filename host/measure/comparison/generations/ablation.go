@@ -103,8 +103,8 @@ type technique struct {
 	results   []generate.Result
 }
 
-// Ablate turns techniques on one at a time and times each, from text to text, in a child process: this executable, whose
-// main calls worker.Main with Tasks. Its errors are those of Apart.
+// Ablate turns techniques on one at a time and times each, from text to text, in a child process: this executable,
+// whose main calls worker.Main with Tasks. Its errors are those of Apart.
 func Ablate(ctx context.Context, j Job[AblationOptions]) (*Ablation, error) {
 	j.Options = j.Options.withDefaults()
 	o := j.Options
@@ -122,7 +122,8 @@ func Ablate(ctx context.Context, j Job[AblationOptions]) (*Ablation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ablation{SchemaVersion: 2, Model: j.Folder, Inputs: len(o.Inputs), Rows: opened.Rows, Skipped: opened.Skipped, Equal: true}
+	r := &Ablation{SchemaVersion: 2, Model: j.Folder, Inputs: len(o.Inputs), Rows: opened.Rows, Skipped: opened.Skipped,
+		Equal: true}
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		o.Step("generating with " + row.Technique)
@@ -153,7 +154,8 @@ func Ablate(ctx context.Context, j Job[AblationOptions]) (*Ablation, error) {
 		row := &r.Rows[i]
 		row.InputsPerSecond = float64(r.Inputs) / statistics.Median(row.Seconds)
 		row.TokensPerSecond = float64(r.NewTokens) / statistics.Median(row.Seconds)
-		row.Gain, row.Speedup = statistics.SpeedupOf(r.Rows[max(0, i-1)].Seconds, row.Seconds), statistics.SpeedupOf(r.Rows[0].Seconds, row.Seconds)
+		row.Gain, row.Speedup = statistics.SpeedupOf(r.Rows[max(0, i-1)].Seconds, row.Seconds),
+			statistics.SpeedupOf(r.Rows[0].Seconds, row.Seconds)
 	}
 	o.Step("measuring the machine")
 	if r.Environment, err = comparison.Ask[comparison.Environment](ctx, child, taskAblationEnd, nil); err != nil {
@@ -353,7 +355,8 @@ func (a *ablation) engines(so search.Options, p pipeline.Options) error {
 }
 
 // generator opens the model with some plugins alone, or with all.
-func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int, referenceSelector bool, plugins ...string) (*generate.Generator, error) {
+func (a *ablation) generator(open func(string, decode.Options) (*generate.Generator, error), batch int,
+	referenceSelector bool, plugins ...string) (*generate.Generator, error) {
 	g, err := open(a.folder, decode.Options{
 		Library: a.library, Plugins: a.set, Plan: plan.Options{Plugins: plugins}, Threads: a.options.Threads,
 		CacheBytes: a.options.CacheBytes, Batch: batch, ReferenceSelector: referenceSelector,

@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// Job is what generates in a child process, so that a plugin which crashes, ends the process or hangs is an error: a comparison
-// or an ablation, by its options.
+// Job is what generates in a child process, so that a plugin which crashes, ends the process or hangs is an error: a
+// comparison or an ablation, by its options.
 type Job[O any] struct {
 	Folder  string
 	Options O
@@ -39,12 +39,14 @@ func (j Job[O]) refused(list []string) {
 // start starts a child process for a model's folder, each task of which ends by a deadline.
 func start(ctx context.Context, folder string, deadline time.Duration, output io.Writer) (*worker.Child, error) {
 	// Caches are reserved, each half of the machine's memory, of which they take what they need.
-	return comparison.Start(ctx, worker.Options{Subject: folder, Deadline: deadline, Memory: math.MaxInt64 >> 1, Output: output})
+	return comparison.Start(ctx,
+		worker.Options{Subject: folder, Deadline: deadline, Memory: math.MaxInt64 >> 1, Output: output})
 }
 
-// Apart is Compare in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a side, a
-// generation before times are taken, a round, and a window of a text that all sides read may take Options.Deadline. What ends the child is an error of kind
-// worker.ErrEnded, and what takes too long one of worker.ErrDeadline; other errors are those of Compare.
+// Apart is Compare in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a
+// side, a generation before times are taken, a round, and a window of a text that all sides read may take
+// Options.Deadline. What ends the child is an error of kind worker.ErrEnded, and what takes too long one of
+// worker.ErrDeadline; other errors are those of Compare.
 func Apart(ctx context.Context, j Job[Options]) (*Result, error) {
 	j.Options.Others = nil
 	r, err := ApartAll(ctx, j)
@@ -108,8 +110,8 @@ func (a *apart) end(ctx context.Context) (*end, error) {
 	return comparison.Ask[*end](ctx, a.child, taskEnd, nil)
 }
 
-// Tasks are what an executable that can be a child does for Apart and Ablate: pass them to worker.Main. A child does one of
-// them, once.
+// Tasks are what an executable that can be a child does for Apart and Ablate: pass them to worker.Main. A child does
+// one of them, once.
 func Tasks() map[string]worker.Handler {
 	var h *here
 	started := func() (*here, error) {
@@ -124,7 +126,8 @@ func Tasks() map[string]worker.Handler {
 			if err != nil {
 				return nil, err
 			}
-			set, refused, err := comparison.Plugins(j.Folders, slices.ContainsFunc(j.Options.names(), func(name string) bool { return name != "none" }))
+			set, refused, err := comparison.Plugins(j.Folders,
+				slices.ContainsFunc(j.Options.names(), func(name string) bool { return name != "none" }))
 			if err == nil {
 				h = &here{library: l, set: set, folder: j.Folder, options: j.Options}
 			}

@@ -56,7 +56,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestApart: in a child process a comparison says what it says in this one, and a round that ends the child is an error.
+// TestApart: in a child process a comparison says what it says in this one, and a round that ends the child is an
+// error.
 func TestApart(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -71,7 +72,8 @@ func TestApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	model := "../../../../models/g2p"
-	o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 5, "num_beams": 2}`), Batch: 2, PromptLength: 6, Rounds: 2, CacheBytes: 64 << 20}
+	o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 5, "num_beams": 2}`), Batch: 2, PromptLength: 6,
+		Rounds: 2, CacheBytes: 64 << 20}
 	here, err := Compare(t.Context(), l, set, model, o)
 	if err != nil {
 		t.Fatal(err)
@@ -85,11 +87,14 @@ func TestApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(there.A.Seconds) != 4 || len(there.B.TTFTSeconds) != 4 || there.Environment.ONNXRuntime != l.Version() || there.StepFloor == nil {
+	if len(there.A.Seconds) != 4 || len(there.B.TTFTSeconds) != 4 || there.Environment.ONNXRuntime != l.Version() ||
+		there.StepFloor == nil {
 		t.Errorf("%+v", there)
 	}
-	if there.Equal != here.Equal || there.Sequences != 2 || there.NewTokens != here.NewTokens || there.NewTokens == 0 || there.B.CacheBytes != here.B.CacheBytes ||
-		there.ReorderShare != here.ReorderShare || !slices.Equal(there.B.Plugins, here.B.Plugins) || len(there.B.Attention) != len(here.B.Attention) {
+	if there.Equal != here.Equal || there.Sequences != 2 || there.NewTokens != here.NewTokens || there.NewTokens == 0 ||
+		there.B.CacheBytes != here.B.CacheBytes ||
+		there.ReorderShare != here.ReorderShare || !slices.Equal(there.B.Plugins, here.B.Plugins) ||
+		len(there.B.Attention) != len(here.B.Attention) {
 		t.Errorf("%+v in the child, %+v here", there, here)
 	}
 	if len(told) == 0 || told[len(told)-1] != [2]int64{2, 2} || !slices.Contains(steps, "generating with auto") {
@@ -97,7 +102,8 @@ func TestApart(t *testing.T) {
 	}
 
 	j.Options.Seed = crashing
-	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrEnded) || !strings.Contains(err.Error(), "a plugin may have a fault") {
+	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrEnded) ||
+		!strings.Contains(err.Error(), "a plugin may have a fault") {
 		t.Errorf("a round that crashes: %v", err)
 	}
 	j.Options.Seed, j.Options.B = 0, "no-such-plugin"
@@ -112,7 +118,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestAblate: every row gives the texts of the first, and a row that ends the child is an error, as is a text that is none.
+// TestAblate: every row gives the texts of the first, and a row that ends the child is an error, as is a text that is
+// none.
 func TestAblate(t *testing.T) {
 	folder, err := filepath.Abs("../../../../build/plugins")
 	if err != nil {
@@ -120,8 +127,9 @@ func TestAblate(t *testing.T) {
 	}
 	var told []int64
 	o := AblationOptions{
-		Search: []byte(`{"max_new_tokens": 5, "num_beams": 2, "no_repeat_ngram_size": 2}`), Inputs: [][]byte{[]byte("hello"), []byte("world"), []byte("soak")},
-		Batch: 2, Rounds: 2, CacheBytes: 64 << 20, Progress: func(done, _ int64) { told = append(told, done) },
+		Search: []byte(`{"max_new_tokens": 5, "num_beams": 2, "no_repeat_ngram_size": 2}`),
+		Inputs: [][]byte{[]byte("hello"), []byte("world"), []byte("soak")},
+		Batch:  2, Rounds: 2, CacheBytes: 64 << 20, Progress: func(done, _ int64) { told = append(told, done) },
 	}
 	j := Job[AblationOptions]{Folder: "../../../../models/g2p", Options: o, Folders: []string{folder}}
 	r, err := Ablate(t.Context(), j)
@@ -135,10 +143,12 @@ func TestAblate(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if !r.Equal || r.NewTokens == 0 || r.InputTokens == 0 || r.Environment.ONNXRuntime == "" || !slices.Equal(told, []int64{1, 2}) {
+	if !r.Equal || r.NewTokens == 0 || r.InputTokens == 0 || r.Environment.ONNXRuntime == "" ||
+		!slices.Equal(told, []int64{1, 2}) {
 		t.Errorf("%+v, told %v", r, told)
 	}
-	if len(rows) < 6 || !slices.Equal(rows[:5], []string{techniqueBaseline, techniqueBatch, techniquePipeline, techniqueIndex, techniqueCache}) {
+	if len(rows) < 6 || !slices.Equal(rows[:5],
+		[]string{techniqueBaseline, techniqueBatch, techniquePipeline, techniqueIndex, techniqueCache}) {
 		t.Errorf("rows %q", rows)
 	}
 

@@ -33,13 +33,15 @@ type Compared struct {
 
 // Subject is what is generated, from what.
 type Subject struct {
-	Model         string          `json:"model"` // its folder
-	Batch         int             `json:"batch"`
-	InputTokens   int             `json:"input_tokens"`             // of one input
-	InputFeatures []int64         `json:"input_features,omitempty"` // shape of one input of a speech model
-	InputsSHA256  string          `json:"inputs_sha256"`            // of all inputs: tokens or values, four bytes each, the lowest first
-	Search        json.RawMessage `json:"search,omitempty"`         // Options.Search
-	Forced        *Forced         `json:"teacher_forced,omitempty"` // nil without Options.Texts, or where no token of them can be predicted
+	Model         string  `json:"model"` // its folder
+	Batch         int     `json:"batch"`
+	InputTokens   int     `json:"input_tokens"`             // of one input
+	InputFeatures []int64 `json:"input_features,omitempty"` // shape of one input of a speech model
+	// of all inputs: tokens or values, four bytes each, the lowest first
+	InputsSHA256 string          `json:"inputs_sha256"`
+	Search       json.RawMessage `json:"search,omitempty"` // Options.Search
+	// nil without Options.Texts, or where no token of them can be predicted
+	Forced *Forced `json:"teacher_forced,omitempty"`
 }
 
 func subject(folder string, inputs []*decode.Input, search []byte) Subject {
@@ -79,7 +81,8 @@ type Outcome struct {
 	Sequences     int                `json:"sequences"`
 	Speedup       statistics.Speedup `json:"speedup"`
 	DecodeSpeedup statistics.Speedup `json:"decode_speedup"`
-	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine, or drafts.
+	// StepFloor compares the side's steps with what the machine's memory allows; nil where it is not the engine, or
+	// drafts.
 	StepFloor *StepFloor `json:"step_floor,omitempty"`
 	// Divergence is that of the side's distributions of the next token from A's; nil as Subject.Forced is.
 	Divergence *divergence.Divergence `json:"divergence,omitempty"`
@@ -104,18 +107,21 @@ func (c *Compared) Result() *Result {
 		return nil
 	}
 	b := &c.Sides[0]
-	return &Result{SchemaVersion: resultVersion, Subject: c.Subject, Outcome: b.Outcome, A: c.A, B: b.Side, Environment: c.Environment}
+	return &Result{SchemaVersion: resultVersion, Subject: c.Subject, Outcome: b.Outcome, A: c.A, B: b.Side,
+		Environment: c.Environment}
 }
 
 // Compared is the result as one of a single side.
 func (r *Result) Compared() *Compared {
-	return &Compared{SchemaVersion: comparedVersion, Subject: r.Subject, Rounds: len(r.A.Seconds) / 2, A: r.A, Sides: []Against{{r.B, r.Outcome}}, Environment: r.Environment}
+	return &Compared{SchemaVersion: comparedVersion, Subject: r.Subject, Rounds: len(r.A.Seconds) / 2, A: r.A,
+		Sides: []Against{{r.B, r.Outcome}}, Environment: r.Environment}
 }
 
 // Read reads the JSON of a Result or a Compared; path names it in errors.
 func Read(path string, data []byte) (*Compared, error) {
 	fail := func(found string) (*Compared, error) {
-		return nil, &diagnostic.Error{Path: path, Found: found, Needed: "the JSON of a comparison of whole generations", Fix: "graft ab MODEL_DIR -o json writes it"}
+		return nil, &diagnostic.Error{Path: path, Found: found, Needed: "the JSON of a comparison of whole generations",
+			Fix: "graft ab MODEL_DIR -o json writes it"}
 	}
 	var head struct {
 		SchemaVersion int `json:"schema_version"`

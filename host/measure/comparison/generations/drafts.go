@@ -40,7 +40,8 @@ func draftsOf(name string) (base string, d asked, err error) {
 		base = "auto"
 	}
 	if base == "none" {
-		return "", d, fmt.Errorf("the model as exported verifies no drafts; needed is draft=%s, or the engine's attention before it", from)
+		return "", d, fmt.Errorf("the model as exported verifies no drafts; needed is draft=%s, or the engine's attention "+
+			"before it", from)
 	}
 	switch d.from = from; from {
 	case search.DraftNone.String():

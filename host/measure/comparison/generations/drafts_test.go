@@ -21,10 +21,12 @@ func TestDraftsOf(t *testing.T) {
 		{"draft=lookup", "auto", "lookup", search.DraftLookup, "float32"},
 		{"keys+draft=none", "keys", "none", search.DraftNone, "float32"},
 		{"weights=int8,group=64+draft=lookup", "weights=int8,group=64", "lookup", search.DraftLookup, "float32"},
-		{"keys+weights=int8+draft=" + dir + ",weights=int4,logits=int8", "keys+weights=int8", dir + ",weights=int4,logits=int8", search.DraftModel, "int4,logits=int8,group=32,activations=int8"},
+		{"keys+weights=int8+draft=" + dir + ",weights=int4,logits=int8", "keys+weights=int8",
+			dir + ",weights=int4,logits=int8", search.DraftModel, "int4,logits=int8,group=32,activations=int8"},
 	} {
 		base, d, err := draftsOf(c.name)
-		if err != nil || base != c.base || d.from != c.from || d.kind != c.kind || d.model.Weights.String() != c.weights || (d.model.Folder == dir) != (c.kind == search.DraftModel) {
+		if err != nil || base != c.base || d.from != c.from || d.kind != c.kind || d.model.Weights.String() != c.weights ||
+			(d.model.Folder == dir) != (c.kind == search.DraftModel) {
 			t.Errorf("%s is %q with %+v, %v", c.name, base, d, err)
 		}
 	}
@@ -40,7 +42,8 @@ func TestDraftsOf(t *testing.T) {
 	}
 }
 
-// TestSidesWithDrafts: the tokens of sides with drafts are those of the side without, and what the drafts came to is in the result.
+// TestSidesWithDrafts: the tokens of sides with drafts are those of the side without, and what the drafts came to is
+// in the result.
 func TestSidesWithDrafts(t *testing.T) {
 	l, err := ort.FindAndOpen("")
 	if err != nil {
@@ -51,8 +54,10 @@ func TestSidesWithDrafts(t *testing.T) {
 		t.Fatal(err)
 	}
 	const model = "../../../../models/g2p"
-	r, err := CompareAll(t.Context(), l, set, model, Options{A: "auto", B: "draft=lookup", Others: []string{"draft=" + model + ",weights=int8"},
-		Search: []byte(`{"max_new_tokens": 30, "min_new_tokens": 30}`), Batch: 2, PromptLength: 8, Rounds: 1, CacheBytes: 64 << 20})
+	r, err := CompareAll(t.Context(), l, set, model,
+		Options{A: "auto", B: "draft=lookup", Others: []string{"draft=" + model + ",weights=int8"},
+			Search: []byte(`{"max_new_tokens": 30, "min_new_tokens": 30}`), Batch: 2, PromptLength: 8, Rounds: 1,
+			CacheBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +66,8 @@ func TestSidesWithDrafts(t *testing.T) {
 	}
 	for i := range r.Sides {
 		d := r.Sides[i].Drafts
-		if d == nil || d.Steps+d.Accepted != 3*2*30 || d.AcceptedPerStep != float64(d.Accepted)/float64(d.Steps) || (d.Model != nil) != (i == 1) {
+		if d == nil || d.Steps+d.Accepted != 3*2*30 || d.AcceptedPerStep != float64(d.Accepted)/float64(d.Steps) ||
+			(d.Model != nil) != (i == 1) {
 			t.Errorf("%s: %+v", r.Sides[i].Name, d)
 		}
 	}

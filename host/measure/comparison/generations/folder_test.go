@@ -23,14 +23,16 @@ func TestFolderOf(t *testing.T) {
 		}
 	}
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "config.json"), []byte(`{"model_type": "gpt2", "vocab_size": 9}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(other, "config.json"), []byte(`{"model_type": "gpt2", "vocab_size": 9}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := takes(other, &modeldir.Config{ModelType: "gpt2", Vocab: 9}); err != nil {
 		t.Error(err)
 	}
 	for _, c := range []modeldir.Config{{ModelType: "gpt2", Vocab: 10}, {ModelType: "bart", Vocab: 9}} {
-		if err := takes(other, &c); err == nil || !strings.Contains(err.Error(), `a model of type "gpt2" with 9 tokens, needed type`) {
+		if err := takes(other, &c); err == nil ||
+			!strings.Contains(err.Error(), `a model of type "gpt2" with 9 tokens, needed type`) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -90,11 +90,13 @@ func (j generation) footprint(ctx context.Context, start func(context.Context) *
 		case ctx.Err() != nil:
 			return f, ctx.Err()
 		case within.Err() != nil:
-			return f, &diagnostic.Error{Path: j.Folder, Found: fmt.Sprintf("opening it and generating once took more than %v", j.Options.Deadline),
-				Fix: "a plugin may hang, as graft plugin verify finds out, or allow more time with --deadline"}
+			return f, &diagnostic.Error{Path: j.Folder,
+				Found: fmt.Sprintf("opening it and generating once took more than %v", j.Options.Deadline),
+				Fix:   "a plugin may hang, as graft plugin verify finds out, or allow more time with --deadline"}
 		case errors.As(err, &ended) && !ended.Exited():
-			return f, &diagnostic.Error{Path: j.Folder, Found: fmt.Sprintf("native code ended the process that generated: %v", err),
-				Fix: "a plugin may have a fault, or ONNX Runtime: graft plugin verify tries each plugin"}
+			return f, &diagnostic.Error{Path: j.Folder,
+				Found: fmt.Sprintf("native code ended the process that generated: %v", err),
+				Fix:   "a plugin may have a fault, or ONNX Runtime: graft plugin verify tries each plugin"}
 		}
 		if said := strings.TrimSpace(talk.String()); said != "" {
 			return f, fmt.Errorf("%s", strings.TrimPrefix(said, "graft: "))

@@ -23,22 +23,26 @@ func TestFootprintOfWhatCrashesOrHangs(t *testing.T) {
 		deadline time.Duration
 		want     string
 	}{
-		{"echo words >&2; kill -SEGV $$", time.Minute, "folder: native code ended the process that generated: signal: segmentation fault"},
+		{"echo words >&2; kill -SEGV $$", time.Minute,
+			"folder: native code ended the process that generated: signal: segmentation fault"},
 		{"exec sleep 600", time.Second, "folder: opening it and generating once took more than 1s"},
 		{"echo 'graft: the words' >&2; exit 1", time.Minute, "the words"},
 		{"exit 1", time.Minute, "the process that measures memory failed: exit status 1"},
 		{"echo nothing", time.Minute, "the process that measures memory wrote"},
 	} {
-		if _, err := (generation{Folder: "folder", Options: Options{Deadline: c.deadline}}).footprint(t.Context(), shell(c.script)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := (generation{Folder: "folder", Options: Options{Deadline: c.deadline}}).footprint(t.Context(),
+			shell(c.script)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.script, err, c.want)
 		}
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(over, shell("sleep 600")); !errors.Is(err, context.Canceled) {
+	if _, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(over, shell("sleep 600")); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	f, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(t.Context(), shell(`echo '{"peak_rss_bytes": 5}'`))
+	f, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(t.Context(),
+		shell(`echo '{"peak_rss_bytes": 5}'`))
 	if err != nil || f.PeakRSSBytes != 5 {
 		t.Errorf("%+v, %v", f, err)
 	}

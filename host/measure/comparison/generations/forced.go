@@ -16,14 +16,15 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 )
 
-// Texts are what the sides are fed as it is (teacher forcing), beside what they generate: how far their distributions of the
-// next token are from A's.
+// Texts are what the sides are fed as it is (teacher forcing), beside what they generate: how far their distributions
+// of the next token are from A's.
 type Texts struct {
-	// Inputs are tokens of the texts, of any length: of a decoder alone the texts themselves or, where there are references, what
-	// these follow; of an encoder-decoder what its encoder reads. Where it reads features, those of Options are taken.
+	// Inputs are tokens of the texts, of any length: of a decoder alone the texts themselves or, where there are
+	// references, what these follow; of an encoder-decoder what its encoder reads. Where it reads features, those of
+	// Options are taken.
 	Inputs [][]int32
-	// References are tokens of what should follow each input; nil for none. Of an encoder-decoder without references, what A
-	// generates takes their place. ReferenceTexts are the same as text, for scores of what each side generates.
+	// References are tokens of what should follow each input; nil for none. Of an encoder-decoder without references,
+	// what A generates takes their place. ReferenceTexts are the same as text, for scores of what each side generates.
 	References     [][]int32
 	ReferenceTexts []string
 	// Window is the maximum of tokens of a text that a decoder alone reads at once, Stride how far windows are apart: see
@@ -246,7 +247,8 @@ func (f *forcing) prepare(ctx context.Context) error {
 	var size, stride int
 	if f.encoderDecoder() {
 		if f.texts.Window+f.texts.Stride > 0 {
-			return errors.New("the model is an encoder-decoder, whose outputs are read whole: leave windows and their stride out")
+			return errors.New(
+				"the model is an encoder-decoder, whose outputs are read whole: leave windows and their stride out")
 		}
 	} else {
 		var err error

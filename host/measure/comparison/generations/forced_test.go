@@ -42,8 +42,8 @@ func opened(t *testing.T) (*ort.Library, *loaded.Set) {
 	return l, set
 }
 
-// TestPerplexity: the model as exported and the engine have the perplexity that PyTorch has in float64, and do not diverge;
-// a side that leaves keys out does.
+// TestPerplexity: the model as exported and the engine have the perplexity that PyTorch has in float64, and do not
+// diverge; a side that leaves keys out does.
 func TestPerplexity(t *testing.T) {
 	data, err := os.ReadFile("../../../../tests/generate/testdata/perplexity.json")
 	if err != nil {
@@ -62,7 +62,8 @@ func TestPerplexity(t *testing.T) {
 				t.Fatal(err)
 			}
 			lossy := "self=keys:skip=0.5"
-			o := Options{A: "none", B: "auto", Others: []string{lossy}, Search: []byte(`{"max_new_tokens": 2}`), Batch: 1, PromptLength: 3, Rounds: 1, CacheBytes: 64 << 20,
+			o := Options{A: "none", B: "auto", Others: []string{lossy}, Search: []byte(`{"max_new_tokens": 2}`), Batch: 1,
+				PromptLength: 3, Rounds: 1, CacheBytes: 64 << 20,
 				Texts: &Texts{Inputs: m.Inputs}}
 			over := OverInputs
 			if len(m.References) > 0 {
@@ -85,16 +86,19 @@ func TestPerplexity(t *testing.T) {
 			}
 			told = told || r.Sides[1].Divergence.First != nil
 			f, exact, wrong := r.Forced, r.Sides[0].Divergence, r.Sides[1].Divergence
-			if f.Over != over || f.Tokens != len(m.NLL) || f.Left != 0 || f.Window != o.Texts.Window || f.Stride != o.Texts.Stride {
+			if f.Over != over || f.Tokens != len(m.NLL) || f.Left != 0 || f.Window != o.Texts.Window ||
+				f.Stride != o.Texts.Stride {
 				t.Errorf("%+v, want %d tokens over %s", f, len(m.NLL), over)
 			}
 			if exact.KLMax > 1e-6 || exact.KLMean > 1e-8 || exact.EqualGreedy != exact.Tokens || exact.First != nil {
 				t.Errorf("the engine: %+v", exact)
 			}
-			if !slices.ContainsFunc(r.Sides[1].Attention, func(l rewrite.LayerStrategy) bool { return l.Strategy == plan.Keys }) {
+			if !slices.ContainsFunc(r.Sides[1].Attention,
+				func(l rewrite.LayerStrategy) bool { return l.Strategy == plan.Keys }) {
 				return // llama's heads share keys, of which no values are computed
 			}
-			if wrong.KLMean < 1e-5 || wrong.KLMean < 1e3*exact.KLMean || wrong.KLP99 < wrong.KLMean || wrong.KLMax < wrong.KLP99 || (wrong.EqualGreedy == wrong.Tokens) != (wrong.First == nil) ||
+			if wrong.KLMean < 1e-5 || wrong.KLMean < 1e3*exact.KLMean || wrong.KLP99 < wrong.KLMean ||
+				wrong.KLMax < wrong.KLP99 || (wrong.EqualGreedy == wrong.Tokens) != (wrong.First == nil) ||
 				wrong.First != nil && wrong.First.A.Probability < wrong.First.A.Other || wrong.RatioCI95[0] >= wrong.RatioCI95[1] {
 				t.Errorf("with keys left out: %+v, first %+v", wrong, wrong.First)
 			}
@@ -132,7 +136,8 @@ func TestTextsBounded(t *testing.T) {
 		{Texts{Inputs: [][]int32{text}, References: [][]int32{}}, 0, 0, 0, 0, "1 inputs and 0 references"},
 		{Texts{Inputs: [][]int32{{5, 1 << 20}, text}}, 0, 0, 0, 0, "token 1 is 1048576"},
 	} {
-		o := Options{A: "none", B: "keys_values", Search: []byte(`{"max_new_tokens": 2}`), Batch: 1, PromptLength: 3, Rounds: 1, CacheBytes: 64 << 20, Texts: &c.texts}
+		o := Options{A: "none", B: "keys_values", Search: []byte(`{"max_new_tokens": 2}`), Batch: 1, PromptLength: 3,
+			Rounds: 1, CacheBytes: 64 << 20, Texts: &c.texts}
 		r, err := Compare(t.Context(), l, set, dir, o)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
@@ -152,14 +157,15 @@ func TestTextsBounded(t *testing.T) {
 		if f, want := r.Forced, (c.count+28)/29; f.Texts != want {
 			t.Errorf("%d texts, want %d: %+v", f.Texts, want, f)
 		}
-		if f := r.Forced; f.Tokens != c.count || f.Left != c.left || r.Divergence.Tokens != c.count || c.size > 0 && (f.Window != c.size || f.Stride != c.stride) {
+		if f := r.Forced; f.Tokens != c.count || f.Left != c.left || r.Divergence.Tokens != c.count ||
+			c.size > 0 && (f.Window != c.size || f.Stride != c.stride) {
 			t.Errorf("%+v, want %d tokens and %d left", f, c.count, c.left)
 		}
 	}
 }
 
-// TestForcedApart: in a child process the texts say what they say in this one, outputs of A are what is predicted where there are no
-// references, and where there are some, what each side generates is scored.
+// TestForcedApart: in a child process the texts say what they say in this one, outputs of A are what is predicted
+// where there are no references, and where there are some, what each side generates is scored.
 func TestForcedApart(t *testing.T) {
 	l, set := opened(t)
 	folder, err := filepath.Abs("../../../../build/plugins")
@@ -176,7 +182,8 @@ func TestForcedApart(t *testing.T) {
 				over = OverReferences
 				texts.References, texts.ReferenceTexts = [][]int32{{5, 6, 7, 2}, {8, 9, 2}, {10, 2}}, []string{"a b", "c d e", "f"}
 			}
-			o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 9}`), Batch: 1, PromptLength: 4, Rounds: 1, CacheBytes: 64 << 20, Texts: texts}
+			o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 9}`), Batch: 1, PromptLength: 4, Rounds: 1,
+				CacheBytes: 64 << 20, Texts: texts}
 			here, err := Compare(t.Context(), l, set, model, o)
 			if err != nil {
 				t.Fatal(err)
@@ -187,8 +194,10 @@ func TestForcedApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if here.Forced == nil || here.Forced.Over != over || here.Forced.Texts != 3 || here.Forced.Window != 0 || !reflect.DeepEqual(here.Forced, there.Forced) ||
-				!reflect.DeepEqual(here.Divergence, there.Divergence) || !reflect.DeepEqual(here.A.Likelihood, there.A.Likelihood) || !reflect.DeepEqual(here.A.Scores, there.A.Scores) {
+			if here.Forced == nil || here.Forced.Over != over || here.Forced.Texts != 3 || here.Forced.Window != 0 ||
+				!reflect.DeepEqual(here.Forced, there.Forced) ||
+				!reflect.DeepEqual(here.Divergence, there.Divergence) ||
+				!reflect.DeepEqual(here.A.Likelihood, there.A.Likelihood) || !reflect.DeepEqual(here.A.Scores, there.A.Scores) {
 				t.Errorf("here %+v, %+v; there %+v, %+v", here.Forced, here.Divergence, there.Forced, there.Divergence)
 			}
 			if d := there.Divergence; d.KLMax > 1e-8 || d.EqualGreedy != d.Tokens {

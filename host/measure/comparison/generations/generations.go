@@ -28,8 +28,9 @@ type Options struct {
 	// prepare.ParseAttention reads is the engine with that attention; another plugin's
 	// name is the engine with the cache's own plugin and that one alone. weights=W is auto with
 	// weights that are stored as prepare.ParseWeights reads W, and NAME+weights=W another engine with those; cache=C and
-	// NAME+cache=C likewise with caches of a type that plan.ParseStorage reads. draft=D is auto with drafts that are looked
-	// up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with those. All may stand in one name, in this order.
+	// NAME+cache=C likewise with caches of a type that plan.ParseStorage reads. draft=D is auto with drafts that are
+	// looked up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with
+	// those. All may stand in one name, in this order.
 	A, B string
 	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
 	Others []string
@@ -42,7 +43,8 @@ type Options struct {
 	Features            []*engine.Features
 	Batch, PromptLength int
 	Seed                uint64
-	// Texts are what the sides' distributions of the next token are compared over, after all times; nil for no such comparison.
+	// Texts are what the sides' distributions of the next token are compared over, after all times; nil for no such
+	// comparison.
 	Texts      *Texts
 	Threads    int
 	CacheBytes int64
@@ -240,8 +242,11 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 		b := &r.Sides[i]
 		b.ReorderShare = end.Sides[i+1].ReorderShare
 		b.Speedup, b.DecodeSpeedup = statistics.SpeedupOf(r.A.Seconds, b.Seconds), statistics.SpeedupOf(after[0], after[i+1])
-		if steps, bytes := float64(b.NewTokens)/float64(r.Batch)-1, end.Sides[i+1].StepBytes; bytes > 0 && steps > 0 && b.Drafts == nil { // with drafts there are fewer steps than tokens
-			f := &StepFloor{Bytes: bytes, MemoryBandwidthGB: statistics.Median(reads), StepMS: 1e3 * statistics.Median(after[i+1]) / steps}
+		// with drafts there are fewer steps than tokens
+		if steps, bytes := float64(b.NewTokens)/float64(r.Batch)-1,
+			end.Sides[i+1].StepBytes; bytes > 0 && steps > 0 && b.Drafts == nil {
+			f := &StepFloor{Bytes: bytes, MemoryBandwidthGB: statistics.Median(reads),
+				StepMS: 1e3 * statistics.Median(after[i+1]) / steps}
 			f.FloorMS = float64(f.Bytes) / f.MemoryBandwidthGB / 1e6
 			f.Ratio = f.StepMS / f.FloorMS
 			b.StepFloor = f

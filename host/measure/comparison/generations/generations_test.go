@@ -43,7 +43,8 @@ func TestMissingExternalData(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"none", "auto"} {
-		_, err := Compare(t.Context(), l, set, folder, Options{A: name, B: name, Search: []byte(`{"max_new_tokens": 4}`), Batch: 1, PromptLength: 3})
+		_, err := Compare(t.Context(), l, set, folder,
+			Options{A: name, B: name, Search: []byte(`{"max_new_tokens": 4}`), Batch: 1, PromptLength: 3})
 		want := name + ": " + path + `: cannot find the external data file "model.onnx.data"`
 		if !errors.Is(err, model.ErrExternalData) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)

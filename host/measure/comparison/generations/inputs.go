@@ -41,7 +41,8 @@ func (o *Options) inputs(config *modeldir.Config) ([]*decode.Input, error) {
 	var list []*decode.Input
 	if shape := config.FeatureShape(); shape != nil {
 		if len(o.Inputs) > 0 {
-			return nil, errors.New("the model reads speech or images, and the inputs are tokens: give features, or a batch alone")
+			return nil,
+				errors.New("the model reads speech or images, and the inputs are tokens: give features, or a batch alone")
 		}
 		if len(o.Features) == 0 {
 			o.Features = syntheticFeatures(o.Seed, o.Batch, shape)
@@ -101,7 +102,8 @@ func syntheticPrompts(seed uint64, batch, length, vocab int) [][]int32 {
 func fits(inputs []*decode.Input, limit int) error {
 	for _, in := range inputs {
 		if len(in.Tokens) > limit {
-			return fmt.Errorf("inputs have %d tokens, the model takes at most %d beside the new ones: shorten them", len(in.Tokens), limit)
+			return fmt.Errorf("inputs have %d tokens, the model takes at most %d beside the new ones: shorten them",
+				len(in.Tokens), limit)
 		}
 	}
 	return nil

@@ -63,7 +63,8 @@ func sideOf(name string) (base string, r rounded, err error) {
 		}
 		said[what] = true
 		if base == "none" {
-			return "", r, fmt.Errorf("the model as exported has the %s that it has; needed is %s, or the engine's attention before it", what, part)
+			return "", r, fmt.Errorf("the model as exported has the %s that it has; needed is %s, or the engine's attention "+
+				"before it", what, part)
 		}
 		if what == "weights" {
 			r.weights, err = prepare.ParseWeights(value)
@@ -78,7 +79,8 @@ func sideOf(name string) (base string, r rounded, err error) {
 }
 
 // openWay opens a side by its name, as Options says.
-func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input, o Options) (_ *way, err error) {
+func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input,
+	o Options) (_ *way, err error) {
 	w := &way{Side: Side{Name: name}, inputs: inputs}
 	name, other := folderOf(name)
 	if other != "" {
@@ -98,7 +100,8 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 	if err != nil {
 		return nil, err
 	}
-	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs), Weights: lossy.weights, Draft: drafts.model}
+	options := decode.Options{Library: l, Plugins: set, Threads: o.Threads, CacheBytes: o.CacheBytes, Batch: len(inputs),
+		Weights: lossy.weights, Draft: drafts.model}
 	if drafts.from != "" {
 		w.search.Draft, w.Drafts = drafts.kind, &Drafts{From: drafts.from}
 	}

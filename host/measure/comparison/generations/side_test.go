@@ -24,8 +24,10 @@ func TestSideOf(t *testing.T) {
 		{"weights=int8+cache=fp16", "auto", "int8,logits=int8,group=32,activations=int16", plan.Float16},
 		{"auto+cache=float32+weights=int8,group=64", "auto", "int8,logits=int8,group=64,activations=int16", plan.Float32},
 	} {
-		if base, r, err := sideOf(c.name); err != nil || base != c.base || r.weights.String() != c.weights || r.cache != c.cache {
-			t.Errorf("%s is %q with weights %s and a cache of %q, %v; want %q with %s and %q", c.name, base, r.weights, r.cache, err, c.base, c.weights, c.cache)
+		if base, r, err := sideOf(c.name); err != nil || base != c.base || r.weights.String() != c.weights ||
+			r.cache != c.cache {
+			t.Errorf("%s is %q with weights %s and a cache of %q, %v; want %q with %s and %q", c.name, base, r.weights, r.cache,
+				err, c.base, c.weights, c.cache)
 		}
 	}
 	for name, says := range map[string]string{

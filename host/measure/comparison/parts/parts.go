@@ -16,8 +16,9 @@ import (
 // maxRounds are enough: parts are shown, and compared with nothing.
 const maxRounds = 10
 
-// Measure profiles each side of a comparison in the cell in which A takes longest, and notes what it finds in the result. The job is
-// that of the comparison; each side runs in a child process of its own. The result is as it was where there is an error.
+// Measure profiles each side of a comparison in the cell in which A takes longest, and notes what it finds in the
+// result. The job is that of the comparison; each side runs in a child process of its own. The result is as it was
+// where there is an error.
 func Measure(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparison.Swept) error {
 	if s.ModelB != "" {
 		return fmt.Errorf("%s: times of nodes are those of one model, found another beside it, %s", s.Model, s.ModelB)
@@ -53,7 +54,8 @@ func Measure(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparis
 }
 
 // measure profiles a side. Blocks are those of the plan of another, where the side has none.
-func measure(ctx context.Context, j comparison.Job, o comparison.Options, set *loaded.Set, name, widest string) (*comparison.SideTimes, error) {
+func measure(ctx context.Context, j comparison.Job, o comparison.Options, set *loaded.Set, name,
+	widest string) (*comparison.SideTimes, error) {
 	fail := func(err error) (*comparison.SideTimes, error) {
 		return nil, fmt.Errorf("times of the nodes of %s: %w", name, err)
 	}
@@ -81,14 +83,18 @@ func measure(ctx context.Context, j comparison.Job, o comparison.Options, set *l
 	if err != nil {
 		return fail(err)
 	}
-	r, err := runs.Apart(ctx, runs.Job{Model: j.Model, Runtime: j.Runtime, Folders: j.Folders, Deadline: j.Deadline, Output: j.Output,
-		Options: runs.Options{Patched: name != "none", Plugins: po.Plugins, Force: po.Force, QuantizationNoise: po.QuantizationNoise, Padding: po.Padding, Fixed: po.Fixed,
-			Inputs: o.Inputs, Threads: o.Threads, Warmup: o.Warmup, Rounds: min(max(o.Rounds, 1), maxRounds), Progress: o.Progress}}, a, plan.ThisMachine())
+	r, err := runs.Apart(ctx,
+		runs.Job{Model: j.Model, Runtime: j.Runtime, Folders: j.Folders, Deadline: j.Deadline, Output: j.Output,
+			Options: runs.Options{Patched: name != "none", Plugins: po.Plugins, Force: po.Force,
+				QuantizationNoise: po.QuantizationNoise, Padding: po.Padding, Fixed: po.Fixed,
+				Inputs: o.Inputs, Threads: o.Threads, Warmup: o.Warmup, Rounds: min(max(o.Rounds, 1), maxRounds),
+				Progress: o.Progress}}, a, plan.ThisMachine())
 	if err != nil {
 		return fail(err)
 	}
-	t := &comparison.SideTimes{Name: name, Runs: len(r.Profiled.TimesMS), RunMS: r.Run.TypicalMS, BetweenMS: r.UnexplainedMS,
-		Parts: []comparison.PartTime{}, Blocks: []comparison.BlockTime{}}
+	t := &comparison.SideTimes{Name: name, Runs: len(r.Profiled.TimesMS), RunMS: r.Run.TypicalMS,
+		BetweenMS: r.UnexplainedMS,
+		Parts:     []comparison.PartTime{}, Blocks: []comparison.BlockTime{}}
 	for _, k := range r.Kinds {
 		t.Parts = append(t.Parts, comparison.PartTime{Part: k.Name, Nodes: k.Nodes, MS: k.MS})
 	}

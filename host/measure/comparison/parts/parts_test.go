@@ -32,8 +32,10 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := comparison.Job{Model: "../../../../models/tiny-gpt2/model.onnx", Folders: []string{folder}, Options: comparison.Options{A: "none", B: "flash-decode", Others: []string{"auto"},
-		Force: true, Warmup: 1, Rounds: 2, Inputs: inputs.Options{Seed: 1}, Axes: []comparison.Axis{{Name: "past", Lengths: []int64{3, 9}}}}}
+	j := comparison.Job{Model: "../../../../models/tiny-gpt2/model.onnx", Folders: []string{folder},
+		Options: comparison.Options{A: "none", B: "flash-decode", Others: []string{"auto"},
+			Force: true, Warmup: 1, Rounds: 2, Inputs: inputs.Options{Seed: 1},
+			Axes: []comparison.Axis{{Name: "past", Lengths: []int64{3, 9}}}}}
 	s, err := comparison.SweepApart(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
@@ -56,13 +58,16 @@ func TestMeasure(t *testing.T) {
 		return nodes
 	}
 	for _, side := range []comparison.SideTimes{n.A, n.Sides[0], n.Sides[1]} {
-		has := slices.ContainsFunc(side.Parts, func(p comparison.PartTime) bool { return p.Part == "attention" && p.MS > 0 && p.Nodes > 0 })
-		if side.Runs != 4 || side.RunMS <= 0 || !has || !slices.Equal(attention(side), attention(n.A)) || len(attention(side)) != 5 {
+		has := slices.ContainsFunc(side.Parts,
+			func(p comparison.PartTime) bool { return p.Part == "attention" && p.MS > 0 && p.Nodes > 0 })
+		if side.Runs != 4 || side.RunMS <= 0 || !has || !slices.Equal(attention(side), attention(n.A)) ||
+			len(attention(side)) != 5 {
 			t.Errorf("%+v", side)
 		}
 	}
 	s.ModelB = "other.onnx"
-	if err := Measure(t.Context(), j, set, s); err == nil || !strings.Contains(err.Error(), "found another beside it, other.onnx") || s.NodeTimes != n {
+	if err := Measure(t.Context(), j, set, s); err == nil ||
+		!strings.Contains(err.Error(), "found another beside it, other.onnx") || s.NodeTimes != n {
 		t.Errorf("two models: %v", err)
 	}
 }

@@ -97,10 +97,12 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 	}
 	a.Inputs, a.Workload, a.Lengths = h.fed.Infos, h.fed.Workload, h.fed.Lengths
 	// Threads that wait awake for the next run would do so on the cores of the other session.
-	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{"session.force_spinning_stop": "1"}}
+	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true,
+		Config: map[string]string{"session.force_spinning_stop": "1"}}
 	a.Plugins = []string{}
 	if o.Patched {
-		po := plan.Options{Plugins: o.Plugins, Except: o.Except, Force: o.Force, QuantizationNoise: o.QuantizationNoise, Padding: o.Padding, Fixed: o.Fixed}
+		po := plan.Options{Plugins: o.Plugins, Except: o.Except, Force: o.Force, QuantizationNoise: o.QuantizationNoise,
+			Padding: o.Padding, Fixed: o.Fixed}
 		so.Unpatched = false
 		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(x *patch.Analysis) {
 			a.Replaced, a.Stands = x.Plan.Replaced(), x.Graph.Stands()
@@ -147,7 +149,8 @@ func (h *here) once(ctx context.Context, s *ort.Session) (float64, error) {
 // batch is how long rounds are timed before anybody hears of it.
 const batch = time.Second
 
-// rounds are rounds of a run without the profiler, two with it, and one without, so that drifts of the machine fall on both alike.
+// rounds are rounds of a run without the profiler, two with it, and one without, so that drifts of the machine fall
+// on both alike.
 func (h *here) rounds(ctx context.Context, r roundsRequest) (a roundsAnswer, err error) {
 	for range r.Warmup {
 		for _, s := range []*ort.Session{h.run, h.profiled} {

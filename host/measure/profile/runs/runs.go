@@ -25,7 +25,8 @@ import (
 
 // Options say what is run and how long.
 type Options struct {
-	// Patched runs the model with operators of plugins, as Plugins, Except, Force, QuantizationNoise, Padding and Fixed choose them.
+	// Patched runs the model with operators of plugins, as Plugins, Except, Force, QuantizationNoise, Padding and Fixed
+	// choose them.
 	Patched           bool
 	Plugins, Except   []string
 	Force             bool
@@ -89,8 +90,9 @@ const (
 	weightsFile   = "weights"
 )
 
-// Apart runs a model in a child process: this executable, whose main calls worker.Main with Tasks. The analysis is of the model as it
-// is, planned with the options of the job; machine is what parts of a peak are of. Errors are those of comparison.Apart.
+// Apart runs a model in a child process: this executable, whose main calls worker.Main with Tasks. The analysis is of
+// the model as it is, planned with the options of the job; machine is what parts of a peak are of. Errors are those
+// of comparison.Apart.
 func Apart(ctx context.Context, j Job, a *patch.Analysis, machine plan.Machine) (*Result, error) {
 	j.Options.defaults()
 	o := j.Options
@@ -104,8 +106,9 @@ func Apart(ctx context.Context, j Job, a *patch.Analysis, machine plan.Machine) 
 	if err := os.Mkdir(j.Scratch, 0o700); err != nil {
 		return nil, err
 	}
-	child, err := comparison.Start(ctx, worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Scratch: j.Scratch,
-		ScratchBytes: scratchBytes(a.Graph)})
+	child, err := comparison.Start(ctx,
+		worker.Options{Subject: j.Model, Deadline: j.Deadline, Output: j.Output, Scratch: j.Scratch,
+			ScratchBytes: scratchBytes(a.Graph)})
 	if err != nil {
 		return nil, err
 	}
@@ -132,13 +135,16 @@ func Apart(ctx context.Context, j Job, a *patch.Analysis, machine plan.Machine) 
 		return nil, err
 	}
 	if want := o.Warmup + 2*o.Rounds + 1; len(p.Runs) != want {
-		return nil, &diagnostic.Error{Path: j.Model, Found: fmt.Sprintf("the profile has %d runs of %d: ONNX Runtime records a million calls of nodes, and no more", len(p.Runs), want),
+		return nil, &diagnostic.Error{Path: j.Model,
+			Found: fmt.Sprintf("the profile has %d runs of %d: ONNX Runtime records a million calls of nodes, and no more",
+				len(p.Runs), want),
 			Needed: "all of them", Fix: "ask for fewer --rounds"}
 	}
 	r.From = len(p.Runs) - 2*o.Rounds
 	err = a.Within(ctx, func() error {
 		r.Ran = p.Attribute(ran, a.Graph, r.stands)
-		r.Report = p.Sum(r.From, r.Run.TimesMS, r.Profiled.TimesMS, r.Ran, profile.Subject{Graph: a.Graph, Shapes: a.Shapes, Plan: a.Plan, Lengths: r.Lengths, Machine: machine})
+		r.Report = p.Sum(r.From, r.Run.TimesMS, r.Profiled.TimesMS, r.Ran,
+			profile.Subject{Graph: a.Graph, Shapes: a.Shapes, Plan: a.Plan, Lengths: r.Lengths, Machine: machine})
 		return nil
 	})
 	return r, err
@@ -159,8 +165,8 @@ func (o *Options) step(what string) {
 	}
 }
 
-// scratchBytes bounds what a child writes: a profile, and the model's graph with weights, of which some are written twice where
-// operators have them otherwise than the model.
+// scratchBytes bounds what a child writes: a profile, and the model's graph with weights, of which some are written
+// twice where operators have them otherwise than the model.
 func scratchBytes(g *graph.Graph) int64 {
 	const profiles, graphs, most = 1 << 30, 256 << 20, 1 << 38
 	weights, seen := int64(0), map[*graph.Value]bool{}
@@ -193,8 +199,10 @@ func run(ctx context.Context, child *worker.Child, j Job, opening func() error) 
 	if err := opening(); err != nil {
 		return nil, err
 	}
-	r := &Result{SchemaVersion: 2, Model: j.Model, Patched: o.Patched, Plugins: opened.Plugins, Replaced: opened.Replaced, Seed: o.Inputs.Seed,
-		Warmup: o.Warmup, Rounds: o.Rounds, Inputs: opened.Inputs, Workload: opened.Workload, Lengths: opened.Lengths, stands: opened.Stands, Report: &profile.Report{}}
+	r := &Result{SchemaVersion: 2, Model: j.Model, Patched: o.Patched, Plugins: opened.Plugins, Replaced: opened.Replaced,
+		Seed:   o.Inputs.Seed,
+		Warmup: o.Warmup, Rounds: o.Rounds, Inputs: opened.Inputs, Workload: opened.Workload, Lengths: opened.Lengths,
+		stands: opened.Stands, Report: &profile.Report{}}
 	o.step("timing")
 	for done, warmup := 0, o.Warmup; done < o.Rounds; warmup = 0 {
 		a, err := comparison.Ask[roundsAnswer](ctx, child, taskRounds, roundsRequest{warmup, o.Rounds - done})
@@ -215,8 +223,8 @@ func run(ctx context.Context, child *worker.Child, j Job, opening func() error) 
 	return r, err
 }
 
-// readProfile reads the one profile of a folder that has runs. Sessions that were made to see what the runtime does, and those that
-// another takes the place of, leave profiles too, without any.
+// readProfile reads the one profile of a folder that has runs. Sessions that were made to see what the runtime does,
+// and those that another takes the place of, leave profiles too, without any.
 func readProfile(folder string) (*profile.Profile, error) {
 	const most = 8
 	found, err := filepath.Glob(filepath.Join(folder, profilePrefix+"*"))
@@ -234,13 +242,15 @@ func readProfile(folder string) (*profile.Profile, error) {
 		}
 	}
 	if len(with) != 1 || len(found) > most {
-		return nil, &diagnostic.Error{Path: folder, Found: fmt.Sprintf("%d profiles, %d of them with runs", len(found), len(with)),
+		return nil, &diagnostic.Error{Path: folder,
+			Found:  fmt.Sprintf("%d profiles, %d of them with runs", len(found), len(with)),
 			Needed: "one with runs", Fix: "a run may have failed, and a session without plugins taken over: graft ab runs both"}
 	}
 	return with[0], nil
 }
 
-// readGraph reads the graph that the runtime made of the model, in a folder. Its constants are gone when done was called.
+// readGraph reads the graph that the runtime made of the model, in a folder. Its constants are gone when done was
+// called.
 func readGraph(folder string) (g *graph.Graph, done func(), err error) {
 	const maxGraph = 256 << 20
 	data, err := storage.ReadOwn(filepath.Join(folder, graphFile), maxGraph)

@@ -104,8 +104,8 @@ func fixture(t *testing.T, exporter, name string) string {
 	return path
 }
 
-// TestAttribution: whatever the runtime fuses, and whatever graft places, every block of attention has its time, every node that ran
-// is found in the graph that ran, and those that make what the model has stand for nodes of it.
+// TestAttribution: whatever the runtime fuses, and whatever graft places, every block of attention has its time,
+// every node that ran is found in the graph that ran, and those that make what the model has stand for nodes of it.
 func TestAttribution(t *testing.T) {
 	for _, c := range []struct {
 		exporter, name string
@@ -168,7 +168,8 @@ func TestAttribution(t *testing.T) {
 			if taken == 0 || attention > 0 && taken != attention {
 				t.Errorf("%d of %d blocks of attention have a time", taken, attention)
 			}
-			linear := slices.ContainsFunc(r.Kinds, func(p profile.Part) bool { return p.Name == "linear layers" && p.Operations > 0 })
+			linear := slices.ContainsFunc(r.Kinds,
+				func(p profile.Part) bool { return p.Name == "linear layers" && p.Operations > 0 })
 			if !linear {
 				t.Errorf("no linear layers among %+v", r.Kinds)
 			}
@@ -212,8 +213,10 @@ func op(name, kind string, in []string, out ...string) *onnx.Node {
 // write makes a model file: y of x.
 func write(t *testing.T, constants []*onnx.Tensor, nodes ...*onnx.Node) string {
 	t.Helper()
-	m := &onnx.Model{IrVersion: proto.Int64(8), OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}},
-		Graph: &onnx.Graph{Name: proto.String("g"), Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")}, Node: nodes, Initializer: constants}}
+	m := &onnx.Model{IrVersion: proto.Int64(8),
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}},
+		Graph: &onnx.Graph{Name: proto.String("g"), Input: []*onnx.ValueInfo{value("x")},
+			Output: []*onnx.ValueInfo{value("y")}, Node: nodes, Initializer: constants}}
 	data, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
@@ -227,13 +230,15 @@ func write(t *testing.T, constants []*onnx.Tensor, nodes ...*onnx.Node) string {
 
 // TestWithoutMatmuls: no operations, no blocks, no part of a peak; nodes without names are told apart.
 func TestWithoutMatmuls(t *testing.T) {
-	r, _, err := profiled(t, write(t, nil, op("", "Exp", []string{"x"}, "a"), op("", "Exp", []string{"a"}, "b"), op("last", "Add", []string{"a", "b"}, "y")),
+	r, _, err := profiled(t, write(t, nil, op("", "Exp", []string{"x"}, "a"), op("", "Exp", []string{"a"}, "b"),
+		op("last", "Add", []string{"a", "b"}, "y")),
 		Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 64, "width": 64}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sums(t, r)
-	if len(r.Nodes) != 3 || len(r.Blocks) != 0 || len(r.Kinds) != 1 || r.Kinds[0].Operations != 0 || r.Kinds[0].OfPeak != nil {
+	if len(r.Nodes) != 3 || len(r.Blocks) != 0 || len(r.Kinds) != 1 || r.Kinds[0].Operations != 0 ||
+		r.Kinds[0].OfPeak != nil {
 		t.Errorf("%+v", r.Report)
 	}
 	if got := r.Kinds[0].Bytes; got != 7*64*64*4 {
@@ -243,7 +248,8 @@ func TestWithoutMatmuls(t *testing.T) {
 
 // TestEmptyModel: a model whose output is made by nothing but the runtime's copy of it.
 func TestEmptyModel(t *testing.T) {
-	r, _, err := profiled(t, write(t, nil, op("same", "Identity", []string{"x"}, "y")), Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 0, "width": 4}}})
+	r, _, err := profiled(t, write(t, nil, op("same", "Identity", []string{"x"}, "y")),
+		Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 0, "width": 4}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +259,8 @@ func TestEmptyModel(t *testing.T) {
 	}
 }
 
-// TestSubgraphs: nodes of a loop's body have their own time and as many calls as the loop has rounds; a loop in a branch likewise.
+// TestSubgraphs: nodes of a loop's body have their own time and as many calls as the loop has rounds; a loop in a
+// branch likewise.
 func TestSubgraphs(t *testing.T) {
 	number := func(name string, kind onnx.Tensor_DataType, data []byte, dims ...int64) *onnx.Tensor {
 		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(kind)), Dims: dims, RawData: data}
@@ -265,17 +272,24 @@ func TestSubgraphs(t *testing.T) {
 	subgraph := func(n *onnx.Node, name string, g *onnx.Graph) {
 		n.Attribute = append(n.Attribute, &onnx.Attribute{Name: proto.String(name), Type: onnx.Attribute_GRAPH.Enum(), G: g})
 	}
-	body := &onnx.Graph{Name: proto.String("body"), Input: []*onnx.ValueInfo{scalar("i", onnx.Tensor_INT64), scalar("go", onnx.Tensor_BOOL), value("v")},
+	body := &onnx.Graph{Name: proto.String("body"),
+		Input:  []*onnx.ValueInfo{scalar("i", onnx.Tensor_INT64), scalar("go", onnx.Tensor_BOOL), value("v")},
 		Output: []*onnx.ValueInfo{scalar("on", onnx.Tensor_BOOL), value("w")},
 		Node:   []*onnx.Node{op("on", "Identity", []string{"go"}, "on"), op("step", "Exp", []string{"v"}, "w")}}
 	loop := op("loop", "Loop", []string{"n", "", "x"}, "l")
 	subgraph(loop, "body", body)
 	branch := op("branch", "If", []string{"yes"}, "z")
-	subgraph(branch, "then_branch", &onnx.Graph{Name: proto.String("then"), Output: []*onnx.ValueInfo{value("t")}, Node: []*onnx.Node{op("taken", "Abs", []string{"l"}, "t")}})
-	subgraph(branch, "else_branch", &onnx.Graph{Name: proto.String("else"), Output: []*onnx.ValueInfo{value("e")}, Node: []*onnx.Node{op("taken", "Neg", []string{"l"}, "e")}})
+	subgraph(branch, "then_branch",
+		&onnx.Graph{Name: proto.String("then"), Output: []*onnx.ValueInfo{value("t")},
+			Node: []*onnx.Node{op("taken", "Abs", []string{"l"}, "t")}})
+	subgraph(branch, "else_branch",
+		&onnx.Graph{Name: proto.String("else"), Output: []*onnx.ValueInfo{value("e")},
+			Node: []*onnx.Node{op("taken", "Neg", []string{"l"}, "e")}})
 	// What decides must not be a constant, which the runtime would fold.
-	path := write(t, []*onnx.Tensor{number("n", onnx.Tensor_INT64, []byte{5, 0, 0, 0, 0, 0, 0, 0}), number("large", onnx.Tensor_FLOAT, []byte{0, 0, 0x80, 0x7f})},
-		loop, op("sum", "ReduceMax", []string{"x"}, "s"), op("flat", "Squeeze", []string{"s"}, "q"), op("less", "Less", []string{"q", "large"}, "yes"),
+	path := write(t, []*onnx.Tensor{number("n", onnx.Tensor_INT64, []byte{5, 0, 0, 0, 0, 0, 0, 0}),
+		number("large", onnx.Tensor_FLOAT, []byte{0, 0, 0x80, 0x7f})},
+		loop, op("sum", "ReduceMax", []string{"x"}, "s"), op("flat", "Squeeze", []string{"s"}, "q"),
+		op("less", "Less", []string{"q", "large"}, "yes"),
 		branch, op("end", "Exp", []string{"z"}, "y"))
 	r, _, err := profiled(t, path, Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 32, "width": 32}}})
 	if err != nil {
@@ -286,7 +300,8 @@ func TestSubgraphs(t *testing.T) {
 	for _, n := range r.Nodes {
 		got[n.Name] = fmt.Sprintf("%s in %q, %g calls", n.Operator, n.Inside, n.Calls)
 	}
-	for name, want := range map[string]string{"step": `Exp in "loop", 5 calls`, "taken": `Abs in "branch", 1 calls`, "loop": `Loop in "", 1 calls`, "end": `Exp in "", 1 calls`} {
+	for name, want := range map[string]string{"step": `Exp in "loop", 5 calls`, "taken": `Abs in "branch", 1 calls`,
+		"loop": `Loop in "", 1 calls`, "end": `Exp in "", 1 calls`} {
 		if got[name] != want {
 			t.Errorf("%s: %s, want %s; all are %v", name, got[name], want, got)
 		}
@@ -306,10 +321,14 @@ func TestErrors(t *testing.T) {
 		path       string
 		o          Options
 	}{
-		{"a name with a quotation mark", "rename those with a quotation mark or a backslash", write(t, nil, op(`a"b`, "Exp", []string{"x"}, "y")), Options{Inputs: dims}},
-		{"no such length", `no length is called "depth"`, write(t, nil, op("a", "Exp", []string{"x"}, "y")), Options{Inputs: inputs.Options{Dims: map[string]int64{"depth": 2}}}},
-		{"a run that fails", "model.onnx", write(t, []*onnx.Tensor{{Name: proto.String("s"), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1}, RawData: []byte{7, 0, 0, 0, 0, 0, 0, 0}}},
-			op("r", "Reshape", []string{"x", "s"}, "y")), Options{Inputs: dims}},
+		{"a name with a quotation mark", "rename those with a quotation mark or a backslash",
+			write(t, nil, op(`a"b`, "Exp", []string{"x"}, "y")), Options{Inputs: dims}},
+		{"no such length", `no length is called "depth"`, write(t, nil, op("a", "Exp", []string{"x"}, "y")),
+			Options{Inputs: inputs.Options{Dims: map[string]int64{"depth": 2}}}},
+		{"a run that fails", "model.onnx",
+			write(t, []*onnx.Tensor{{Name: proto.String("s"), DataType: proto.Int32(int32(onnx.Tensor_INT64)), Dims: []int64{1},
+				RawData: []byte{7, 0, 0, 0, 0, 0, 0, 0}}},
+				op("r", "Reshape", []string{"x", "s"}, "y")), Options{Inputs: dims}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := profiled(t, c.path, c.o)

@@ -48,7 +48,8 @@ func SchemaOf(op string, version int64) *Schema {
 	return found
 }
 
-// AttributeKind is the kind of an attribute of one of ONNX's own operators, in the newest version that has it; "" for none.
+// AttributeKind is the kind of an attribute of one of ONNX's own operators, in the newest version that has it; "" for
+// none.
 func AttributeKind(op, name string) (kind string) {
 	for _, s := range schemas()[op] {
 		if a, ok := s.Attribute(name); ok {

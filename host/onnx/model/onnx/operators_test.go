@@ -34,7 +34,8 @@ func TestSchemas(t *testing.T) {
 			t.Errorf("%s %d: %+v, want the default %v", c.op, c.version, a, c.want)
 		}
 	}
-	if s := SchemaOf("Concat", 13); s.MinInputs != 1 || s.MaxInputs < 1000 || s.MaxOutputs != 1 || !s.Attributes[0].Required {
+	if s := SchemaOf("Concat", 13); s.MinInputs != 1 || s.MaxInputs < 1000 || s.MaxOutputs != 1 ||
+		!s.Attributes[0].Required {
 		t.Errorf("%+v", s)
 	}
 	for op, versions := range schemas() {

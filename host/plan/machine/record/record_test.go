@@ -50,11 +50,13 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := record.Read(path, 3, &got)
-		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), path) || !strings.HasSuffix(err.Error(), "; remove it, it is measured again") {
+		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), path) || !strings.HasSuffix(err.Error(), "; remove it, it is measured again") {
 			t.Errorf("%s: got the error %v, want %q", c.what, err, c.want)
 		}
 	}
-	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil || !strings.Contains(err.Error(), "cannot store what was measured in "+path) {
+	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil ||
+		!strings.Contains(err.Error(), "cannot store what was measured in "+path) {
 		t.Errorf("a path that cannot be gives %v", err)
 	}
 }
@@ -63,9 +65,12 @@ func TestRecord(t *testing.T) {
 func TestPlantedRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.json")
 	for what, plant := range map[string]func() error{
-		"found a named pipe":          func() error { return unix.Mkfifo(path, 0o600) },
-		"found a symbolic link":       func() error { return os.Symlink("/dev/zero", path) },
-		"found that others can write": func() error { return errors.Join(os.WriteFile(path, []byte("{}"), 0o600), os.Chmod(path, 0o606)) },
+		"found a named pipe":    func() error { return unix.Mkfifo(path, 0o600) },
+		"found a symbolic link": func() error { return os.Symlink("/dev/zero", path) },
+		"found that others can write": func() error {
+			return errors.Join(os.WriteFile(path, []byte("{}"), 0o600),
+				os.Chmod(path, 0o606))
+		},
 	} {
 		if err := plant(); err != nil {
 			t.Fatal(err)

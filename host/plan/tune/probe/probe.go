@@ -69,7 +69,8 @@ func fill(list []float32) {
 // New makes layers of a kind that a candidate runs, by the plugin p, with `layers` of them in
 // memory, for shapes that need at most as much as the largest. The crew, which may be
 // nil, stays the caller's.
-func New(p *plugin.Plugin, implementations plan.Implementations, l plan.Layers, c plan.Candidate, layers int64, largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {
+func New(p *plugin.Plugin, implementations plan.Implementations, l plan.Layers, c plan.Candidate, layers int64,
+	largest plan.Shape, crew *threads.Pool) (_ *Layers, err error) {
 	x := &Layers{layers: l, candidate: c, implementations: implementations, crew: crew}
 	defer func() {
 		if err != nil {

@@ -45,7 +45,8 @@ func TestStepsAttend(t *testing.T) {
 	grouped.KVHeads = 2
 	wide := self
 	wide.Width = 24
-	shapes := []plan.Shape{{Keys: 40, Beams: 1, Batch: 1}, {Keys: 17, Own: 5, Beams: 4, Batch: 3}, {Keys: 3, Own: 20, Beams: 1, Batch: 2}, {Keys: 40, Own: 20, Beams: 4, Batch: 3}}
+	shapes := []plan.Shape{{Keys: 40, Beams: 1, Batch: 1}, {Keys: 17, Own: 5, Beams: 4, Batch: 3},
+		{Keys: 3, Own: 20, Beams: 1, Batch: 2}, {Keys: 40, Own: 20, Beams: 4, Batch: 3}}
 	values := func(plan.Shape) float64 { return float64(filling) }
 	made := func(width int64) func(plan.Shape) float64 {
 		return func(plan.Shape) float64 { return float64(width) * float64(filling) * float64(filling) }
@@ -68,10 +69,12 @@ func TestStepsAttend(t *testing.T) {
 		{grouped, plan.Candidate{Strategy: plan.PromptHiddenStates}, mixed},
 		{cross, plan.Candidate{Strategy: plan.PromptHiddenStates, Storage: plan.Float16}, half},
 		{self, plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Float16}, func(plan.Shape) float64 { return 1 }},
-		{grouped, plan.Candidate{Strategy: plan.KeysValues, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 0.0078125 }},
+		{grouped, plan.Candidate{Strategy: plan.KeysValues, Storage: plan.BFloat16},
+			func(plan.Shape) float64 { return 0.0078125 }},
 		{cross, plan.Candidate{Strategy: plan.Keys}, made(32)},
 		{self, plan.Candidate{Strategy: plan.Keys}, made(32)},
-		{wide, plan.Candidate{Strategy: plan.Keys, Storage: plan.BFloat16}, func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},
+		{wide, plan.Candidate{Strategy: plan.Keys, Storage: plan.BFloat16},
+			func(plan.Shape) float64 { return 32 * 0.0078125 * float64(filling) }},
 		{wide, plan.Candidate{Strategy: plan.HiddenStates}, made(24)},
 		{grouped, plan.Candidate{Strategy: plan.HiddenStates}, made(32)},
 		{cross, plan.Candidate{Strategy: plan.FirstLayerKeys}, made(32)},
@@ -84,7 +87,8 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 	t.Helper()
 	crew := threads.NewPool(2)
 	defer crew.Close()
-	x, err := New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2, shapes[len(shapes)-1], crew)
+	x, err := New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2,
+		shapes[len(shapes)-1], crew)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +135,8 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		{plan.Shape{Keys: 17, Beams: 1, Batch: 1}, "needs more memory than was made for the largest"},
-		{plan.Shape{Keys: 1, Beams: 1}, "has nothing to attend to"}, {plan.Shape{Beams: 1, Batch: 1}, "has nothing to attend to"},
+		{plan.Shape{Keys: 1, Beams: 1}, "has nothing to attend to"},
+		{plan.Shape{Beams: 1, Batch: 1}, "has nothing to attend to"},
 	} {
 		if _, err := x.Step(s.shape); err == nil || !strings.Contains(err.Error(), s.want) {
 			t.Errorf("%+v: %v, want %q", s.shape, err, s.want)
@@ -139,9 +144,11 @@ func TestRefusals(t *testing.T) {
 	}
 	l.KVHeads = 2
 	for want, c := range map[string]plan.Candidate{
-		"4 query heads share 2 heads of keys": {Strategy: plan.Keys}, "nothing to run": {Strategy: plan.Exported}, `found no operator "ELAttention"`: {Strategy: plan.PromptHiddenStates},
+		"4 query heads share 2 heads of keys": {Strategy: plan.Keys}, "nothing to run": {Strategy: plan.Exported},
+		`found no operator "ELAttention"`: {Strategy: plan.PromptHiddenStates},
 	} {
-		if _, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", c, err, want)
 		}
 	}

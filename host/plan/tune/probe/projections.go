@@ -39,7 +39,8 @@ func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads
 		return nil, err
 	}
 	fill(x.weights.Floats())
-	x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil, tensor.CPU)
+	x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil,
+		tensor.CPU)
 	return x, err
 }
 
@@ -80,7 +81,9 @@ func (x *Projections) Rows(rows int64) (*Projection, error) {
 	t.outputs = []*tensor.Tensor{out}
 	for i := range x.layers {
 		list := x.weights.Floats()[i*x.floats():][:x.floats()]
-		t.inputs = append(t.inputs, []*tensor.Tensor{in, {DType: tensor.Float32, Shape: []int64{x.panels(), x.depth, abi.PanelColumns}, Data: unsafe.Pointer(unsafe.SliceData(list))}})
+		t.inputs = append(t.inputs,
+			[]*tensor.Tensor{in, {DType: tensor.Float32, Shape: []int64{x.panels(), x.depth, abi.PanelColumns},
+				Data: unsafe.Pointer(unsafe.SliceData(list))}})
 	}
 	need, err := x.kernel.Workspace(t.inputs[0], t.outputs, x.crew.Threads())
 	if err != nil {

@@ -59,14 +59,16 @@ func (x *Layers) Step(s plan.Shape) (*Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		value := &tensor.Tensor{DType: tensor.Float32, Shape: keys.valueShape, Data: unsafe.Pointer(unsafe.SliceData(x.weights.Floats()))}
+		value := &tensor.Tensor{DType: tensor.Float32, Shape: keys.valueShape,
+			Data: unsafe.Pointer(unsafe.SliceData(x.weights.Floats()))}
 		t.first = []*tensor.Tensor{query, x.pools[0].tensor(), steps[0], steps[1], value, nil, nil, steps[2]}
 	}
 	return t, t.workspace()
 }
 
 // arguments are the inputs of one layer's operator.
-func (x *Layers) arguments(t *Step, f *call, layer int64, query *tensor.Tensor, steps [3]*tensor.Tensor, kv plan.Shape) []*tensor.Tensor {
+func (x *Layers) arguments(t *Step, f *call, layer int64, query *tensor.Tensor, steps [3]*tensor.Tensor,
+	kv plan.Shape) []*tensor.Tensor {
 	cache := x.pools[0].tensor()
 	if f.rows == 0 {
 		return []*tensor.Tensor{query, nil, nil, cache, steps[0], steps[1], steps[2]}
@@ -95,7 +97,8 @@ func (t *Step) lists(s plan.Shape) [3]*tensor.Tensor {
 		if s.Beams == 1 { // a row alone shares all that it has
 			keys, m = s.Keys+s.Own, 0
 		}
-		steps = append(steps, int32(b*s.Beams), int32(s.Beams), int32(len(shared)), int32(keys), int32(len(own)), int32(m), 0, 0)
+		steps = append(steps, int32(b*s.Beams), int32(s.Beams), int32(len(shared)), int32(keys), int32(len(own)), int32(m), 0,
+			0)
 		for range keys {
 			shared = append(shared, slot)
 			slot++
@@ -110,7 +113,8 @@ func (t *Step) lists(s plan.Shape) [3]*tensor.Tensor {
 	if own == nil {
 		return [3]*tensor.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), nil}
 	}
-	return [3]*tensor.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))), t.integers(own, int64(len(own)))}
+	return [3]*tensor.Tensor{t.integers(steps, s.Batch, stepColumns), t.integers(shared, int64(len(shared))),
+		t.integers(own, int64(len(own)))}
 }
 
 func (t *Step) floats(shape ...int64) *tensor.Tensor {

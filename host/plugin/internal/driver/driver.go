@@ -32,13 +32,15 @@ var here = machine{
 func Require(path, built string) error {
 	major, err := strconv.Atoi(built)
 	if err != nil || major < 1 {
-		return refusal.Incompatible(path, fmt.Sprintf("cuda=%q in the ELF note of a CUDA library", diagnostic.Clip(built)), "the major version of CUDA that it is built for",
+		return refusal.Incompatible(path, fmt.Sprintf("cuda=%q in the ELF note of a CUDA library", diagnostic.Clip(built)),
+			"the major version of CUDA that it is built for",
 			"build the library with the CMake function of abi/, which states it")
 	}
 	version, err := here.version()
 	if err == nil && version.Major() < major {
 		return &diagnostic.Error{Kind: refusal.ErrDevice, Path: path, Found: "found a driver for CUDA " + version.String(),
-			Needed: fmt.Sprintf("one for CUDA %d or newer, as the library's ELF note says", major), Fix: "install a newer NVIDIA driver, or use the plugin's CPU variant"}
+			Needed: fmt.Sprintf("one for CUDA %d or newer, as the library's ELF note says", major),
+			Fix:    "install a newer NVIDIA driver, or use the plugin's CPU variant"}
 	}
 	if err == nil {
 		_, err = here.devices()
@@ -46,8 +48,10 @@ func Require(path, built string) error {
 	if err == nil {
 		return nil
 	}
-	refused := &diagnostic.Error{Kind: refusal.ErrDevice, Path: path, Found: "found no driver that runs it: " + err.Error(), Cause: err,
-		Needed: fmt.Sprintf("a device and a driver for CUDA %d or newer, as the library's ELF note says", major), Fix: "use the plugin's CPU variant"}
+	refused := &diagnostic.Error{Kind: refusal.ErrDevice, Path: path,
+		Found: "found no driver that runs it: " + err.Error(), Cause: err,
+		Needed: fmt.Sprintf("a device and a driver for CUDA %d or newer, as the library's ELF note says", major),
+		Fix:    "use the plugin's CPU variant"}
 	if e := (*diagnostic.Error)(nil); errors.As(err, &e) {
 		refused.Found = e.Found
 		if e.Path != "" {

@@ -11,7 +11,8 @@ import (
 // counts, and its devices, "13000 1"; "none" has no driver.
 const MachineVariable = "GRAFT_TEST_MACHINE"
 
-var errNoDriver = &diagnostic.Error{Kind: cuda.ErrNoDriver, Path: "libcuda.so.1", Found: "found no such library", Needed: "NVIDIA's driver", Fix: "install it"}
+var errNoDriver = &diagnostic.Error{Kind: cuda.ErrNoDriver, Path: "libcuda.so.1", Found: "found no such library",
+	Needed: "NVIDIA's driver", Fix: "install it"}
 
 // Play makes this process the machine of a text, until restore is called.
 func Play(text string) (restore func()) {

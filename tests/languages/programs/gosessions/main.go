@@ -1,5 +1,5 @@
-// Command gosessions makes sessions as a program in Go does: gosessions MODEL SESSIONS [enable]. It prints the first output of the
-// last one, a number a line.
+// Command gosessions makes sessions as a program in Go does: gosessions MODEL SESSIONS [enable]. It prints the first
+// output of the last one, a number a line.
 package main
 
 import (
