@@ -36,7 +36,7 @@ var private = []struct{ forms, say string }{
 }
 
 // named are names that others gave.
-var named = regexp.MustCompile(`(?i)hugging[ _-]?(?:\n\s*(?://|#)? ?)?face|font-face`)
+var named = regexp.MustCompile(`(?i)hugging[ _-]?(?:" \+)?(?:\n\s*(?://|#|")? ?)?face|font-face`)
 
 // spared are files whose words are not the project's to choose: figures as they were measured, and this package.
 var spared = []string{"bench/results/", "tests/words/"}
