@@ -246,10 +246,7 @@ func (c *cli) encoded(what string, total int64, array string,
 	if err != nil {
 		return err
 	}
-	start, p := time.Now(), c.progress(what)
-	if c.file == "" && form != array && c.out.terminal() {
-		p = &bar{}
-	}
+	start, p := time.Now(), c.progressOver(what, total, c.file == "" && form != array)
 	s, err := run(pipeline.Options{Done: func(n int) {
 		p.say(fmt.Sprintf("%s %d, %.1f/s", what, n, float64(n)/time.Since(start).Seconds()))
 		p.set(int64(n), total)

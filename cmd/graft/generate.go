@@ -323,10 +323,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := pipeline.Skip(read, skipped); err != nil {
 		return errors.Join(err, finish())
 	}
-	start, p := time.Now(), c.progress("generating")
-	if o.output == "-" && c.out.terminal() {
-		p = &bar{}
-	}
+	start, p := time.Now(), c.progressOver("generating", total, o.output == "-")
 	if o.output != "-" {
 		c.resumable = "; go on with --resume"
 	}

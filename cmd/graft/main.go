@@ -61,11 +61,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer close(working)
 	go holdSignals(working)
 	defer context.AfterFunc(ctx, func() { insist(working, stderr, wantsJSON(args)) })()
-	c := &cli{out: &output{to: stdout}, talk: stderr}
+	messages := talkTo(stderr)
+	c := &cli{out: &output{to: stdout, talk: messages}, talk: messages}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(c.out)
-	root.SetErr(stderr)
+	root.SetErr(messages)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil || c.out.err != nil {
 		err = c.out.err
@@ -85,7 +86,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // cli is what all commands share.
 type cli struct {
 	out       *output
-	talk      io.Writer
+	talk      *talk
 	outputs   []string // values of -o
 	json      bool     // one JSON object on stdout
 	form      string   // the value of -o that is one of takesForms, or text

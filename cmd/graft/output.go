@@ -19,12 +19,13 @@ const schemaVersion = 2
 
 // output is where data goes. It remembers that it could not all be written.
 type output struct {
-	to  io.Writer
-	err error // the first
+	to   io.Writer
+	talk *talk // whose progress may be on the same terminal
+	err  error // the first
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	n, err := o.to.Write(p)
+	n, err := o.talk.writeTo(o.to, p)
 	if err != nil && o.err == nil {
 		o.err = &diagnostic.Error{Found: "the output could not be written: " + diagnostic.Cause(err), Cause: err}
 	}

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
+	"github.com/rivo/uniseg"
 	"golang.org/x/sys/unix"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
@@ -16,85 +17,159 @@ import (
 // patience is how long work may take before anything is shown of it.
 const patience = 300 * time.Millisecond
 
-// bar shows the progress of long work on a terminal, and nothing in a pipe: its
-// step and the time it takes, and a bar once a total is known. It goes away when
-// the work is done. Where results stream to a terminal there is none: it would be
-// drawn over them.
-type bar struct {
-	terminal *os.File // nil for silence
-	step     atomic.Pointer[string]
-	start    time.Time
-	timer    *time.Timer
+// tick is how often the line of progress is drawn.
+const tick = 120 * time.Millisecond
 
-	mu   sync.Mutex
-	pool *mpb.Progress // nil until patience is over
-	bar  *mpb.Bar      // with a total, or a spinner
-	of   int64         // the total; 0 for the spinner
-	over bool
+// talk is where messages go. On a terminal its last line may show the progress of long work, and is erased before
+// anything else is written: nothing but that one line is ever erased, because the lines above it are somebody's.
+type talk struct {
+	to       io.Writer
+	terminal *os.File // nil for a pipe or a file, which see no progress
+
+	mu    sync.Mutex
+	shown bool // a line of progress is on the terminal
+}
+
+func talkTo(w io.Writer) *talk {
+	t := &talk{to: w}
+	if f, ok := w.(*os.File); ok && isTerminal(f) {
+		t.terminal = f
+	}
+	return t
+}
+
+func (t *talk) Write(p []byte) (int, error) { return t.writeTo(t.to, p) }
+
+// writeTo writes what may be seen on the same terminal, with the line of progress out of the way; the next tick
+// draws it again.
+func (t *talk) writeTo(w io.Writer, p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.draw("")
+	return w.Write(p)
+}
+
+// show draws a line of progress; "" erases it.
+func (t *talk) show(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.draw(line)
+}
+
+// draw is show with the lock held. A line is cut to the terminal's width: one that wraps could not be erased.
+func (t *talk) draw(line string) {
+	if t.terminal == nil || line == "" && !t.shown {
+		return
+	}
+	width := usualWidth
+	if size, err := unix.IoctlGetWinsize(int(t.terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+		width = int(size.Col)
+	}
+	fmt.Fprintf(t.terminal, "\r\x1b[K%s", clip(line, width-1))
+	t.shown = line != ""
+}
+
+// clip is the beginning of a line that fits into a number of columns.
+func clip(line string, width int) string {
+	var b strings.Builder
+	for g := uniseg.NewGraphemes(line); g.Next(); {
+		if width -= g.Width(); width < 0 {
+			break
+		}
+		b.WriteString(g.Str())
+	}
+	return b.String()
+}
+
+// bar shows the progress of long work on a terminal, and nothing in a pipe: its step and the time that it has taken,
+// and how much is done once a total is known. It goes away when the work is done.
+type bar struct {
+	talk  *talk
+	start time.Time
+	over  chan struct{} // closed at the end; nil for silence
+	done  chan struct{} // closed when nothing is drawn any more
+	ended sync.Once
+
+	mu          sync.Mutex
+	step        string
+	have, total int64
 }
 
 func (c *cli) progress(step string) *bar {
-	b := &bar{start: time.Now()}
-	b.say(step)
-	if f, ok := c.talk.(*os.File); ok && !c.quiet && isTerminal(f) {
-		b.terminal = f
-		b.timer = time.AfterFunc(patience, func() { b.set(0, 0) })
+	b := &bar{talk: c.talk, start: time.Now(), step: step}
+	if c.talk.terminal != nil && !c.quiet {
+		b.over, b.done = make(chan struct{}), make(chan struct{})
+		go b.run()
 	}
 	return b
 }
 
+// progressOver is progress of work over inputs, whose total is 0 where they come as they are read. Nothing is drawn
+// where results stream to the terminal, or somebody types inputs there.
+func (c *cli) progressOver(step string, total int64, streams bool) *bar {
+	if streams && c.out.terminal() || total == 0 && isTerminal(os.Stdin) {
+		return &bar{talk: c.talk, start: time.Now()}
+	}
+	return c.progress(step)
+}
+
+func (b *bar) run() {
+	defer close(b.done)
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	for turn := 0; ; turn++ {
+		select {
+		case <-b.over:
+			b.talk.show("")
+			return
+		case <-wait.C:
+		}
+		b.talk.show(b.line(turn))
+		wait.Reset(tick)
+	}
+}
+
+// line is what is drawn the turn-th time.
+func (b *bar) line(turn int) string {
+	const width = 30
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	took := time.Since(b.start)
+	step := diagnostic.Printable(b.step)
+	if b.total <= 0 {
+		spinner := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+		return fmt.Sprintf("%s %c %v", step, spinner[turn%len(spinner)], took.Round(time.Second))
+	}
+	share := min(1, float64(b.have)/float64(b.total))
+	full := int(share * width)
+	line := fmt.Sprintf("%s [%s%s] %.0f %%", step, strings.Repeat("=", full), strings.Repeat("-", width-full), 100*share)
+	if b.have > 0 && b.have < b.total {
+		left := time.Duration(float64(took) * float64(b.total-b.have) / float64(b.have))
+		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+	}
+	return line
+}
+
 // say names the step that begins.
 func (b *bar) say(step string) {
-	step = diagnostic.Printable(step)
-	b.step.Store(&step)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.step = step
 }
 
 // set shows how much is done of a total; without a total, that work goes on.
 func (b *bar) set(done, total int64) {
-	if b.terminal == nil || time.Since(b.start) < patience {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
-		return
-	}
-	if b.pool == nil {
-		b.pool = mpb.New(mpb.WithOutput(b.terminal), mpb.WithWidth(40))
-	}
-	if b.bar == nil || b.of == 0 && total > 0 {
-		if b.bar != nil {
-			b.bar.Abort(true)
-		}
-		b.bar = b.make(total)
-	}
-	b.of = total
-	b.bar.SetCurrent(done)
-}
-
-func (b *bar) make(total int64) *mpb.Bar {
-	step := decor.Any(func(decor.Statistics) string { return *b.step.Load() + " " })
-	if total == 0 {
-		return b.pool.AddSpinner(0, mpb.PrependDecorators(step), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)),
-			mpb.BarRemoveOnComplete())
-	}
-	return b.pool.AddBar(total, mpb.PrependDecorators(step),
-		mpb.AppendDecorators(decor.Percentage(), decor.Name(" "), decor.AverageETA(decor.ET_STYLE_GO)),
-		mpb.BarRemoveOnComplete())
+	b.have, b.total = done, total
 }
 
 // end takes the bar away.
 func (b *bar) end() {
-	if b.timer != nil {
-		b.timer.Stop()
+	if b.over != nil {
+		b.ended.Do(func() { close(b.over) })
+		<-b.done
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over = true; b.pool == nil {
-		return
-	}
-	b.bar.Abort(true)
-	b.pool.Wait()
 }
 
 func isTerminal(f *os.File) bool {
