@@ -18,8 +18,10 @@ BIN     := $(CURDIR)/bin
 # Tests and benchmarks use the plugins just built, as they are.
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
 export GRAFT_PLUGIN_UNVERIFIED := 1
+# Those who need the command take this one, which every target with tests makes first.
+export GRAFT_TEST_COMMAND := $(BIN)/graft
 
-.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test race-test cxx-test cxx-test-long \
+.PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test go-test-long race-test cxx-test cxx-test-long \
   languages bench-languages sanitize-kit sanitize memcheck release release-libraries arm64 peers fmt clean
 
 all: graft
@@ -33,23 +35,37 @@ demo: graft runtime
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
 # Every kind of test, in minutes: C++ against float64, the emulator, a sanitizer, Go, peers; packages with goroutines
-# under the race detector.
-test: graft runtime peers cxx-test sanitize-kit go-test race-test
+# under the race detector. make test-long has the rest: together they run each test once.
+test: go-test cxx-test sanitize-kit race-test
 
-# Packages with goroutines, which the race detector watches: in make test, and the others in make test-longest.
+# Packages of Go by where and how their tests run. Those in no list run in make test; those of LONG in make test-long, and
+# those of RACED in make test under the race detector. -short, which make test says, leaves something out of LONGEST, which
+# make test-longest runs whole, and out of LONG alone. make test-longest has RACED_LONG under the race detector.
 RACED      = . host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
+LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/equivalent tests/generate
+LONGEST    = host/generate/decode tests/languages tests/parity tests/patterns tests/python
 RACED_LONG = host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
-# Packages with tests that -short leaves out or makes shorter, which make test-long or make test-longest takes whole, and these tests.
-LONGER       = bench cmd/graft host/generate/decode host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/equivalent tests/generate
-LONGEST      = tests/languages tests/parity tests/patterns tests/python
-LONGER_TESTS = TestAnswersStay|TestAttribution|TestBisect|TestCalibrate|TestContentIsRemembered|TestDeclaredNames|TestDevelop|TestDraftModelChangesNothing|TestDraftModelWithEveryStrategy|TestDraftsChangeNothing|TestDraftsWithEveryStrategy|TestEngineGivesHuggingFacesTokens|TestEveryStrategy|TestFactsStay|TestFamiliesGiveHuggingFacesTokens|TestHostileGraphs|TestKilledAtAnyTime|TestLayerNormIsRecognised|TestManyInstallers|TestManySessions|TestMemoryEnds|TestPackage|TestPackageServed|TestPasswordOnTerminal|TestPasswords|TestPlannerOfSmallModels|TestProfileFaults|TestQuantizedAgainstDequantized|TestQuantizedFolders|TestQuantizedFoldersHaveTheSameNumbers|TestQuantizedMemory|TestReadRefuses|TestRequests|TestScripts/author|TestShapes|TestSwapsDuringLoad|TestVariants|TestVersions|TestWeightsOfATrainedModel|TestWithinABound
+# What takes longer: CUDA kernels on the emulator with seeded faults, CUDA variants, sanitizers over everything, arm64
+# under QEMU, and the longest tests of Go. SAMPLE chooses a part of some.
+test-long: go-test-long cxx-test-long sanitize cuda-test arm64
 
-# What takes longer: thousands of problems for every kernel, all CUDA kernels on the emulator with their seeded faults,
-# the CUDA variants, sanitizers over everything, what tests leave out under -short, and graphs of a million nodes.
-test-long: graft runtime peers cxx-test-long sanitize cuda-test
-	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGER:%=./%)
-	@go test -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
+# A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems and
+# one architecture of GPUs: another with each commit. SAMPLE= takes all.
+ifeq ($(origin SAMPLE),undefined)
+SAMPLE := $(shell printf %d 0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0))
+endif
+
+# Two of these side by side: many tests leave a core idle. C++ waits for Go, whose tests have deadlines.
+MAKEFLAGS += -j2
+unexport MAKEFLAGS
+LATER := nice
+
+# .ci/run counts the seconds of each.
+ifdef STEPS
+SHELL       := $(CURDIR)/.ci/shell
+.SHELLFLAGS = $@
+endif
 
 # What this machine lacks of Debian's packages; needs root only when something is missing.
 setup:
@@ -69,10 +85,12 @@ build_tree = abi/cmake/build-tree.sh $(BUILD)/$(1) $(JOBS) -DGRAFT_ORT_INCLUDE=$
 plugins: setup
 	@$(call build_tree,cmake,-DCMAKE_BUILD_TYPE=Release -DGRAFT_TESTS=OFF -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins)
 
-# The CUDA variants, into build/plugins beside the CPU ones; nvcc from the PATH or from PyPI. Needs no GPU.
-cuda: setup
-	@$(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
-	  -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/plugins,--target graft-cuda)
+# The CUDA variants, beside the CPU ones in build/plugins; nvcc from the PATH or from PyPI. Needs no GPU.
+cuda_variants = $(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
+	  '-DGRAFT_CUDA_ARCHITECTURES=$(1)' -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/cuda/plugins,--target graft-cuda)
+cuda: plugins
+	@$(call cuda_variants,80;90)
+	@cp -r $(BUILD)/cuda/plugins $(BUILD)
 
 graft: plugins
 	@mkdir -p $(BIN)
@@ -100,9 +118,15 @@ $(PEERS): tests/conformance/cases.py | setup
 # The library that C++ tests make sessions with.
 ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
 
-cxx-test cxx-test-long: runtime
-	@$(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(if $(findstring long,$@),ON,OFF) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
-	@ctest --test-dir $(BUILD)/cmake --output-on-failure --progress -j$(JOBS)
+cxx_test = $(LATER) $(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(1) -DGRAFT_SAMPLE=$(SAMPLE) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
+cxx-test: runtime
+	@$(call cxx_test,OFF)
+	@$(LATER) ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS) -LE long
+
+# The CUDA kernels but one, on the emulator. It is built in the same tree, never at once.
+cxx-test-long: runtime | $(if $(filter test,$(MAKECMDGOALS)),cxx-test)
+	@$(call cxx_test,ON)
+	@$(LATER) ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS) -L long
 
 # Bindings of ONNX Runtime for other languages, from their registries into build/languages, and SESSIONS sessions in each.
 LANGUAGES := $(BUILD)/languages
@@ -137,15 +161,16 @@ bench-languages: graft runtime
 	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
 	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
-# Sanitizers: over the C++ kit alone, and over everything.
+# Sanitizers: over the C++ kit, and over everything else, with PROBLEMS random ones for each kernel.
+PROBLEMS  ?= 200
 SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)
 sanitize-kit: runtime
-	@$(call build_tree,sanitize,$(SANITIZED),--target abi_tests)
-	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^abi$$'
+	@$(LATER) $(call build_tree,sanitize,$(SANITIZED),--target abi_tests)
+	@$(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^abi$$'
 
-sanitize: runtime
-	@$(call build_tree,sanitize,$(SANITIZED))
-	@ctest --test-dir $(BUILD)/sanitize --output-on-failure --progress -j$(JOBS)
+sanitize: runtime | $(if $(filter test,$(MAKECMDGOALS)),sanitize-kit)
+	@$(LATER) $(call build_tree,sanitize,$(SANITIZED))
+	@GRAFT_TEST_PROBLEMS=$(PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS) -E '^abi$$'
 
 # What sanitizers do not see: reads of what nothing wrote, in the kit and through it in operators. The processor that valgrind shows is
 # another than the system's.
@@ -154,12 +179,13 @@ memcheck: cxx-test
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq valgrind >/dev/null; }
 	@valgrind -q --error-exitcode=1 --suppressions=abi/tests/memcheck.supp $(BUILD)/cmake/abi/tests/abi_tests --gtest_brief=1 --gtest_filter=-Isa.*
 
-# What make cuda made: exports, device code, registers, and words where there is no driver. Needs no GPU.
-cuda-test: plugins cuda
-	@go test -tags cuda ./tests/cuda
+# CUDA variants: exports, device code, registers, and words where there is no driver. Needs no GPU.
+cuda-test: setup
+	@$(LATER) $(call cuda_variants,$(if $(SAMPLE),$(if $(filter %1 %3 %5 %7 %9,$(SAMPLE)),80,90),80;90))
+	@go test -vet=off -tags cuda ./tests/cuda
 
 # What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.xz. Needs no GPU itself.
-gpu-bundle: plugins cuda
+gpu-bundle: cuda
 	@go run ./tests/gpu/cases $(BUILD)/cuda/graft-gpu-check/cases $(BUILD)/plugins/*/
 	@cmake --build $(BUILD)/cuda --target gpu-bundle -j$(JOBS) >$(BUILD)/cuda/bundle.log 2>&1 || { tail -50 $(BUILD)/cuda/bundle.log; exit 1; }
 	@grep 'tar.xz:' $(BUILD)/cuda/bundle.log
@@ -188,10 +214,16 @@ arm64: release-aarch64 graft runtime
 	@GOARCH=arm64 CGO_ENABLED=0 go build ./host/... ./cmd/...
 	@dpkg -s $(EMULATED) >/dev/null 2>&1 || { sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(EMULATED) >/dev/null; }
-	@$$([ "$$(id -u)" = 0 ] || echo sudo -E) tests/arm64/run.sh $(BUILD)/release/aarch64/plugins $(BUILD)/arm64
+	@$$([ "$$(id -u)" = 0 ] || echo sudo -E) env SAMPLE=$(SAMPLE) $(LATER) tests/arm64/run.sh $(BUILD)/release/aarch64/plugins $(BUILD)/arm64
 
+# Packages are given as they lie, or with ... at the end.
 go-test: graft runtime peers
-	@go test -short -timeout 20m ./...
+	@go list $(RACED:%=./%) $(LONG:%=./%) | sort >$(BUILD)/elsewhere
+	@go test -vet=off -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
+
+go-test-long: graft runtime peers
+	@go test -vet=off -timeout 40m $(LONG:%=./%)
+	@go test -vet=off -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
 
 # What takes as long as it is given, and is no part of make test: every fuzz target for TIME, and deaths and load.
 TIME ?= 60s
@@ -243,8 +275,8 @@ race-test: graft runtime
 # thousands of runs of which workers do not return.
 test-longest: graft runtime peers
 	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
-	@go test -vet=off -timeout 40m -run '$(LONGER_TESTS)' $(LONGEST:%=./%)
-	@GRAFT_ISOLATION_RUNS=10000 go test -timeout 40m -run TestCrashesOften ./host/session/isolation
+	@go test -vet=off -timeout 60m $(LONGEST:%=./%)
+	@GRAFT_ISOLATION_RUNS=10000 go test -vet=off -timeout 40m -run TestCrashesOften ./host/session/isolation
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders

@@ -16,12 +16,14 @@
 # GRAFT_CUDA        ON: CUDA variants are built; OFF (default): the function does nothing
 # GRAFT_NVCC        path of nvcc, CUDA 13 (kernels-cuda/toolkit.sh prints one)
 # GRAFT_NVCC_FLAGS  more options of nvcc, such as -lineinfo
+# GRAFT_CUDA_ARCHITECTURES  80;90 (default); one of them makes libraries that run there alone, in half the time
 
 include_guard(GLOBAL)
 
 option(GRAFT_CUDA "build the CUDA variants of plugins" OFF)
 set(GRAFT_NVCC "" CACHE FILEPATH "nvcc of CUDA 13")
 set(GRAFT_NVCC_FLAGS "" CACHE STRING "more options of nvcc, separated by semicolons")
+set(GRAFT_CUDA_ARCHITECTURES "80;90" CACHE STRING "compute capabilities to compile for, of 80 and 90")
 
 set(GRAFT_CUDA_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/compile_cuda.cmake")
 
@@ -83,6 +85,7 @@ function(graft_add_cuda_plugin target)
   list(FILTER device_sources INCLUDE REGEX "\\.cu$")
   list(FILTER arg_SOURCES EXCLUDE REGEX "\\.cu$")
 
+  list(JOIN GRAFT_CUDA_ARCHITECTURES "," capabilities)
   # The same definitions for both compilers, in a header: a summary is no word for a command line.
   set(definitions "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cuda/plugin.h")
   file(CONFIGURE OUTPUT "${definitions}" @ONLY CONTENT [[
@@ -91,7 +94,7 @@ function(graft_add_cuda_plugin target)
 #define GRAFT_PLUGIN_SUMMARY "@plugin_summary@"
 #define GRAFT_PLUGIN_DEVICE "cuda"
 #define GRAFT_PLUGIN_ISA "x86-64"
-#define GRAFT_PLUGIN_SM "80,90"
+#define GRAFT_PLUGIN_SM "@capabilities@"
 #define GRAFT_PLUGIN_CUDA "13"
 ]])
 
@@ -102,14 +105,21 @@ function(graft_add_cuda_plugin target)
   target_include_directories(${target} SYSTEM PRIVATE "${GRAFT_CUDA_INCLUDE}")
   target_compile_options(${target} PRIVATE "SHELL:-include \"${definitions}\"")
   graft_compile(${target})
-  set(ampere -gencode arch=compute_80,code=sm_80)
+  set(usual)
+  set(special)
+  if(80 IN_LIST GRAFT_CUDA_ARCHITECTURES)
+    set(usual -gencode arch=compute_80,code=sm_80)
+    set(special ${usual})
+  endif()
+  if(90 IN_LIST GRAFT_CUDA_ARCHITECTURES)
+    list(APPEND usual -gencode arch=compute_90,code=[sm_90,compute_90])
+    list(APPEND special -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90)
+  endif()
   foreach(source IN LISTS device_sources)
-    graft_compile_cuda(${target} "${plugin_name}" "${source}"
-      "${ampere};-gencode;arch=compute_90,code=[sm_90,compute_90]")
+    graft_compile_cuda(${target} "${plugin_name}" "${source}" "${usual}")
   endforeach()
   foreach(source IN LISTS arg_SM90A)
-    graft_compile_cuda(${target} "${plugin_name}" "${source}"
-      "${ampere};-gencode;arch=compute_90a,code=sm_90a;-gencode;arch=compute_90,code=compute_90")
+    graft_compile_cuda(${target} "${plugin_name}" "${source}" "${special}")
   endforeach()
   graft_link_plugin(${target} "${plugin_stem}_cuda" "${plugin_folder}")
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)

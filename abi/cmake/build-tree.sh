@@ -17,6 +17,11 @@ fail() {
   exit 1
 }
 
+made=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$folder/CMakeCache.txt" 2>/dev/null)
+if [ -n "$made" ] && ! [ "$made" -ef . ]; then
+  echo "$folder: found a build of $made, needed one of $PWD: the tree was moved or copied; run: make clean" >&2
+  exit 1
+fi
 cmake -S . -B "$folder" "${options[@]}" >"$log" 2>&1 || fail
 cmake --build "$folder" -j"$jobs" "$@" >>"$log" 2>&1 &
 build=$!

@@ -5,6 +5,7 @@
 #   tests/arm64/run.sh PLUGINS WORK          # as root: programs for arm64 are registered with the kernel
 #
 # PLUGINS is the folder of plugins for arm64, WORK one for what is built. bin/graft and build/plugins are this machine's.
+# SAMPLE, a number, chooses a third of the cases, beside the first of each operator; all where it is empty.
 set -euo pipefail
 plugins=$(realpath "$1") work=$2
 mkdir -p "$work"
@@ -38,7 +39,26 @@ fi
 export CGO_ENABLED=0 GOARCH=arm64
 go build -o "$work/graft" ./cmd/graft
 export XDG_DATA_HOME="$work/data"
-env -u GRAFT_PLUGIN_PATH -u GRAFT_PLUGIN_UNVERIFIED "$work/graft" plugin verify "$plugins"/*/ >"$work/verified" 2>"$work/talk" || fail "$(tail -20 "$work/talk")"
+rm -rf "$work/plugins"
+cp -r "$plugins" "$work/plugins"
+if [ -n "${SAMPLE:-}" ]; then
+  for manifest in "$work"/plugins/*/plugin.yaml; do
+    awk -v sample="$SAMPLE" '
+      /^[^ #]/ { show(); cases = /^cases:/ }
+      !cases { print; next }
+      /^cases:/ { print; next }
+      /^  - name:/ { show() }
+      /^    operator:/ { first = !seen[$2]++ }
+      { text = text $0 "\n" }
+      END { show() }
+      function show() {
+        if (text != "" && (first || (number + sample) % 3 == 0)) printf "%s", text
+        if (text != "") number++
+        text = ""; first = 0
+      }' "$plugins/$(basename "$(dirname "$manifest")")/plugin.yaml" >"$manifest"
+  done
+fi
+env -u GRAFT_PLUGIN_PATH -u GRAFT_PLUGIN_UNVERIFIED "$work/graft" plugin verify "$work"/plugins/*/ >"$work/verified" 2>"$work/talk" || fail "$(tail -20 "$work/talk")"
 grep passed "$work/verified"
 [ "$(grep -c passed "$work/verified")" = "$(ls -d "$plugins"/*/ | wc -l)" ] || fail "a plugin ran no case"
 

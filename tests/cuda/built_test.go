@@ -46,7 +46,7 @@ func TestLibraries(t *testing.T) {
 			}
 			want := &library.Note{
 				ABI: m.ABI, Name: m.Name, Version: m.Version, Device: "cuda", OS: "linux", Arch: "amd64",
-				ISA: []string{"x86-64"}, SM: []string{"80", "90"}, CUDA: "13",
+				ISA: []string{"x86-64"}, SM: capabilities(t), CUDA: "13",
 			}
 			if diff := cmp.Diff(want, lib.Note); diff != "" {
 				t.Errorf("note: %s", diff)
@@ -91,7 +91,7 @@ func TestDeviceCode(t *testing.T) {
 			continue
 		}
 		for i, codes := range all {
-			if missing := MissingCode(codes); missing != "" {
+			if missing := MissingCode(codes, capabilities(t)); missing != "" {
 				t.Errorf("%s: fat binary %d of %d has %v and lacks %s", name, i+1, len(all), codes, missing)
 			}
 		}
@@ -121,7 +121,7 @@ func TestBudgets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(files) != len(codes) {
-			t.Errorf("%s: found %d reports in %s for %d fat binaries; run: rm -r %s && make cuda", name, len(files), reports,
+			t.Errorf("%s: found %d reports in %s for %d fat binaries; run: rm -r %s && make cuda-test", name, len(files), reports,
 				len(codes), reports)
 		}
 		for _, file := range files {

@@ -118,19 +118,22 @@ func parseEntries(data []byte) ([]Code, error) {
 	return codes, nil
 }
 
-// MissingCode says what one source's code lacks of what every CUDA variant has: machine code for sm_80 and for
-// sm_90 or sm_90a, and PTX of compute_90 for devices to come. "" when nothing.
-func MissingCode(codes []Code) string {
+// MissingCode says what one source's code lacks of what a CUDA variant has that was compiled for compute capabilities:
+// for 80 machine code for sm_80, and for 90 that for sm_90 or sm_90a and PTX of compute_90 for devices to come. "" when
+// nothing.
+func MissingCode(codes []Code, capabilities []string) string {
 	has := func(ptx bool, arch int, specific bool) bool { return slices.Contains(codes, Code{ptx, arch, specific}) }
 	var missing []string
-	if !has(false, 80, false) {
+	if slices.Contains(capabilities, "80") && !has(false, 80, false) {
 		missing = append(missing, "sm_80")
 	}
-	if !has(false, 90, false) && !has(false, 90, true) {
-		missing = append(missing, "sm_90 or sm_90a")
-	}
-	if !has(true, 90, false) {
-		missing = append(missing, "compute_90")
+	if slices.Contains(capabilities, "90") {
+		if !has(false, 90, false) && !has(false, 90, true) {
+			missing = append(missing, "sm_90 or sm_90a")
+		}
+		if !has(true, 90, false) {
+			missing = append(missing, "compute_90")
+		}
 	}
 	return strings.Join(missing, ", ")
 }

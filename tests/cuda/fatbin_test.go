@@ -50,26 +50,32 @@ func TestFatbins(t *testing.T) {
 		if got := strings.Join(names, " "); got != want[i] {
 			t.Errorf("fat binary %d: found %s, need %s", i, got, want[i])
 		}
-		if missing := MissingCode(codes); missing != "" {
+		if missing := MissingCode(codes, []string{"80", "90"}); missing != "" {
 			t.Errorf("fat binary %d lacks %s, need nothing", i, missing)
 		}
 	}
 }
 
 func TestMissingCode(t *testing.T) {
+	both := []string{"80", "90"}
 	for _, c := range []struct {
-		codes []Code
-		want  string
+		codes        []Code
+		capabilities []string
+		want         string
 	}{
-		{nil, "sm_80, sm_90 or sm_90a, compute_90"},
-		{[]Code{{false, 80, false}, {false, 90, false}}, "compute_90"},
-		{[]Code{{false, 80, false}, {true, 90, false}}, "sm_90 or sm_90a"},
-		{[]Code{{false, 90, true}, {true, 90, false}}, "sm_80"},
+		{nil, both, "sm_80, sm_90 or sm_90a, compute_90"},
+		{nil, both[:1], "sm_80"},
+		{nil, both[1:], "sm_90 or sm_90a, compute_90"},
+		{[]Code{{false, 80, false}, {false, 90, false}}, both, "compute_90"},
+		{[]Code{{false, 80, false}, {false, 90, false}}, both[:1], ""},
+		{[]Code{{false, 80, false}, {true, 90, false}}, both, "sm_90 or sm_90a"},
+		{[]Code{{false, 90, true}, {true, 90, false}}, both, "sm_80"},
+		{[]Code{{false, 90, true}, {true, 90, false}}, both[1:], ""},
 		// PTX of compute_90a runs on no device but 9.0.
-		{[]Code{{false, 80, false}, {false, 90, true}, {true, 90, true}}, "compute_90"},
+		{[]Code{{false, 80, false}, {false, 90, true}, {true, 90, true}}, both, "compute_90"},
 	} {
-		if got := MissingCode(c.codes); got != c.want {
-			t.Errorf("%v: found %q missing, need %q", c.codes, got, c.want)
+		if got := MissingCode(c.codes, c.capabilities); got != c.want {
+			t.Errorf("%v for %v: found %q missing, need %q", c.codes, c.capabilities, got, c.want)
 		}
 	}
 }

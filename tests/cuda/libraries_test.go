@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -14,14 +15,15 @@ import (
 // Where make cuda puts libraries and reports, from here.
 const (
 	root    = "../.."
-	plugins = root + "/build/plugins"
-	reports = root + "/build/cuda/report"
+	tree    = root + "/build/cuda"
+	plugins = tree + "/plugins"
+	reports = tree + "/report"
 )
 
 var cudaPlugin = regexp.MustCompile(`(?m)^\s*graft_add_cuda_plugin\(`)
 
 // built lists the plugins of this repository that have a CUDA variant, by the names of their folders under
-// build/plugins, each with that variant's library.
+// build/cuda/plugins, each with that variant's library.
 func built(t *testing.T) map[string]string {
 	t.Helper()
 	lists, err := filepath.Glob(root + "/plugins/*/CMakeLists.txt")
@@ -47,7 +49,7 @@ func built(t *testing.T) map[string]string {
 		}
 		library := filepath.Join(plugins, m.Name, variant.File)
 		if _, err := os.Stat(library); err != nil {
-			t.Fatalf("%v; run: make cuda", err)
+			t.Fatalf("%v; run: make cuda-test", err)
 		}
 		libraries[m.Name] = library
 	}
@@ -55,4 +57,18 @@ func built(t *testing.T) map[string]string {
 		t.Fatal("found no plugin with a CUDA variant")
 	}
 	return libraries
+}
+
+// capabilities are the compute capabilities that the libraries were compiled for.
+func capabilities(t *testing.T) []string {
+	t.Helper()
+	cache, err := os.ReadFile(tree + "/CMakeCache.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^GRAFT_CUDA_ARCHITECTURES:STRING=([0-9;]+)$`).FindSubmatch(cache)
+	if found == nil {
+		t.Fatalf("%s/CMakeCache.txt: found no GRAFT_CUDA_ARCHITECTURES, needed 80, 90 or both; run: make cuda-test", tree)
+	}
+	return strings.Split(string(found[1]), ";")
 }

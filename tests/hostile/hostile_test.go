@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // made is what the tests share: the command and the trap plugin, built once.
@@ -62,8 +63,8 @@ func prepare() (err error) {
 		}
 	}
 	made.command = filepath.Join(made.folder, "graft")
-	if out, err := exec.Command("go", "build", "-o", made.command, "../../cmd/graft").CombinedOutput(); err != nil {
-		return fmt.Errorf("building the command: %w\n%s", err, out)
+	if err := graftcommand.Write(made.command); err != nil {
+		return err
 	}
 	made.trap = filepath.Join(made.folder, "trap")
 	if err := buildTrap(made.trap); err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share,
-// but those of commands; and tests of which -short leaves something out run in make test-long or make test-longest.
+// but those of commands; packages of which -short leaves something out run whole in make test-long or
+// make test-longest; and none runs in two places.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -24,48 +25,44 @@ func TestMakefileLists(t *testing.T) {
 			lists[strings.TrimSpace(name)] = strings.Fields(list)
 		}
 	}
-	raced := slices.Concat(lists["RACED"], lists["RACED_LONG"])
-	longer, names := slices.Concat(lists["LONGER"], lists["LONGEST"]),
-		strings.Split(strings.Join(lists["LONGER_TESTS"], ""), "|")
-	need := map[string]map[string]bool{"goroutines": {}, "tests that -short leaves out": {}}
-	run := map[string]bool{}
+	goroutines, shorter := map[string]bool{}, map[string]bool{}
+	folders := map[string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {
+		folders[folder] = true
 		command := folder == "bench" || strings.HasPrefix(folder, "bench/") || strings.HasPrefix(folder, "cmd/")
 		if !test && !command && concurrent(file) {
-			need["goroutines"][folder] = true
+			goroutines[folder] = true
 		}
-		if test {
-			for _, name := range short(file) {
-				need["tests that -short leaves out"][folder] = true
-				run[name] = true
-			}
+		if test && asksForShort(file) {
+			shorter[folder] = true
 		}
 	})
-	for what, list := range map[string][]string{"goroutines": raced, "tests that -short leaves out": longer} {
-		for folder := range need[what] {
+	for _, c := range []struct {
+		what  string
+		found map[string]bool
+		lists []string
+	}{
+		{"goroutines", goroutines, []string{"RACED", "RACED_LONG"}},
+		{"tests that -short leaves out", shorter, []string{"LONG", "LONGEST"}},
+	} {
+		list := slices.Concat(lists[c.lists[0]], lists[c.lists[1]])
+		for folder := range c.found {
 			if !listed(list, folder) {
-				t.Errorf("%s: found %s, needed it in the Makefile's list", folder, what)
+				t.Errorf("%s: found %s, needed it in %s of the Makefile", folder, c.what, strings.Join(c.lists, " or "))
 			}
 		}
 		for _, entry := range list {
-			if _, there := need[what][strings.TrimSuffix(entry, "/...")]; !there && !strings.HasSuffix(entry, "/...") {
-				t.Errorf("Makefile: found %s in a list of packages with %s, which it has none of", entry, what)
+			if !c.found[strings.TrimSuffix(entry, "/...")] && !strings.HasSuffix(entry, "/...") {
+				t.Errorf("Makefile: found %s in a list of packages with %s, which it has none of", entry, c.what)
 			}
 		}
 	}
-	for name := range run {
-		if !slices.Contains(names, name) {
-			t.Errorf("Makefile: found no %s among the tests that -short leaves something of", name)
-		}
-	}
-	for _, name := range names {
-		if folder, _, _ := strings.Cut(name, "/"); !run[name] && folder == name {
-			t.Errorf("Makefile: found %s among the tests that -short leaves something of, which it does not", name)
-		}
-	}
-	for _, entry := range lists["RACED_LONG"] {
-		if listed(lists["RACED"], entry) {
-			t.Errorf("Makefile: found %s in RACED_LONG, which make test has watched", entry)
+	for folder := range folders {
+		for _, two := range [][2]string{{"RACED", "LONG"}, {"RACED", "RACED_LONG"}, {"LONG", "LONGEST"}} {
+			if listed(lists[two[0]], folder) && listed(lists[two[1]], folder) {
+				t.Errorf("Makefile: found %s in %s and in %s, needed it in one: its tests would run twice", folder, two[0],
+					two[1])
+			}
 		}
 	}
 }
@@ -91,34 +88,16 @@ func concurrent(file *ast.File) (found bool) {
 	return found
 }
 
-// short are the tests of a file that call testing.Short, themselves or by a function of the file.
-func short(file *ast.File) (tests []string) {
-	asks := map[string]bool{}
-	for range 2 { // a function, then the tests that call it
-		for _, d := range file.Decls {
-			f, is := d.(*ast.FuncDecl)
-			if !is || f.Body == nil || asks[f.Name.Name] {
-				continue
-			}
-			ast.Inspect(f.Body, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.SelectorExpr:
-					x, is := n.X.(*ast.Ident)
-					asks[f.Name.Name] = asks[f.Name.Name] || is && x.Name == "testing" && n.Sel.Name == "Short"
-				case *ast.CallExpr:
-					x, is := n.Fun.(*ast.Ident)
-					asks[f.Name.Name] = asks[f.Name.Name] || is && asks[x.Name]
-				}
-				return true
-			})
+// asksForShort reports a call of testing.Short.
+func asksForShort(file *ast.File) (found bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if n, is := n.(*ast.SelectorExpr); is {
+			x, is := n.X.(*ast.Ident)
+			found = found || is && x.Name == "testing" && n.Sel.Name == "Short"
 		}
-	}
-	for name := range asks {
-		if asks[name] && strings.HasPrefix(name, "Test") {
-			tests = append(tests, name)
-		}
-	}
-	return tests
+		return !found
+	})
+	return found
 }
 
 // parsed hands over every Go file of the module.

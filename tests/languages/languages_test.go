@@ -23,6 +23,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 const (
@@ -71,7 +72,7 @@ func (k *kit) build() error {
 		return err
 	}
 	k.graft, k.library = filepath.Join(k.folder, "graft"), filepath.Join(k.folder, "libgraft.so")
-	if err := command("go", "build", "-o", k.graft, "../../cmd/graft"); err != nil {
+	if err := graftcommand.Write(k.graft); err != nil {
 		return err
 	}
 	if err := k.buildLibrary(k.library); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // packageCases are those of package/cases.py, with whether go test -short runs them, in the newest runtime alone.
@@ -90,9 +91,8 @@ func command(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(folder, "graft")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary,
-		"../../cmd/graft").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := graftcommand.Write(binary); err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }

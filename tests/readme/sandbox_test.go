@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // root is the repository's root.
@@ -56,9 +57,7 @@ func graftCommand(t *testing.T) string {
 		if built.folder, built.err = os.MkdirTemp("", "graft-readme-"); built.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", filepath.Join(built.folder, "graft"), "./cmd/graft")
-		cmd.Dir = root(t)
-		if built.output, built.err = cmd.CombinedOutput(); built.err == nil {
+		if built.err = graftcommand.Write(filepath.Join(built.folder, "graft")); built.err == nil {
 			built.err = os.CopyFS(filepath.Join(built.folder, "plugins"), os.DirFS(pluginsBuilt(t)))
 		}
 		if built.err == nil {

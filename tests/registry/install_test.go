@@ -16,6 +16,7 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // shell runs the command as a user of it would, in a folder.
@@ -27,9 +28,8 @@ type shell struct {
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	s := &shell{t, t.TempDir(), filepath.Join(t.TempDir(), "graft")}
-	build := exec.Command("go", "build", "-o", s.program, "../../cmd/graft")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := graftcommand.Write(s.program); err != nil {
+		t.Fatal(err)
 	}
 	t.Setenv("XDG_DATA_HOME", filepath.Join(s.folder, "data"))
 	t.Setenv("GRAFT_PLUGIN_PATH", "")

@@ -1,17 +1,18 @@
 package main
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // TestSoak is the whole of it for seconds: six deaths, and load while files are spoilt.
 func TestSoak(t *testing.T) {
 	command := filepath.Join(t.TempDir(), "graft")
-	if out, err := exec.Command("go", "build", "-o", command, "../../cmd/graft").CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
+	if err := graftcommand.Write(command); err != nil {
+		t.Fatal(err)
 	}
 	wrong, err := run("../..", command, filepath.Join(t.TempDir(), "result.txt"), 6, 5*time.Second, 1)
 	if err != nil || wrong > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// runsVariable is how many runs TestCrashesOften does: 10000 is the long version, `make test-long`.
+// runsVariable is how many runs TestCrashesOften does: 10000 is the long version, `make test-longest`.
 const runsVariable = "GRAFT_ISOLATION_RUNS"
 
 // TestCrashesOften: of a plugin that ends its worker in one run of ten, in one of four ways, no run ends the program

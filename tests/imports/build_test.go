@@ -1,0 +1,29 @@
+package imports
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMovedBuild: a build of a tree that was moved or copied since says what to do, where CMake ends with pages.
+func TestMovedBuild(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "cmake")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cache := "CMAKE_HOME_DIRECTORY:INTERNAL=/a/former/place\n"
+	if err := os.WriteFile(filepath.Join(folder, "CMakeCache.txt"), []byte(cache), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("abi/cmake/build-tree.sh", folder, "1")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	want := folder + ": found a build of /a/former/place, needed one of "
+	if err == nil || !strings.HasPrefix(string(out), want) || !strings.HasSuffix(string(out), "run: make clean\n") ||
+		strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v: %q, want %q... and to run make clean", err, out, want)
+	}
+}
