@@ -11,8 +11,8 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/distribute/author"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/measure/changes"
 	"github.com/opgraft/graft/host/measure/comparison"
-	"github.com/opgraft/graft/host/measure/history"
 	reports "github.com/opgraft/graft/host/measure/report"
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -22,7 +22,7 @@ func (c *cli) ab() *cobra.Command {
 	var f sideFlags
 	var g generationFlags
 	var to string
-	var h historyFlags
+	var require requireFlag
 	cmd := &cobra.Command{
 		Use:   "ab MODEL.onnx|MODEL_DIR",
 		Short: "Compare sets of operators on a model: answers first, then interleaved times",
@@ -38,15 +38,12 @@ swept. --report writes the result as one HTML file, which needs no network.
 
 Of a model folder, whole generations are compared: none is the model as exported
 with its past and present as tensors, auto the engine. Tokens are compared first.
-With --ablation techniques are turned on one at a time instead.
-
---save stores the result for the commands below. A model that is called as one of them
-is reached by its path, ./list.`,
+With --ablation techniques are turned on one at a time instead.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
   graft ab model.onnx --a auto --b plan.json --rounds 50
   graft ab model.onnx --b flash-decode,auto --dim batch=1,8 --report report.html
-  graft ab model.onnx --b flash-decode --save=before --require 1.2x
+  graft ab model.onnx --b flash-decode --require 1.2x
   graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json
   graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
 		Args: exactly(1, "one model or model folder"),
@@ -59,7 +56,7 @@ is reached by its path, ./list.`,
 			if err := reportTo(to); err != nil {
 				return err
 			}
-			if err := h.check(f.Rounds); err != nil {
+			if err := require.check(f.Rounds); err != nil {
 				return err
 			}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
@@ -72,7 +69,7 @@ is reached by its path, ./list.`,
 					"accept-quantization-noise", "padding", "absolute", "relative"); err != nil {
 					return err
 				}
-				return c.abFolder(cmd, args[0], f.Options, &g, &h, f.deadline, to)
+				return c.abFolder(cmd, args[0], f.Options, &g, &require, f.deadline, to)
 			}
 			if err := without(cmd, args[0], "a model folder", generationFlagNames...); err != nil {
 				return err
@@ -104,12 +101,8 @@ is reached by its path, ./list.`,
 				content, made := reports.Model(s, reportOptions())
 				err = c.writeReport(to, content, made)
 			}
-			m := history.Measured{Result: s}
-			if err == nil {
-				err = h.store(c, m, args[0])
-			}
 			if err == nil && s.OK() {
-				return h.met(args[0], o.A, m)
+				return require.met(args[0], o.A, changes.Measured{Result: s})
 			}
 			if err != nil {
 				return err
@@ -120,8 +113,8 @@ is reached by its path, ./list.`,
 	}
 	g.register(cmd)
 	f.register(cmd.Flags())
-	h.register(cmd.Flags())
-	cmd.AddCommand(c.abList(), c.abShow(), c.abCompare(), c.abRemove())
+	require.register(cmd.Flags())
+	cmd.AddCommand(c.abCompare())
 	cmd.Flags().StringVar(&to, "report", "",
 		"HTML file to write with charts, answers, memory, plan and the raw data: one file that needs no network")
 	return cmd

@@ -8,78 +8,72 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
-	"github.com/opgraft/graft/host/measure/history"
+	"github.com/opgraft/graft/host/measure/changes"
 )
 
 func (c *cli) abCompare() *cobra.Command {
-	var require string
+	var require requireFlag
 	cmd := &cobra.Command{
-		Use:   "compare OLD NEW",
+		Use:   "compare OLD.json NEW.json",
 		Short: "Say what changed between two results of graft ab, and whether it is significant",
-		Long: `Compares two results: of graft ab --save, by ID, the beginning of one or name, or files
-of graft ab -o json. Of each size and side it shows the times, medians with their 95 %
-intervals, and how the speed-up over side a changed. ~ is a change that is not significant.
-What else changed is listed: model, plan, plugins, machine. Of whole generations, time to the
-first token, decode steps and memory are shown as well.
+		Long: `Compares two files of graft ab -o json. Of each size and side it shows the times, medians
+with their 95 % intervals, and how the speed-up over side a changed. ~ is a change that is
+not significant. What else changed is listed: model, plan, machine. Of whole generations,
+time to the first token, decode steps and memory are shown as well.
 
 With --require the exit code is 5 unless every side's new speed-up over a is known to be so many
 times the old one: the lower end of the interval counts. Speed-ups are compared
 and not times, since each was measured beside its own a: an hour in which the machine is
 slower counts on both.`,
-		Example: "  graft ab compare before after\n  graft ab compare 3f2a new.json --require 0.95x",
-		Args:    abArgs(2, "two results, OLD and NEW", "compare"),
+		Example: "  graft ab compare main.json new.json --require 0.95x",
+		Args: func(cmd *cobra.Command, args []string) error {
+			err := exactly(2, "two results, OLD.json and NEW.json")(cmd, args)
+			if e, ok := err.(*diagnostic.Error); ok {
+				e.Fix = "see graft ab compare --help; a model of that name is ./compare"
+			}
+			return err
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			abPath(c, "compare")
-			h := historyFlags{require: require}
-			if require != "" {
-				var err error
-				if h.factor, err = history.Factor(require); err != nil {
-					return misused("--require", err)
-				}
+			if err := require.parse(); err != nil {
+				return err
 			}
-			s, err := history.User()
+			from, err := changes.Read(args[0])
 			if err != nil {
 				return err
 			}
-			from, err := s.Find(args[0])
+			to, err := changes.Read(args[1])
 			if err != nil {
 				return err
 			}
-			to, err := s.Find(args[1])
-			if err != nil {
-				return err
-			}
-			r, err := history.Compare(from, to)
+			r, err := changes.Compare(from, to)
 			if e, ok := err.(*diagnostic.Error); ok {
 				e.Path = args[1]
 			}
 			if err != nil {
 				return err
 			}
-			if err := c.print(r, func(w *page) { changed(w, r) }); err != nil || require == "" {
+			if err := c.print(r, func(w *page) { changed(w, r) }); err != nil || require.text == "" {
 				return err
 			}
 			if why := r.Incomparable(); why != "" {
 				return &diagnostic.Error{Path: args[1], Found: why,
 					Needed: "for --require the sides and sizes of " + args[0] + ", of the same model"}
 			}
-			return h.met(args[1], "in "+args[0], r)
+			return require.met(args[1], "in "+args[0], r)
 		},
 	}
-	cmd.Flags().StringVar(&require, "require", "",
+	cmd.Flags().StringVar(&require.text, "require", "",
 		"exit code 5 unless each side's new speed-up over a is known to be so many times the old one (0.95x)")
 	return cmd
 }
 
 // changed prints what changed for people, in the manner of benchstat.
-func changed(w *page, r *history.Comparison) {
+func changed(w *page, r *changes.Comparison) {
 	for _, o := range []struct {
 		what string
-		of   history.Origin
+		of   changes.Origin
 	}{{"old", r.Old}, {"new", r.New}} {
-		w.printf("%s: %s\n", o.what,
-			strings.Join(strings.Fields(
-				o.of.ID[:min(len(o.of.ID), shownID)]+" "+o.of.Name+" "+o.of.Model.Path+" "+localTime(o.of.Time)), " "))
+		w.printf("%s: %s %s\n", o.what, o.of.Model, localTime(o.of.Time))
 	}
 	for _, n := range r.Notes {
 		w.printf("NOTE: %s\n", n)
@@ -135,7 +129,7 @@ func changed(w *page, r *history.Comparison) {
 }
 
 // interval is a median and half the width of its interval, the wider half, as a share of it.
-func interval(e history.Estimate) string {
+func interval(e changes.Estimate) string {
 	if e.LowMS == nil || e.MedianMS == 0 {
 		return fmt.Sprintf("%.3f ± ?", e.MedianMS)
 	}

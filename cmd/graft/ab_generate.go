@@ -18,9 +18,9 @@ import (
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/measure/changes"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
-	"github.com/opgraft/graft/host/measure/history"
 	reports "github.com/opgraft/graft/host/measure/report"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -62,7 +62,7 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, h *historyFlags,
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, require *requireFlag,
 	deadline time.Duration, to string) error {
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength),
@@ -72,7 +72,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	if g.ablation {
-		for _, name := range append([]string{"report", "save", "require"}, textFlagNames...) {
+		for _, name := range append([]string{"report", "require"}, textFlagNames...) {
 			if cmd.Flags().Changed(name) {
 				return misuse("--ablation with --"+name, "one of them: that compares sides, and an ablation has rows")
 			}
@@ -124,17 +124,13 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 			return err
 		}
 	}
-	m := history.Measured{Generations: all}
-	if err := h.store(c, m, folder); err != nil {
-		return err
-	}
 	if list := all.Differ(); len(list) > 0 {
 		b := list[0]
 		return &diagnostic.Error{Kind: errDiffers, Path: folder,
 			Found: fmt.Sprintf("%v between %s and %s: %d of %d sequences are equal", errDiffers, o.A, b.Name, b.Equal,
 				b.Sequences)}
 	}
-	return h.met(folder, o.A, m)
+	return require.met(folder, o.A, changes.Measured{Generations: all})
 }
 
 // search is that of options that every comparison sets and of --set, and the maximum of the cache in bytes.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -18,8 +19,8 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/distribute/author"
+	"github.com/opgraft/graft/host/measure/changes"
 	"github.com/opgraft/graft/host/measure/comparison"
-	"github.com/opgraft/graft/host/measure/history"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -37,13 +38,10 @@ var everyCommand = map[string][]string{
 		"FOLDER --ablation --input TEXTS --rounds 1",
 		"FOLDER --b keys:skip=0.5 --input TEXTS --references TEXTS --rounds 1 --max-new-tokens 2",
 		"FOLDER --input TEXTS --window 9", "FOLDER --references TEXTS",
-		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --save=generated", "FOLDER --ablation --save",
+		"FOLDER --ablation --require 1x",
 		"FOLDER --rounds 1 --max-new-tokens 2 --prompt-length 4 --b cache=MODEL"},
-	"graft ab compare": {"testdata/result.json testdata/result.json", "saved testdata/result.json --require 3x",
-		"saved MODEL", "MODEL TEXTS"},
-	"graft ab list": {"", "--model MODEL", "--model TEXTS"},
-	"graft ab rm":   {"saved", "MODEL"},
-	"graft ab show": {"saved", "MODEL"},
+	"graft ab compare": {"testdata/result.json testdata/result.json", "OUT testdata/result.json --require 3x",
+		"testdata/result.json MODEL", "MODEL TEXTS"},
 	"graft bisect": {"MODEL --b flash-decode --force",
 		"MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
 	"graft completion": {"bash", "zsh", "fish", "powershell"},
@@ -221,8 +219,8 @@ func TestFullDevice(t *testing.T) {
 			for _, form := range forms(line) {
 				os.RemoveAll(s.out)
 				s.ready(t, path)
-				if strings.HasPrefix(path, "graft ab ") {
-					saveResult(t, "")
+				if path == "graft ab compare" {
+					writeResult(t, s.out, "")
 				}
 				if needsInstalled[path] && run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard) != exitOK {
 					t.Fatal("no plugin to remove")
@@ -289,8 +287,8 @@ func TestHostileText(t *testing.T) {
 				os.RemoveAll(s.out)
 				os.Remove(s.out + ".graft.json")
 				s.ready(t, path)
-				if strings.HasPrefix(path, "graft ab ") {
-					saveResult(t, hostile)
+				if path == "graft ab compare" {
+					writeResult(t, s.out, hostile)
 				}
 				if needsInstalled[path] {
 					run([]string{"plugin", "install", s.plugin}, io.Discard, io.Discard)
@@ -319,28 +317,23 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// saveResult stores the result of testdata under the name saved, all of whose other texts end in one.
-func saveResult(t *testing.T, end string) {
+// writeResult writes the result of testdata to a file, all of whose texts end in one.
+func writeResult(t *testing.T, to, end string) {
 	t.Helper()
-	s, err := history.User()
+	m, err := changes.Read("testdata/result.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Find("testdata/result.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Name, r.Graft = "saved", "1.0.0"+end
-	r.Model.Path, r.Result.Environment.CPU, r.Result.Cells[0].Inputs[0].Name = r.Model.Path+end,
-		r.Result.Environment.CPU+end, "x"+end
-	r.Result.A.Name, r.Result.Sides[0].Name, r.Result.Cells[0].Sides[0].Name = "none"+end, "auto"+end, "auto"+end
-	r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end,
+	r := m.Result
+	r.Model, r.Environment.CPU, r.Cells[0].Inputs[0].Name = r.Model+end, r.Environment.CPU+end, "x"+end
+	r.A.Name, r.Sides[0].Name, r.Cells[0].Sides[0].Name = "none"+end, "auto"+end, "auto"+end
+	r.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end,
 		Operator: "FlashDecode" + end}}
-	r.Plugins = []history.Plugin{{Name: "flash-decode" + end, Version: "0.1.0" + end, SHA256: "0" + end}}
-	if err := s.Save(r); err != nil {
+	data, err := json.Marshal(r.Result())
+	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(s.Folder, "foreign"+strings.ReplaceAll(end, "/", "_")), "{"+end)
+	write(t, to, string(data))
 }
 
 func write(t *testing.T, path, text string) {

@@ -1,4 +1,5 @@
-package history
+// Package changes says what changed between two results of graft ab, and whether it is significant.
+package changes
 
 import (
 	"fmt"
@@ -13,8 +14,8 @@ import (
 
 // Measured is a result of graft ab: of a model, or of whole generations of a model's folder. The other one is nil.
 type Measured struct {
-	Result      *comparison.Swept     `json:"result,omitempty"`
-	Generations *generations.Compared `json:"generations,omitempty"`
+	Result      *comparison.Swept
+	Generations *generations.Compared
 }
 
 // Environment is where it was measured.
@@ -23,14 +24,6 @@ func (m Measured) Environment() comparison.Environment {
 		return m.Generations.Environment
 	}
 	return m.Result.Environment
-}
-
-// OK says whether all sides answer as A does.
-func (m Measured) OK() bool {
-	if m.Generations != nil {
-		return m.Generations.OK()
-	}
-	return m.Result.OK()
 }
 
 // A is the name of the first side.
@@ -55,46 +48,6 @@ func (m Measured) kind() string {
 		return "whole generations of a model folder"
 	}
 	return "a model"
-}
-
-// plugins are those of all sides, each once, in order.
-func (m Measured) plugins() (used []string) {
-	if g := m.Generations; g != nil {
-		used = slices.Clone(g.A.Plugins)
-		for i := range g.Sides {
-			used = append(used, g.Sides[i].Plugins...)
-		}
-	} else {
-		used = slices.Clone(m.Result.A.Plugins)
-		for i := range m.Result.Sides {
-			used = append(used, m.Result.Sides[i].Plugins...)
-		}
-	}
-	slices.Sort(used)
-	return slices.Compact(used)
-}
-
-// Sides are those that are compared with A, each with its speed-ups: of whole runs at each size.
-func (m Measured) Sides() (list []Gained) {
-	cells := m.cells()
-	for _, key := range cells.keys {
-		if isPart(key) {
-			continue
-		}
-		for i, s := range cells.at[key].sides {
-			if i == len(list) {
-				list = append(list, Gained{Name: s.name})
-			}
-			list[i].Speedups = append(list[i].Speedups, s.speedup)
-		}
-	}
-	return list
-}
-
-// Gained is a side's speed-ups over A.
-type Gained struct {
-	Name     string
-	Speedups []statistics.Speedup
 }
 
 // cells are the sizes of a result, and parts of runs, by their words.

@@ -1,4 +1,4 @@
-package history
+package changes
 
 import (
 	"fmt"
@@ -12,54 +12,49 @@ import (
 
 // TestCompare: what changed is found, and is significant or not.
 func TestCompare(t *testing.T) {
-	base := func() *Record { return record(result(side{"none", 10}, side{"auto", 5})) }
+	base := func() Measured { return measured(result(side{"none", 10}, side{"auto", 5})) }
 	for _, c := range []struct {
 		name    string
-		to      func(r *Record)
+		to      func(r *Measured)
 		times   string // of each side: the change in per cent, or ~
 		gains   string
 		changed []string
 		notes   []string
 		only    string
 	}{
-		{name: "nothing", to: func(*Record) {}, times: "none ~ auto ~", gains: "auto ~"},
-		{name: "a side that is slower", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"auto", 6})) },
+		{name: "nothing", to: func(*Measured) {}, times: "none ~ auto ~", gains: "auto ~"},
+		{name: "a side that is slower", to: func(r *Measured) { *r = measured(result(side{"none", 10}, side{"auto", 6})) },
 			times: "none ~ auto +20", gains: "auto -17"},
 		{name: "a machine that is slower for an hour",
-			to: func(r *Record) { *r = *record(result(side{"none", 20}, side{"auto", 10})) }, times: "none +100 auto +100",
+			to: func(r *Measured) { *r = measured(result(side{"none", 20}, side{"auto", 10})) }, times: "none +100 auto +100",
 			gains: "auto ~"},
-		{name: "another model", to: func(r *Record) { r.Model.SHA256 = strings.Repeat("c", 64) }, times: "none ~ auto ~",
+		{name: "another model", to: func(r *Measured) { r.Result.Model = "other.onnx" }, times: "none ~ auto ~",
 			gains: "auto ~", changed: []string{"model"}, notes: []string{"the models differ"}},
-		{name: "the same model elsewhere", to: func(r *Record) { r.Model.Path = "/elsewhere.onnx" }, times: "none ~ auto ~",
-			gains: "auto ~", changed: []string{"path of the model"}},
-		{name: "another machine", to: func(r *Record) { r.Result.Environment.CPU = "another" }, times: "none ~ auto ~",
+		{name: "a model of the same name elsewhere", to: func(r *Measured) { r.Result.Model = "/elsewhere/model.onnx" },
+			times: "none ~ auto ~", gains: "auto ~", changed: []string{"model"}},
+		{name: "another machine", to: func(r *Measured) { r.Result.Environment.CPU = "another" }, times: "none ~ auto ~",
 			gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
-		{name: "other instruction sets", to: func(r *Record) { r.Result.Environment.ISA = []string{"avx2", "avx512"} },
+		{name: "other instruction sets", to: func(r *Measured) { r.Result.Environment.ISA = []string{"avx2", "avx512"} },
 			times: "none ~ auto ~", gains: "auto ~", changed: []string{"machine"}, notes: []string{"the machines differ"}},
-		{name: "other software", to: func(r *Record) {
-			r.Graft, r.Result.Environment.ONNXRuntime, r.Plugins[0].Version = "1.1.0", "1.31.0", "0.2.0"
-			r.Plugins = append(r.Plugins, Plugin{"fused-gelu", "0.1.0", "d"})
-		}, times: "none ~ auto ~", gains: "auto ~",
-			changed: []string{"graft", "onnxruntime", "plugin flash-decode", "plugin fused-gelu"}},
-		{name: "another plan", to: func(r *Record) {
+		{name: "other software", to: func(r *Measured) { r.Result.Environment.ONNXRuntime = "1.31.0" },
+			times: "none ~ auto ~", gains: "auto ~", changed: []string{"onnxruntime"}},
+		{name: "another plan", to: func(r *Measured) {
 			r.Result.Sides[0].Plan = []comparison.Choice{{Node: "Softmax_0", Reason: "left"},
 				{Node: "Gelu_1", Plugin: "fused-gelu", Operator: "FusedGelu"}}
 		}, times: "none ~ auto ~", gains: "auto ~", changed: []string{"plan of auto, Softmax_0", "plan of auto, Gelu_1"}},
-		{name: "other inputs", to: func(r *Record) { r.Result.Cells[0].Inputs[0].Shape = []int64{2, 8} },
+		{name: "other inputs", to: func(r *Measured) { r.Result.Cells[0].Inputs[0].Shape = []int64{2, 8} },
 			times: "none ~ auto ~", gains: "auto ~", changed: []string{"input x"}},
-		{name: "memory that is slower", to: func(r *Record) { r.Result.Environment.MemoryBandwidthGB = 20 },
+		{name: "memory that is slower", to: func(r *Measured) { r.Result.Environment.MemoryBandwidthGB = 20 },
 			times: "none ~ auto ~", gains: "auto ~", changed: []string{"memory bandwidth"}},
-		{name: "a file without its origin", to: func(r *Record) { *r = Record{Measured: r.Measured} }, times: "none ~ auto ~",
-			gains: "auto ~", changed: []string{"graft"}, notes: []string{"whether the models are the same is not recorded"}},
-		{name: "another side", to: func(r *Record) { *r = *record(result(side{"none", 10}, side{"flash-decode", 5})) },
+		{name: "another side", to: func(r *Measured) { *r = measured(result(side{"none", 10}, side{"flash-decode", 5})) },
 			times: "none ~", only: "[auto] [flash-decode]"},
-		{name: "another first side", to: func(r *Record) { *r = *record(result(side{"low-rank", 10}, side{"auto", 5})) },
+		{name: "another first side", to: func(r *Measured) { *r = measured(result(side{"low-rank", 10}, side{"auto", 5})) },
 			times: "auto ~", only: "[a: none] [a: low-rank]"},
-		{name: "other sizes", to: func(r *Record) { r.Result.Cells[0].Lengths["batch"] = 8 }, only: "[auto] [batch=8 auto]"},
+		{name: "other sizes", to: func(r *Measured) { r.Result.Cells[0].Lengths["batch"] = 8 }, only: "[auto] [batch=8 auto]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := base(), base()
-			c.to(to)
+			c.to(&to)
 			r, err := Compare(from, to)
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +77,7 @@ func TestCompare(t *testing.T) {
 			}
 			for _, x := range r.Changed {
 				changed = append(changed, x.What)
-				if x.Old == x.New || x.Old == "" && x.What != "graft" {
+				if x.Old == x.New || x.Old == "" {
 					t.Errorf("%+v", x)
 				}
 			}
@@ -121,21 +116,22 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%gx: %v, want %d", c.factor, got, c.short)
 		}
 	}
-	from := record(twice)
+	from, other := measured(twice), measured(result(side{"none", 10}, side{"auto", 5}))
+	other.Result.Model = "other.onnx"
 	for _, c := range []struct {
 		name   string
-		to     *Record
+		to     Measured
 		factor float64
 		short  int
 		not    string
 	}{
-		{"as before", record(result(side{"none", 10}, side{"auto", 5})), 0.95, 0, ""},
-		{"slower", record(result(side{"none", 10}, side{"auto", 6})), 0.95, 1, ""},
-		{"slower, as is everything", record(result(side{"none", 13}, side{"auto", 6.5})), 0.95, 0, ""},
-		{"faster, and not as fast as required", record(result(side{"none", 10}, side{"auto", 4.5})), 1.2, 1, ""},
-		{"without the side", record(result(side{"none", 10}, side{"other", 5})), 0.95, 0, "it lacks auto"},
-		{"with another first side", record(result(side{"auto", 10}, side{"auto", 5})), 0.95, 0, "it lacks a: none"},
-		{"of another model", &Record{Model: Model{SHA256: "x"}, Measured: Measured{Result: twice}}, 0.95, 0,
+		{"as before", measured(result(side{"none", 10}, side{"auto", 5})), 0.95, 0, ""},
+		{"slower", measured(result(side{"none", 10}, side{"auto", 6})), 0.95, 1, ""},
+		{"slower, as is everything", measured(result(side{"none", 13}, side{"auto", 6.5})), 0.95, 0, ""},
+		{"faster, and not as fast as required", measured(result(side{"none", 10}, side{"auto", 4.5})), 1.2, 1, ""},
+		{"without the side", measured(result(side{"none", 10}, side{"other", 5})), 0.95, 0, "it lacks auto"},
+		{"with another first side", measured(result(side{"auto", 10}, side{"auto", 5})), 0.95, 0, "it lacks a: none"},
+		{"of another model", other, 0.95, 0,
 			"the models differ"},
 	} {
 		r, err := Compare(from, c.to)

@@ -1,9 +1,10 @@
-package history
+package changes
 
 import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // comparisonVersion is the version of Comparison's JSON.
-const comparisonVersion = 2
+const comparisonVersion = 3
 
 // Comparison says what changed between two results.
 type Comparison struct {
@@ -37,10 +38,8 @@ type Comparison struct {
 
 // Origin is one of the two.
 type Origin struct {
-	ID    string `json:"id,omitempty"`
-	Name  string `json:"name,omitempty"`
-	Time  string `json:"time"`
-	Model Model  `json:"model"`
+	Time  string `json:"time"`  // of the measurement, as RFC 3339 has it, in UTC
+	Model string `json:"model"` // its path, as the comparison was called
 }
 
 // Change is something that is not as it was.
@@ -82,9 +81,9 @@ type Gain struct {
 }
 
 // Compare says what changed from one result to another. One of a model and one of generations are an error.
-func Compare(from, to *Record) (*Comparison, error) {
+func Compare(from, to Measured) (*Comparison, error) {
 	if x, y := from.kind(), to.kind(); x != y {
-		return nil, &diagnostic.Error{Path: to.Model.Path, Found: "a result of " + y,
+		return nil, &diagnostic.Error{Path: to.path(), Found: "a result of " + y,
 			Needed: "one of " + x + ", as the other is"}
 	}
 	c := &Comparison{SchemaVersion: comparisonVersion, Old: from.origin(), New: to.origin(), Notes: notes(from, to),
@@ -132,7 +131,7 @@ func Compare(from, to *Record) (*Comparison, error) {
 	return c, nil
 }
 
-func (r *Record) origin() Origin { return Origin{r.id, r.Name, r.Time, r.Model} }
+func (m Measured) origin() Origin { return Origin{m.Environment().Date, m.path()} }
 
 func label(cell, side string) string { return strings.TrimSpace(cell + " " + side) }
 
@@ -151,14 +150,10 @@ func estimate(times []float64) Estimate {
 }
 
 // notes say in words why times of two results may say nothing about each other.
-func notes(from, to *Record) []string {
+func notes(from, to Measured) []string {
 	list := []string{}
-	switch a, b := from.Model, to.Model; {
-	case a.SHA256 != "" && b.SHA256 != "" && a.SHA256 != b.SHA256:
+	if otherModel(from.path(), to.path()) {
 		list = append(list, "the models differ: this says how two models compare, and not how operators do")
-	case a.SHA256 == "" || b.SHA256 == "":
-		list = append(list, "whether the models are the same is not recorded: a file of -o json does not have it, a "+
-			"result of --save does")
 	}
 	if a, b := machine(from.Environment()), machine(to.Environment()); a != b {
 		list = append(list, "the machines differ: compare the speed-ups, each of which is of one machine, and not the times")
@@ -169,13 +164,16 @@ func notes(from, to *Record) []string {
 	return list
 }
 
+// otherModel says whether results are of models of other names. Folders may differ: a result may be of another machine.
+func otherModel(from, to string) bool { return filepath.Base(from) != filepath.Base(to) }
+
 // machine is what times depend on of a machine, in words.
 func machine(e comparison.Environment) string {
 	return fmt.Sprintf("%s, %d cores, %s/%s (%s)", e.CPU, e.Cores, e.OS, e.Arch, strings.Join(e.ISA, " "))
 }
 
 // changes lists what is not as it was, beside times.
-func changes(from, to *Record) []Change {
+func changes(from, to Measured) []Change {
 	list := []Change{}
 	note := func(what, old, now string) {
 		if old != now {
@@ -183,20 +181,11 @@ func changes(from, to *Record) []Change {
 		}
 	}
 	a, b := from.Environment(), to.Environment()
-	if from.Model.SHA256 != "" && to.Model.SHA256 != "" {
-		note("model", short(from.Model.SHA256)+" "+from.Model.Path, short(to.Model.SHA256)+" "+to.Model.Path)
-	}
-	if len(list) > 0 && from.Model.SHA256 == to.Model.SHA256 {
-		list[0].What = "path of the model"
-	}
-	note("graft", from.Graft, to.Graft)
+	note("model", from.path(), to.path())
 	note("onnxruntime", a.ONNXRuntime, b.ONNXRuntime)
 	note("machine", machine(a), machine(b))
 	if x, y := a.MemoryBandwidthGB, b.MemoryBandwidthGB; x > 0 && y > 0 && math.Abs(y/x-1) > 0.1 {
 		note("memory bandwidth", fmt.Sprintf("%.0f GB/s", x), fmt.Sprintf("%.0f GB/s", y))
-	}
-	if from.Graft != "" && to.Graft != "" { // else the plugins are not known
-		plugins(from.Plugins, to.Plugins, note)
 	}
 	if from.Generations != nil {
 		generated(from.Generations, to.Generations, note)
@@ -217,24 +206,6 @@ func sides(a, b *comparison.Swept, note func(what, old, now string)) {
 				plans(x, y, note)
 				break
 			}
-		}
-	}
-}
-
-// plugins notes those that changed.
-func plugins(from, to []Plugin, note func(what, old, now string)) {
-	words := func(list []Plugin, name string) string {
-		i := slices.IndexFunc(list, func(p Plugin) bool { return p.Name == name })
-		if i < 0 {
-			return "none"
-		}
-		return list[i].Version + " " + short(list[i].SHA256)
-	}
-	seen := map[string]bool{}
-	for _, p := range slices.Concat(from, to) {
-		if !seen[p.Name] {
-			seen[p.Name] = true
-			note("plugin "+p.Name, words(from, p.Name), words(to, p.Name))
 		}
 	}
 }

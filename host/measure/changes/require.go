@@ -1,4 +1,4 @@
-package history
+package changes
 
 import (
 	"fmt"
@@ -63,8 +63,8 @@ func (c *Comparison) Short(factor float64) (list []Shortfall) {
 
 // Incomparable says why the speed-ups of two results cannot be required of each other; "" where they can.
 func (c *Comparison) Incomparable() string {
-	switch a, b := c.Old.Model.SHA256, c.New.Model.SHA256; {
-	case a != "" && b != "" && a != b:
+	switch {
+	case otherModel(c.Old.Model, c.New.Model):
 		return "the models differ"
 	case c.otherTask:
 		return "the inputs or the search differ"

@@ -1,23 +1,15 @@
-package history
+package changes
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
-	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -82,8 +74,9 @@ func task(c *generations.Compared) map[string]string {
 	var search map[string]json.RawMessage
 	if json.Unmarshal(c.Search, &search) == nil {
 		for name, value := range search {
-			if data, err := canonical(value); err == nil {
-				words["option "+name] = string(data)
+			var data bytes.Buffer
+			if json.Compact(&data, value) == nil {
+				words["option "+name] = data.String()
 			}
 		}
 	}
@@ -156,66 +149,4 @@ func layers(x, y *generations.Side, note func(what, old, now string)) {
 		return blocks
 	}
 	otherwise(x.Name, words(x.Attention), words(y.Attention), note)
-}
-
-// folderSHA256 is a hash of a model folder's content as far as generations depend on it: of lines of "HASH  NAME\n",
-// one for each of its graphs, with their data as model.Files has it, and for each file of JSON beside them, in the
-// order of the names.
-func folderSHA256(folder string) (string, error) {
-	files, err := modeldir.Find(folder)
-	if err != nil {
-		return "", err
-	}
-	hashes := map[string]string{}
-	for _, path := range []string{files.Encoder, files.First, files.Decoder} {
-		name, err := filepath.Rel(folder, path)
-		if path == "" || err == nil && hashes[name] != "" {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if hashes[name], err = fileSHA256(path); err != nil {
-			return "", err
-		}
-	}
-	for _, name := range []string{"config.json", "genai_config.json", "generation_config.json", "tokenizer.json",
-		"tokenizer_config.json", "preprocessor_config.json"} {
-		data, err := os.ReadFile(filepath.Join(folder, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		sum := sha256.Sum256(data)
-		hashes[name] = hex.EncodeToString(sum[:])
-	}
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(hashes)) {
-		fmt.Fprintf(&lines, "%s  %s\n", hashes[name], filepath.ToSlash(name))
-	}
-	return id([]byte(lines.String())), nil
-}
-
-// fileSHA256 is the hash of a model's file, as model.Files has it.
-func fileSHA256(path string) (string, error) {
-	m, err := model.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer m.Close()
-	files, err := m.Files()
-	if err != nil {
-		return "", err
-	}
-	return files.SHA256()
-}
-
-// SHA256 is the hash of a model or a model folder at path, as results have it.
-func SHA256(path string) (string, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return folderSHA256(path)
-	}
-	return fileSHA256(path)
 }

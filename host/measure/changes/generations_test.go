@@ -1,4 +1,4 @@
-package history
+package changes
 
 import (
 	"encoding/json"
@@ -45,18 +45,14 @@ func generation(a side, sides ...side) *generations.Compared {
 	return c
 }
 
-// folder is a record of one.
-func folder(c *generations.Compared) *Record {
-	r := record(nil)
-	r.Time, r.Model.Path, r.Measured = c.Environment.Date, c.Model, Measured{Generations: c}
-	return r
-}
+// folder is what was read of one.
+func folder(c *generations.Compared) Measured { return Measured{Generations: c} }
 
 func TestGenerationsCompared(t *testing.T) {
 	const none, decided = "none ~ auto ~ none ~ auto ~ none ~ auto ~", "auto ~ auto ~ auto ~"
 	for _, c := range []struct {
 		name    string
-		to      func(r *Record)
+		to      func(r *Measured)
 		times   string // whole, to the first token, decode steps
 		gains   string
 		changed []string
@@ -64,46 +60,46 @@ func TestGenerationsCompared(t *testing.T) {
 		memory  string // what changed
 		not     string // why it cannot be required
 	}{
-		{name: "nothing", to: func(*Record) {}, times: none, gains: decided},
-		{name: "slower", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"auto", 6})) },
+		{name: "nothing", to: func(*Measured) {}, times: none, gains: decided},
+		{name: "slower", to: func(r *Measured) { *r = folder(generation(side{"none", 10}, side{"auto", 6})) },
 			times: "none ~ auto +20 none ~ auto +20 none ~ auto +20", gains: "auto -17 auto -17 auto -17"},
-		{name: "slower to the first token alone", to: func(r *Record) {
+		{name: "slower to the first token alone", to: func(r *Measured) {
 			s := &r.Generations.Sides[0]
 			for i := range s.TTFTSeconds {
 				s.TTFTSeconds[i], s.Seconds[i] = 2*s.TTFTSeconds[i], s.Seconds[i]+s.TTFTSeconds[i]
 			}
 			s.Speedup = statistics.SpeedupOf(r.Generations.A.Seconds, s.Seconds)
 		}, times: "none ~ auto +10 none ~ auto +100 none ~ auto ~", gains: "auto -9 auto -50 auto ~"},
-		{name: "tokens", to: func(r *Record) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided,
+		{name: "tokens", to: func(r *Measured) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided,
 			changed: []string{"sequences of auto that are a's"}},
-		{name: "perplexity", to: func(r *Record) {
+		{name: "perplexity", to: func(r *Measured) {
 			r.Generations.Sides[0].Likelihood, r.Generations.Sides[0].Scores = &divergence.Likelihood{Perplexity: 13},
 				&score.Scores{BLEU: 19}
 		}, times: none, gains: decided, changed: []string{"perplexity of auto", "scores of auto"}},
-		{name: "divergence", to: func(r *Record) {
+		{name: "divergence", to: func(r *Measured) {
 			r.Generations.Sides[0].Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 98, KLMean: 1e-3}
 		}, times: none, gains: decided,
 			changed: []string{"mean KL divergence of auto from a", "greedy tokens of auto that are a's"}},
-		{name: "divergence of rounding", to: func(r *Record) { r.Generations.Sides[0].Divergence.KLMean = 3e-12 },
+		{name: "divergence of rounding", to: func(r *Measured) { r.Generations.Sides[0].Divergence.KLMean = 3e-12 },
 			times: none, gains: decided},
-		{name: "perplexity of other texts", to: func(r *Record) {
+		{name: "perplexity of other texts", to: func(r *Measured) {
 			r.Generations.Forced.SHA256, r.Generations.Sides[0].Likelihood = "2", &divergence.Likelihood{Perplexity: 13}
 		}, times: none, gains: decided},
-		{name: "beams", to: func(r *Record) { r.Generations.Search = []byte(`{"num_beams": 4}`) }, times: none,
+		{name: "beams", to: func(r *Measured) { r.Generations.Search = []byte(`{"num_beams": 4}`) }, times: none,
 			gains: decided, changed: []string{"option num_beams"}, notes: 1, not: "the inputs or the search differ"},
-		{name: "inputs", to: func(r *Record) { r.Generations.InputsSHA256 = strings.Repeat("2", 64) }, times: none,
+		{name: "inputs", to: func(r *Measured) { r.Generations.InputsSHA256 = strings.Repeat("2", 64) }, times: none,
 			gains: decided, changed: []string{"inputs"}, notes: 1, not: "the inputs or the search differ"},
 		{name: "the same search, written otherwise",
-			to: func(r *Record) { r.Generations.Search = []byte(` { "num_beams" : 2 } `) }, times: none, gains: decided},
-		{name: "layers", to: func(r *Record) { r.Generations.Sides[0].Attention[0].Strategy = plan.PromptHiddenStates },
+			to: func(r *Measured) { r.Generations.Search = []byte(` { "num_beams" : 2 } `) }, times: none, gains: decided},
+		{name: "layers", to: func(r *Measured) { r.Generations.Sides[0].Attention[0].Strategy = plan.PromptHiddenStates },
 			times: none, gains: decided, changed: []string{"plan of auto, Softmax_0"}},
-		{name: "memory", to: func(r *Record) { r.Generations.Sides[0].CacheBytes *= 2 }, times: none, gains: decided,
+		{name: "memory", to: func(r *Measured) { r.Generations.Sides[0].CacheBytes *= 2 }, times: none, gains: decided,
 			memory: "auto cache_bytes +100"},
-		{name: "another model", to: func(r *Record) { r.Model.SHA256 = "c" }, times: none, gains: decided,
+		{name: "another model", to: func(r *Measured) { r.Generations.Model = "/models/t5" }, times: none, gains: decided,
 			changed: []string{"model"}, notes: 1, not: "the models differ"},
-		{name: "another side", to: func(r *Record) { *r = *folder(generation(side{"none", 10}, side{"keys_values", 5})) },
+		{name: "another side", to: func(r *Measured) { *r = folder(generation(side{"none", 10}, side{"keys_values", 5})) },
 			times: "none ~ none ~ none ~", not: "it lacks auto, to the first token auto, decode steps auto"},
-		{name: "one new token", to: func(r *Record) {
+		{name: "one new token", to: func(r *Measured) {
 			for _, s := range []*generations.Side{&r.Generations.A, &r.Generations.Sides[0].Side} {
 				s.TTFTSeconds = s.Seconds
 			}
@@ -112,7 +108,7 @@ func TestGenerationsCompared(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := folder(generation(side{"none", 10}, side{"auto", 5})),
 				folder(generation(side{"none", 10}, side{"auto", 5}))
-			c.to(to)
+			c.to(&to)
 			r, err := Compare(from, to)
 			if err != nil {
 				t.Fatal(err)
@@ -173,13 +169,13 @@ func TestGenerationsRequired(t *testing.T) {
 
 // TestKinds: a result of a folder and one of a model are not compared, in either order.
 func TestKinds(t *testing.T) {
-	one, other := record(result(side{"none", 10}, side{"auto", 5})), folder(generation(side{"none", 10}, side{"auto", 5}))
+	one, other := measured(result(side{"none", 10}, side{"auto", 5})), folder(generation(side{"none", 10}, side{"auto", 5}))
 	for _, c := range []struct {
-		from, to *Record
+		from, to Measured
 		want     string
 	}{
 		{one, other, "/models/bart: a result of whole generations of a model folder, needed one of a model, as the other is"},
-		{other, one, "/models/model.onnx: a result of a model, needed one of whole generations of a model folder, as the " +
+		{other, one, "model.onnx: a result of a model, needed one of whole generations of a model folder, as the " +
 			"other is"},
 	} {
 		if _, err := Compare(c.from, c.to); err == nil || !strings.HasSuffix(err.Error(), c.want) {
@@ -188,24 +184,10 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestGenerationsStored: what is stored or written by -o json comes back, of two sides and of more.
-func TestGenerationsStored(t *testing.T) {
-	s := &Store{t.TempDir()}
+// TestGenerationsRead: what -o json writes comes back, of two sides and of more.
+func TestGenerationsRead(t *testing.T) {
 	for _, sides := range [][]side{{{"auto", 5}}, {{"auto", 5}, {"keys_values", 6}}} {
 		c := generation(side{"none", 10}, sides...)
-		was := folder(c)
-		if err := s.Save(was); err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.Stored(was.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, _ := json.Marshal(got)
-		y, _ := json.Marshal(was)
-		if string(x) != string(y) {
-			t.Errorf("came back as %s, was %s", x, y)
-		}
 		var written any = c
 		if one := c.Result(); one != nil {
 			written = one
@@ -218,55 +200,13 @@ func TestGenerationsStored(t *testing.T) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, err := s.Find(path)
+		file, err := Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Compare(got, file); err != nil || r.otherTask || len(r.OnlyOld)+len(r.OnlyNew) > 0 ||
-			len(r.Times) != 3*(1+len(sides)) || file.Generations.Rounds != 15 {
+		if r, err := Compare(folder(c), file); err != nil || r.otherTask || len(r.OnlyOld)+len(r.OnlyNew) > 0 ||
+			len(r.Times) != 3*(1+len(sides)) || len(r.Changed) > 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
-	}
-}
-
-// TestFolderSHA256: a hash changes with what generations depend on, and with nothing else.
-func TestFolderSHA256(t *testing.T) {
-	at := t.TempDir()
-	if err := os.CopyFS(at, os.DirFS("../../../models/g2p")); err != nil {
-		t.Fatal(err)
-	}
-	hash := func() string {
-		sum, err := SHA256(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return sum
-	}
-	before := hash()
-	for _, c := range []struct {
-		file    string
-		changes bool
-	}{{"README.md", false}, {"config.json", true}, {"generation_config.json", true}, {"encoder_model.onnx", true}} {
-		path := filepath.Join(at, c.file)
-		data, err := os.ReadFile(path)
-		if err != nil && c.changes {
-			t.Fatal(err)
-		}
-		// A field of a model that is not known is passed over, and blanks are in JSON.
-		more := []byte(" ")
-		if strings.HasSuffix(c.file, ".onnx") {
-			more = []byte{0xa0, 0x06, 0x01}
-		}
-		if err := os.WriteFile(path, slices.Concat(data, more), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		now := hash()
-		if (now != before) != c.changes {
-			t.Errorf("%s: changed %v", c.file, now != before)
-		}
-		before = now
-	}
-	if _, err := SHA256(t.TempDir()); err == nil {
-		t.Error("a folder without a model")
 	}
 }
