@@ -15,7 +15,6 @@ import (
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/generate/prepare"
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/plan"
 )
 
@@ -170,11 +169,7 @@ func (r *wordsReport) outcome() (*outcome, error) {
 				s.Equal++
 			}
 		}
-		scores, err := score.Of(heard, said)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
-		}
-		s.WER = scores.WER
+		s.WER = wordErrorRate(heard, said)
 		got = append(got, fmt.Sprintf("%s %.2f %% (%d of %d texts equal)", s.Name, 100*s.WER, s.Equal, r.Sounds))
 	}
 	exact, eight := r.Sides[1], r.Sides[2]

@@ -31,8 +31,7 @@ const forcedTokens = 100_000
 
 func (t *textFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&t.references, "references", "",
-		"folders: file of what should follow each text of --input, one a line: distributions are compared over these, and "+
-			"each side's outputs are scored as graft score does")
+		"folders: file of what should follow each text of --input, one a line: distributions are compared over these")
 	between(f, &t.tokens, "forced-tokens", forcedTokens, 0, limit.Tokens,
 		"folders: maximum of tokens of --input, or of what follows, over which distributions of the next token are "+
 			"compared; 0 compares none")
@@ -79,6 +78,7 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 		return nil, &diagnostic.Error{Path: folder, Found: "an encoder-decoder, whose outputs are read whole",
 			Needed: "a decoder alone for --window and --stride", Fix: "leave them out"}
 	}
+	var follow []string
 	if t.references != "" {
 		references, err := textsOf(t.references)
 		if err != nil {
@@ -89,15 +89,15 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 				Needed: fmt.Sprintf("%d, one reference for each line of %s", len(lines), input)}
 		}
 		for _, line := range references {
-			out.ReferenceTexts = append(out.ReferenceTexts, string(line))
+			follow = append(follow, string(line))
 		}
 	}
 	features := config.FeatureShape() != nil
-	if features && out.ReferenceTexts == nil {
+	if features && follow == nil {
 		return out, nil // what a generates needs no words
 	}
 	if features {
-		out.ReferenceTexts = out.ReferenceTexts[:n]
+		follow = follow[:n]
 	}
 	tokenizer, err := text.Open(folder)
 	if err != nil {
@@ -120,7 +120,7 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 	}
 	if !features {
 		var o text.EncodeOptions // a decoder alone reads a text whole, in windows
-		if search.IsEncoderDecoder || out.ReferenceTexts != nil {
+		if search.IsEncoderDecoder || follow != nil {
 			o = text.EncodeOptions{MaxLength: config.InputLimit(search, search.IsEncoderDecoder, positions),
 				TruncateLeft: !search.IsEncoderDecoder}
 		}
@@ -133,7 +133,7 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 			}
 		}
 	}
-	if out.ReferenceTexts == nil {
+	if follow == nil {
 		return out, nil
 	}
 	o := text.EncodeOptions{MaxLength: int(positions)}
@@ -144,11 +144,11 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 			end = search.EOSTokenID[:1]
 		}
 	}
-	out.References, err = encode(t.references, out.ReferenceTexts, o, end)
+	out.References, err = encode(t.references, follow, o, end)
 	return out, err
 }
 
-// overTexts prints how the sides' distributions compare, and the scores of what they generate.
+// overTexts prints how the sides' distributions compare.
 func overTexts(w *page, r *generations.Compared) {
 	if f := r.Forced; f != nil {
 		w.println()
@@ -179,16 +179,6 @@ func overTexts(w *page, r *generations.Compared) {
 					r.Sides[i].Name, d.Token+1, d.Text+1, word(d.B), d.B.Probability, word(d.A), d.A.Probability)
 			}
 		}
-	}
-	if r.A.Scores == nil {
-		return
-	}
-	w.println()
-	w.printf("a, %s, against the references: ", r.A.Name)
-	scored(w, r.A.Scores)
-	for i := range r.Sides {
-		w.printf("%s: ", r.Sides[i].Name)
-		scored(w, r.Sides[i].Scores)
 	}
 }
 

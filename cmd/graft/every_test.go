@@ -58,7 +58,7 @@ var everyCommand = map[string][]string{
 	"graft rerank": {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT",
 		"RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
 	"graft generate": {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl",
-		"FOLDER --input TEXTS --output OUT --reference TEXTS", "FOLDER --input TEXTS --output OUT --weights int8",
+		"FOLDER --input TEXTS --output OUT", "FOLDER --input TEXTS --output OUT --weights int8",
 		"FOLDER --weights MODEL", "FOLDER --input TEXTS --draft lookup", "FOLDER --input TEXTS --draft FOLDER,weights=int8",
 		"FOLDER --input TEXTS --draft MODEL", "FOLDER --set MODEL", "MODEL", "FOLDER --set MODEL=1",
 		"FOLDER --input TEXTS --output OUT --weights bf16", "FOLDER --input TEXTS --output OUT --cache int8",
@@ -92,7 +92,6 @@ var everyCommand = map[string][]string{
 	"graft plugin search": {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
 	"graft plugin remove": {"fused-gelu", "MODEL"},
 	"graft plugin verify": {"PLUGIN -q=false", "MODEL"},
-	"graft score":         {"TEXTS TEXTS", "TEXTS TEXTS --format jsonl", "TEXTS MODEL"},
 	"graft tune":          {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
 	"graft version":       {""},
 }

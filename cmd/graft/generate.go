@@ -21,7 +21,6 @@ import (
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/generate/prepare"
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -43,7 +42,6 @@ type generation struct {
 	attention     attentionFlags
 	weights       string
 	baseline      bool
-	reference     string
 	set           []string
 	values        map[string]*string // search options by name, as given
 }
@@ -123,8 +121,6 @@ empty. Exit code 1 when any line failed.`,
 	f.StringArrayVar(&o.images, "image", nil, "models of images: a PNG or JPEG file, instead of --input; may be repeated")
 	f.StringVar(&o.prompt, "prompt", "", "models of images: what the output continues, as Donut's <s_cord-v2>")
 	f.StringVar(&o.form, "format", "text", "text or jsonl: the form of a line of output")
-	f.StringVar(&o.reference, "reference", "",
-		"file of reference texts, one a line: the summary has ROUGE, BLEU and the word error rate")
 	f.BoolVar(&o.resume, "resume", false, "continue an output file where it ends")
 	f.BoolVar(&o.sync, "sync", false, "do one thing after the other instead of all at once")
 	f.BoolVar(&o.baseline, "baseline", false,
@@ -141,7 +137,7 @@ empty. Exit code 1 when any line failed.`,
 			"(default: float32, as exported)")
 	between(f, &o.maxInput, "max-input-tokens", 0, 0, limit.Tokens,
 		"longer inputs are cut (default: what the model's positions allow)")
-	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input or reference is an error, with its number")
+	f.StringVar(&o.maxLine, "max-line", "1MiB", "a longer line of input is an error, with its number")
 	f.StringArrayVar(&o.set, "set", nil, "any option of generation_config.json, name=JSON; may be repeated")
 	beam := new(string)
 	f.StringVar(beam, "beam", "", "short for --num-beams")
@@ -227,9 +223,6 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.resume && o.output == "-" {
 		return misuse("--resume and results on stdout", "--output FILE")
 	}
-	if o.reference != "" && o.output == "-" {
-		return misuse("--reference and results on stdout", "--output FILE")
-	}
 	if o.baseline && o.maxCache != "" {
 		return misuse("--max-cache with --baseline, which has no cache to bound", "a lower --batch-size")
 	}
@@ -261,9 +254,6 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return err
 	}
 	defer done()
-	if err := o.checkReference(total, int(line)); err != nil {
-		return err
-	}
 	l, err := ort.FindAndOpen(c.runtime)
 	if err != nil {
 		return err
@@ -341,11 +331,6 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := errors.Join(err, finish()); err != nil {
 		return err
 	}
-	if o.reference != "" {
-		if summary.Scores, err = score.Files(o.output, o.form, o.reference, int(line)); err != nil {
-			return err
-		}
-	}
 	if o.output != "-" {
 		if err := c.print(summary, func(w *page) { generated(w, summary) }); err != nil {
 			return err
@@ -384,9 +369,6 @@ func generated(w *page, s *generate.Summary) {
 	if s.Skipped != nil {
 		w.printf("attention left out %.2g of the probability on average, %.2g of one query and head at most\n",
 			s.Skipped.Mean, s.Skipped.Greatest)
-	}
-	if s.Scores != nil {
-		scored(w, s.Scores)
 	}
 }
 

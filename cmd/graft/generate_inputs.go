@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -14,26 +13,6 @@ import (
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/generate/search"
 )
-
-// checkReference finds references that are missing or too few before anything is
-// generated; total is the number of inputs, 0 when that is not known.
-func (o *generation) checkReference(total int64, longest int) error {
-	if o.reference == "" {
-		return nil
-	}
-	_, lines, done, err := inputs(o.reference, longest)
-	if err != nil {
-		return err
-	}
-	if err := done(); err != nil {
-		return err
-	}
-	if total > 0 && lines != total {
-		return &diagnostic.Error{Path: o.reference, Found: fmt.Sprintf("%d lines", lines),
-			Needed: fmt.Sprintf("%d, one reference for each line of %s", total, o.input)}
-	}
-	return nil
-}
 
 // inputs are those of the command line, or what --input holds.
 func (o *generation) inputs(longest int) (read func() (string, error), total int64, done func() error, err error) {

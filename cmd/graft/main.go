@@ -129,7 +129,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(),
-		c.generate(), c.quantize(), c.embed(), c.rerank(), c.score(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(),
+		c.generate(), c.quantize(), c.embed(), c.rerank(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(),
 		workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()

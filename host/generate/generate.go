@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/pipeline"
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -145,8 +144,6 @@ type Summary struct {
 	Weights *engine.WeightReport `json:"weights,omitempty"`
 	// Skipped is what attention left out, where it may.
 	Skipped *engine.Skipped `json:"skipped,omitempty"`
-	// Scores compare the whole output with references, where there are some.
-	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Run generates for every text, or path of a file of speech or of an image, that read gives and hands the results to

@@ -91,11 +91,11 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 			"4"},
 		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt",
 			"--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
-		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt", "--reference", "words.txt"},
+		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt"},
 		{"quantize", "models/g2p", "-o", "g2p-quantised", "--max-kl", "0.05", "--input", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
 		{"rerank", "models/encoders/reranker", "--tsv", "--input", "pairs.tsv", "-o", "ranked.jsonl"},
-		{"score", "sounds.txt", "words.txt"}, {"plugin", "install", "flash-decode"}, {"plugin", "list"},
+		{"plugin", "install", "flash-decode"}, {"plugin", "list"},
 		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},
 	} {
 		var object map[string]any

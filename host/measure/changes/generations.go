@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/rewrite"
@@ -121,9 +120,6 @@ func predicted(x, y *generations.Side, sameTexts bool, note func(what, old, now 
 	if p, q := x.Likelihood, y.Likelihood; sameTexts && p != nil && q != nil {
 		note("perplexity of "+x.Name, fmt.Sprintf("%.5g", p.Perplexity), fmt.Sprintf("%.5g", q.Perplexity))
 	}
-	if p, q := x.Scores, y.Scores; p != nil && q != nil {
-		note("scores of "+x.Name, scores(p), scores(q))
-	}
 }
 
 // divergent is a mean divergence in words: what rounding makes of an exact side is one of them.
@@ -132,10 +128,6 @@ func divergent(d *divergence.Divergence) string {
 		return "below 1e-9"
 	}
 	return fmt.Sprintf("%.2e", d.KLMean)
-}
-
-func scores(s *score.Scores) string {
-	return fmt.Sprintf("ROUGE-L %.4f, BLEU %.2f, WER %.4f", s.ROUGEL, s.BLEU, s.WER)
 }
 
 func equal(b *generations.Against) string { return fmt.Sprintf("%d of %d", b.Equal, b.Sequences) }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
@@ -32,13 +31,13 @@ func generation(a side, sides ...side) *generations.Compared {
 			Search: []byte(`{"num_beams":2}`)},
 		Rounds: 15, A: of(a), Environment: result(a).Environment}
 	c.Forced = &generations.Forced{Over: generations.OverInputs, Texts: 1, Tokens: 99, SHA256: "1"}
-	c.A.Likelihood, c.A.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
+	c.A.Likelihood = &divergence.Likelihood{Perplexity: 12}
 	for _, x := range sides {
 		b := generations.Against{Side: of(x), Outcome: generations.Outcome{NewTokens: 64, Equal: 2, Sequences: 2}}
 		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues,
 			Plugin: "flash-decode"}}
 		b.Speedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds)
-		b.Likelihood, b.Scores = &divergence.Likelihood{Perplexity: 12}, &score.Scores{BLEU: 20}
+		b.Likelihood = &divergence.Likelihood{Perplexity: 12}
 		b.Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 99, KLMean: 1e-12}
 		c.Sides = append(c.Sides, b)
 	}
@@ -73,9 +72,8 @@ func TestGenerationsCompared(t *testing.T) {
 		{name: "tokens", to: func(r *Measured) { r.Generations.Sides[0].Equal = 1 }, times: none, gains: decided,
 			changed: []string{"sequences of auto that are a's"}},
 		{name: "perplexity", to: func(r *Measured) {
-			r.Generations.Sides[0].Likelihood, r.Generations.Sides[0].Scores = &divergence.Likelihood{Perplexity: 13},
-				&score.Scores{BLEU: 19}
-		}, times: none, gains: decided, changed: []string{"perplexity of auto", "scores of auto"}},
+			r.Generations.Sides[0].Likelihood = &divergence.Likelihood{Perplexity: 13}
+		}, times: none, gains: decided, changed: []string{"perplexity of auto"}},
 		{name: "divergence", to: func(r *Measured) {
 			r.Generations.Sides[0].Divergence = &divergence.Divergence{Tokens: 99, EqualGreedy: 98, KLMean: 1e-3}
 		}, times: none, gains: decided,

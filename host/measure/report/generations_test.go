@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/decode"
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
@@ -37,7 +36,7 @@ func generated(sides ...string) *generations.Compared {
 		Environment: example(small).Environment}
 	c.A.Attention = nil
 	c.Forced = &generations.Forced{Over: generations.OverInputs, Texts: 3, Tokens: 999, Left: 12, Window: 64, Stride: 32}
-	c.A.Likelihood, c.A.Scores = &divergence.Likelihood{Perplexity: 12.345, NLL: 2.5}, &score.Scores{ROUGE1: 0.5}
+	c.A.Likelihood = &divergence.Likelihood{Perplexity: 12.345, NLL: 2.5}
 	for i, name := range sides {
 		b := generations.Against{Side: side(name, 1.5-0.4*float64(i)),
 			Outcome: generations.Outcome{NewTokens: 128, MinDistinct: 31, ReorderShare: 0.4375, Equal: 8, Sequences: 8}}
@@ -46,7 +45,6 @@ func generated(sides ...string) *generations.Compared {
 		b.Likelihood = &divergence.Likelihood{Perplexity: 12.345678 + float64(i), NLL: 2.5}
 		b.Divergence = &divergence.Divergence{Tokens: 999, KLMean: 1.25e-12, KLP99: 3.5e-11, KLMax: 4e-10, EqualGreedy: 999,
 			PerplexityRatio: 1.0000321, RatioCI95: [2]float64{0.9999876, 1.0000766}}
-		b.Scores = &score.Scores{ROUGE1: 0.4567891, ROUGE2: 0.2, ROUGEL: 0.3, BLEU: 23.456}
 		b.Drafts = &generations.Drafts{From: "lookup", Steps: 101, Drafted: 77 + i, Accepted: 41, AcceptedPerStep: 41.0 / 101}
 		if i > 0 && i == len(sides)-1 {
 			b.Drafts.Model = &decode.DraftReport{Model: "/models/" + hostile, Steps: 345}

@@ -8,10 +8,10 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 )
 
-// texts is the section of how far the sides' distributions of the next token are from a's, and of scores; nil where
-// none were compared.
+// texts is the section of how far the sides' distributions of the next token are from a's; nil where none were
+// compared.
 func (f *folder) texts() (*section, error) {
-	if f.Forced == nil && f.A.Scores == nil {
+	if f.Forced == nil {
 		return nil, nil
 	}
 	s := &section{ID: "texts", Title: "Texts"}
@@ -29,9 +29,6 @@ func (f *folder) texts() (*section, error) {
 		s.Text = append(s.Text, says+" The divergence is Kullback and Leibler's, from a's distribution to the side's, of "+
 			"a token and in nats. A greedy token is the one that is most likely.")
 		s.Tables = append(s.Tables, f.distributions())
-	}
-	if f.A.Scores != nil {
-		s.Tables = append(s.Tables, f.scores())
 	}
 	return s, nil
 }
@@ -94,24 +91,4 @@ func finite(x float64, at, after string, printed func(float64) string) cell {
 // figures prints a number so that a thousandth of it shows.
 func figures(x float64) string {
 	return fixed(x, min(max(4-int(math.Floor(math.Log10(max(x, 1e-9)))), 0), 8))
-}
-
-// scores is the table of what is generated against references.
-func (f *folder) scores() table {
-	t := table{Head: []head{{"side", false}, {"ROUGE-1", true}, {"ROUGE-2", true}, {"ROUGE-L", true}, {"BLEU", true},
-		{"word error rate", true}}}
-	for i := -1; i < len(f.Sides); i++ {
-		_, own := f.against(i)
-		x := f.of(i).Scores
-		row := []cell{text(f.name(i))}
-		for _, c := range []struct {
-			value    float64
-			key      string
-			decimals int
-		}{{x.ROUGE1, "rouge1", 4}, {x.ROUGE2, "rouge2", 4}, {x.ROUGEL, "rougeL", 4}, {x.BLEU, "bleu", 2}, {x.WER, "wer", 4}} {
-			row = append(row, one(num(c.value, own+"/scores/"+c.key, fixed(c.value, c.decimals))))
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
 }

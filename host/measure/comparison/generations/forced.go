@@ -24,9 +24,8 @@ type Texts struct {
 	// Options are taken.
 	Inputs [][]int32
 	// References are tokens of what should follow each input; nil for none. Of an encoder-decoder without references,
-	// what A generates takes their place. ReferenceTexts are the same as text, for scores of what each side generates.
-	References     [][]int32
-	ReferenceTexts []string
+	// what A generates takes their place.
+	References [][]int32
 	// Window is the maximum of tokens of a text that a decoder alone reads at once, Stride how far windows are apart: see
 	// divergence.Windows. 0 is 1,024, or as many as the model has positions, and half of a window.
 	Window, Stride int
@@ -86,7 +85,6 @@ type forcedResult struct {
 	Forced
 	Likelihoods []*divergence.Likelihood
 	Divergences []*divergence.Divergence // nil for A
-	Outputs     [][][]int32              // the best sequence of each input; nil where there are no references
 }
 
 // forcing is the work on texts, a part at a time.
@@ -152,10 +150,7 @@ func (f *forcing) encoderDecoder() bool { return f.sides[0].search.IsEncoderDeco
 
 // generating is how many sides, from A on, generate before texts are fed.
 func (f *forcing) generating() int {
-	switch {
-	case f.texts.References != nil:
-		return len(f.sides)
-	case f.encoderDecoder():
+	if f.texts.References == nil && f.encoderDecoder() {
 		return 1
 	}
 	return 0
@@ -388,6 +383,5 @@ func (f *forcing) finish() {
 		r.Divergences = append(r.Divergences, d)
 	}
 	if f.texts.References != nil {
-		r.Outputs = f.outputs
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/modeldir"
-	"github.com/opgraft/graft/host/generate/score"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/statistics"
@@ -86,8 +85,6 @@ type Side struct {
 	Plugins []string `json:"plugins"`
 	// Likelihood is that of the tokens of Texts; nil where there are none.
 	Likelihood *divergence.Likelihood `json:"likelihood,omitempty"`
-	// Scores compare what the side generates with references; nil where there are none.
-	Scores *score.Scores `json:"scores,omitempty"`
 }
 
 // Result compares two ways end to end.
@@ -213,7 +210,7 @@ func run(ctx context.Context, s stages, folder string, o Options) (*Compared, er
 			o.Progress(int64(done+1), int64(o.Rounds))
 		}
 	}
-	forced, err := forceAll(ctx, s, folder, config, o)
+	forced, err := forceAll(ctx, s, folder, o)
 	if err != nil {
 		return nil, err
 	}
