@@ -64,7 +64,7 @@ func (c *cli) pluginInstall() *cobra.Command {
 		locked   lockedInstall
 	)
 	cmd := &cobra.Command{
-		Use:   "install DIR|FILE|oci://HOST/NAME:VERSION|https://HOST/FILE",
+		Use:   "install DIR|FILE|oci://HOST/NAME:VERSION",
 		Short: "Check a plugin, run it apart for the first time, and put it into the user's data folder",
 		Long: `Copies a plugin's folder, or an archive of it, into a staging folder, checks its
 manifest and libraries, runs the libraries for this machine in a child process,

@@ -127,11 +127,10 @@ func (c *cli) pluginPull() *cobra.Command {
 		folder string
 	)
 	cmd := &cobra.Command{
-		Use:   "pull SOURCE",
-		Short: "Bring a plugin's archive, and its signature, from a registry or a server, without installing it",
-		Example: `  graft plugin pull oci://ghcr.io/me/flash-decode:0.1.0 --to mirror
-  graft plugin pull https://example.org/flash-decode-0.1.0.tar.gz`,
-		Args: exactly(1, "oci://HOST/NAME:VERSION or https://HOST/FILE"),
+		Use:     "pull SOURCE",
+		Short:   "Bring a plugin's archive, and its signature, from a registry, without installing it",
+		Example: `  graft plugin pull oci://ghcr.io/me/flash-decode:0.1.0 --to mirror`,
+		Args:    exactly(1, "oci://HOST/NAME:VERSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			done, err := c.pull(cmd.Context(), args[0], folder, o)
 			if err != nil {
@@ -169,7 +168,7 @@ func (c *cli) pull(ctx context.Context, source, folder string, o registry.Option
 }
 
 // bring calls install with the path of a folder or an archive, and what is checked of it: that of what is here, or,
-// from a registry or a server, of a temporary folder, with checks that it is what was asked for.
+// from a registry, of a temporary folder, with checks that it is what was asked for.
 func (c *cli) bring(ctx context.Context, source string, o registry.Options, checks verification.Options,
 	install func(path string, checks verification.Options) (*store.Installation, error)) (*store.Installation, error) {
 	if !registry.Is(source) {

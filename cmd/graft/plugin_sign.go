@@ -97,7 +97,7 @@ signature. A signature that is there is replaced.`,
 			}
 			if info.IsDir() || !archive.Is(args[0]) {
 				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found no archive",
-					Needed: "an archive of a plugin's folder (.tar.gz, .tgz, .tar, .zip)",
+					Needed: "an archive of a plugin's folder (.tar.gz, .tgz, .tar)",
 					Fix:    "make one with: graft plugin pack DIR"}
 			}
 			in, err := store.Inspect(cmd.Context(), args[0])

@@ -20,8 +20,8 @@ func (c *cli) pluginUpgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade NAME DIR|FILE|SOURCE",
 		Short: "Install a newer version of a plugin, and retain the one that is installed",
-		Long: `Installs a newer version of an installed plugin, from a folder, an archive, a registry or a
-server, as graft plugin install does. The version that was current is retained beside it:
+		Long: `Installs a newer version of an installed plugin, from a folder, an archive or a registry, as
+graft plugin install does. The version that was current is retained beside it:
 graft plugin rollback returns to it.`,
 		Example: `  graft plugin upgrade flash-decode flash-decode-0.2.0.tar.gz
   graft plugin upgrade flash-decode oci://ghcr.io/me/flash-decode:0.2.0 --lock graft.lock`,

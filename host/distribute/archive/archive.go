@@ -192,7 +192,7 @@ func (in *intake) damaged(err error) error {
 // Is reports whether a file's name is that of an archive which unpack reads.
 func Is(name string) bool {
 	name = strings.ToLower(name)
-	for _, suffix := range []string{".tar.gz", ".tgz", ".tar", ".zip"} {
+	for _, suffix := range []string{".tar.gz", ".tgz", ".tar"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}

@@ -71,7 +71,6 @@ func oldSparse(t *testing.T) []byte {
 func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 	whole := plugintest.Tar(t, []plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}})
 	gz := plugintest.Gzip(t, whole)
-	zipped := plugintest.Zip(t, []plugintest.Entry{{Name: "plugin.yaml", Data: []byte("x")}})
 	with := func(data []byte, at int, to byte) []byte {
 		data = bytes.Clone(data)
 		data[len(data)+at] ^= to
@@ -95,8 +94,6 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 		{"a byte after.tar", append(bytes.Clone(whole), 'x'), "it goes on after its end"},
 		{"without an end.tar", whole[:1024], "it ends early, without the zeros that end a tar"},
 		{"with half an end.tar", whole[:1024+512], "it ends early, without the zeros that end a tar"},
-		{"a byte after.zip", append(bytes.Clone(zipped), 'x'), "it goes on after its end"},
-		{"checksum.zip", bytes.Replace(zipped, []byte("PK\x07\x08"), []byte("PK\x07\x09"), 1), "damaged archive"},
 		{"a bad entry at the end.tar", evil, "../evil"},
 		{"old.tar", oldSparse(t), sparse},
 		{"0.0.tar", sparsePacked(t,
@@ -130,7 +127,7 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 	for _, good := range []struct {
 		name string
 		data []byte
-	}{{"a.tar", whole}, {"a.tar.gz", gz}, {"a.zip", zipped},
+	}{{"a.tar", whole}, {"a.tar.gz", gz},
 		{"padded.tar", append(bytes.Clone(whole), make([]byte, 10240)...)}} {
 		folder := t.TempDir()
 		path := filepath.Join(t.TempDir(), good.name)

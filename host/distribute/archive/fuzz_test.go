@@ -19,9 +19,8 @@ func FuzzArchive(f *testing.F) {
 		{Name: "../b", Data: []byte("y")}, {Name: "c", Kind: '2', Link: "/etc"}}
 	f.Add(plugintest.Tar(f, entries), ".tar")
 	f.Add(plugintest.Gzip(f, plugintest.Tar(f, entries[:2])), ".tar.gz")
-	f.Add(plugintest.Zip(f, entries[1:]), ".zip")
 	f.Fuzz(func(t *testing.T, data []byte, kind string) {
-		if !slices.Contains([]string{".tar", ".tar.gz", ".zip"}, kind) {
+		if !slices.Contains([]string{".tar", ".tar.gz"}, kind) {
 			return
 		}
 		outer := t.TempDir()

@@ -2,14 +2,12 @@ package archive
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bufio"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -55,14 +53,8 @@ func unpack(ctx context.Context, source, folder string, l limits) error {
 
 // archive reads an archive from its beginning to its end.
 func (in *intake) archive(f *os.File, size int64) error {
-	lower := strings.ToLower(in.source)
-	if strings.HasSuffix(lower, ".zip") {
-		// Members of a zip can overlap, so the whole file is the measure.
-		in.packed = func() int64 { return size }
-		return in.zip(f, size)
-	}
 	whole := io.NewSectionReader(f, 0, size)
-	if strings.HasSuffix(lower, ".tar") {
+	if strings.HasSuffix(strings.ToLower(in.source), ".tar") {
 		return in.tar(whole)
 	}
 	return in.gzip(whole)
@@ -181,51 +173,4 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 			"an honest archive")
 	}
 	return n, err
-}
-
-func (in *intake) zip(f io.ReaderAt, size int64) error {
-	reader, err := zip.NewReader(f, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // bad names are refused one by one below
-		return in.damaged(err)
-	}
-	if err := in.zipEnds(f, size, len(reader.Comment)); err != nil {
-		return err
-	}
-	for _, member := range reader.File {
-		mode := member.Mode()
-		switch {
-		case mode.IsDir():
-			err = in.folder(member.Name)
-		case mode.IsRegular():
-			var content io.ReadCloser
-			if content, err = member.Open(); err != nil {
-				return in.damaged(fmt.Errorf("%q: %w", diagnostic.Clip(member.Name), err))
-			}
-			err = in.file(member.Name, member.UncompressedSize64, content)
-			content.Close()
-		case mode&fs.ModeSymlink != 0:
-			err = in.refuse(member.Name, "a link", "plain files and folders")
-		default:
-			err = in.refuse(member.Name, "a device or special file", "plain files and folders")
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// zipEnds refuses a zip that is followed by anything: the record that ends it, with its comment, ends the file.
-func (in *intake) zipEnds(f io.ReaderAt, size int64, comment int) error {
-	const record = 22
-	var start [4]byte
-	if at := size - record - int64(comment); at >= 0 {
-		if _, err := f.ReadAt(start[:], at); err != nil {
-			return in.damaged(err)
-		}
-	}
-	if string(start[:]) != "PK\x05\x06" {
-		return in.damaged(errors.New("it goes on after its end"))
-	}
-	return nil
 }

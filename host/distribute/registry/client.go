@@ -25,7 +25,6 @@ type Options struct {
 // A Client talks to servers. Credentials are those of Docker's configuration.
 type Client struct {
 	o    Options
-	http *http.Client
 	auth *auth.Client
 }
 
@@ -46,13 +45,13 @@ func New(o Options) (*Client, error) {
 		return &retry.GenericPolicy{Retryable: retry.DefaultPredicate, Backoff: retry.ExponentialBackoff(firstWait, 2, 0.1),
 			MinWait: firstWait, MaxWait: lastWait, MaxRetry: retries}
 	}
-	c := &Client{o: o, http: &http.Client{Transport: again}}
+	c := &Client{o: o}
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
 		return nil, failed("Docker's configuration", "found "+err.Error(),
 			"correct it, or set DOCKER_CONFIG to another folder", err)
 	}
-	c.auth = &auth.Client{Client: c.http, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
+	c.auth = &auth.Client{Client: &http.Client{Transport: again}, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
 	c.auth.SetUserAgent("graft")
 	return c, nil
 }

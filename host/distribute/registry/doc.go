@@ -1,4 +1,4 @@
-// Package registry brings plugins to and from OCI registries and HTTPS servers, and searches indexes of them. Nothing
+// Package registry brings plugins to and from OCI registries, and searches indexes of them. Nothing
 // that arrives is trusted: its size is bounded, its digest is compared as it is read, and a file has its name only
 // when it is whole. What is in an archive is looked at by who installs it.
 //

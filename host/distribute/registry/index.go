@@ -117,7 +117,7 @@ func readEntries(file string) (list []Entry, err error) {
 			return nil, bad("control characters in the entry of "+diagnostic.Quote(diagnostic.Clip(e.Name)), "text")
 		case !Is(e.Source):
 			return nil, bad("the source "+diagnostic.Quote(diagnostic.Clip(e.Source)),
-				"oci://HOST/NAME:VERSION or https://HOST/FILE")
+				"oci://HOST/NAME:VERSION")
 		}
 		if _, err := Parse(e.Source); err != nil {
 			return nil, bad("the source of "+diagnostic.Clip(e.Name)+": "+err.Error(), "a source that can be installed")

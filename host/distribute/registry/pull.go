@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,25 +28,18 @@ type Pulled struct {
 	Source    string `json:"source"`
 	Archive   string `json:"archive"`             // path
 	Signature string `json:"signature,omitempty"` // path, where there is one
-	// of the artifact's manifest, or of an archive that lies on a server: sha256:HEX
+	// of the artifact's manifest: sha256:HEX
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"` // of the archive
 }
 
 // Pull writes a plugin's archive, and its signature if there is one, to a folder. On an error neither is there.
 func (c *Client) Pull(ctx context.Context, r Reference, folder string) (*Pulled, error) {
-	if r.OCI() {
-		return c.pull(ctx, r, folder, pluginForm)
-	}
-	return c.download(ctx, r, folder)
+	return c.pull(ctx, r, folder, pluginForm)
 }
 
 // PullIndex writes the file of an index to a folder, and gives its path.
 func (c *Client) PullIndex(ctx context.Context, r Reference, folder string) (string, error) {
-	if !r.OCI() {
-		return "", &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server",
-			Needed: "an index in a registry: oci://HOST/NAME:TAG"}
-	}
 	p, err := c.pull(ctx, r, folder, indexForm)
 	if err != nil {
 		return "", err
@@ -155,73 +146,6 @@ func (f form) layers(r Reference, at ocispec.Descriptor, b []byte) ([]ocispec.De
 		}
 	}
 	return m.Layers, nil
-}
-
-// download brings an archive from a server, and the signature that lies beside it.
-func (c *Client) download(ctx context.Context, r Reference, folder string) (*Pulled, error) {
-	name := path.Base(r.url.Path)
-	p := &Pulled{Source: r.text, Archive: filepath.Join(folder, name)}
-	hash := sha256.New()
-	archive, err := c.get(ctx, r.url.String(), p.Archive, mostArchive, hash, c.o.Progress)
-	if err != nil {
-		return nil, err
-	}
-	defer archive.Discard()
-	found := hex.EncodeToString(hash.Sum(nil))
-	if r.sum != "" && r.sum != found {
-		return nil, other(r.text, "found SHA-256 "+found, r.sum, nil)
-	}
-	p.Digest = "sha256:" + found
-	if info, err := archive.Stat(); err == nil {
-		p.Bytes = info.Size()
-	}
-	beside := *r.url
-	beside.Path, beside.RawPath = beside.Path+signing.Suffix, ""
-	signature, err := c.get(ctx, beside.String(), p.Archive+signing.Suffix, mostSignature, io.Discard, nil)
-	switch {
-	case errors.Is(err, errdef.ErrNotFound):
-		return p, archive.Commit()
-	case err != nil:
-		return nil, err
-	}
-	defer signature.Discard()
-	if err := signature.Commit(); err != nil {
-		return nil, err
-	}
-	p.Signature = p.Archive + signing.Suffix
-	return p, archive.Commit()
-}
-
-// get writes what lies at an address, of a bounded size, and hashes it.
-func (c *Client) get(ctx context.Context, address, to string, most int64, hash io.Writer,
-	progress func(done, total int64)) (*storage.File, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("User-Agent", "graft")
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return nil, c.worded(ctx, address, err)
-	}
-	defer answer.Body.Close()
-	switch {
-	case answer.StatusCode == http.StatusNotFound:
-		return nil, failed(address, "found nothing there", "", errdef.ErrNotFound)
-	case answer.StatusCode != http.StatusOK:
-		return nil, failed(address, "the server answers "+answer.Status, "", nil)
-	case answer.ContentLength > most:
-		return nil, other(address, fmt.Sprintf("found %d bytes", answer.ContentLength), fmt.Sprintf("at most %d", most), nil)
-	}
-	f, err := c.write(to, io.TeeReader(io.LimitReader(answer.Body, most+1), hash), answer.ContentLength, progress)
-	if err != nil {
-		return nil, c.worded(ctx, address, err)
-	}
-	if info, err := f.Stat(); err != nil || info.Size() > most {
-		f.Discard()
-		return nil, other(address, fmt.Sprintf("found more than %d bytes", most), "fewer", err)
-	}
-	return f, nil
 }
 
 // write begins a file with all that arrives. It has its name when it is committed.

@@ -39,10 +39,6 @@ const created = "1970-01-01T00:00:00Z"
 // Push publishes an archive of a plugin, whose manifest is m, and the signature that lies beside it, if one does. The
 // tag is the version. A tag that names something else already stays as it is.
 func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest, r Reference) (*Pushed, error) {
-	if !r.OCI() {
-		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found a server that nothing can be pushed to",
-			Needed: "oci://HOST/NAME:VERSION"}
-	}
 	if err := r.oci.ValidateReferenceAsTag(); err != nil || r.oci.Reference != tag(m.Version) {
 		r.oci.Reference = tag(m.Version)
 		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text,
@@ -80,7 +76,7 @@ func (c *Client) Push(ctx context.Context, archive string, m *manifest.Manifest,
 
 // PushIndex publishes the file of an index under a tag, which has named another until then.
 func (c *Client) PushIndex(ctx context.Context, file string, r Reference) (*Pushed, error) {
-	if !r.OCI() || r.oci.ValidateReferenceAsTag() != nil {
+	if r.oci.ValidateReferenceAsTag() != nil {
 		return nil, &diagnostic.Error{Kind: ErrReference, Path: r.text, Found: "found no tag of a registry",
 			Needed: "oci://HOST/NAME:TAG"}
 	}

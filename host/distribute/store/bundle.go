@@ -181,7 +181,7 @@ func (b *bundler) original(ctx context.Context, entry *lockfile.Plugin) (path st
 // copy writes an archive, and its signature where there is one.
 func (b *bundler) copy(from string, entry *lockfile.Plugin) error {
 	suffix := archive.Suffix
-	for _, other := range []string{".tgz", ".tar", ".zip"} {
+	for _, other := range []string{".tgz", ".tar"} {
 		if strings.HasSuffix(strings.ToLower(from), other) {
 			suffix = other
 		}

@@ -36,7 +36,7 @@ type Installation struct {
 	Tests    []matching.Tested      `json:"tests"`   // graphs that patterns must and must not match
 }
 
-// Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar, .zip), into the
+// Install brings a plugin, from its folder or from an archive of it (.tar.gz, .tgz, .tar), into the
 // store. An archive is signed by a trusted key, unless opts say that it need not be. Install copies into a staging
 // folder on the same file system, checks the manifest and the ELF files, runs the libraries for this machine in a
 // child process, records the hashes, moves the folder into place and makes it the current version in one step; the
@@ -84,7 +84,7 @@ func (s *Store) prepare(ctx context.Context, source string, opts verification.Op
 			Needed: "a plugin's folder or an archive of it", Cause: err}
 	}
 	if !info.IsDir() && !archive.Is(source) {
-		need, fix := "a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)", ""
+		need, fix := "a plugin's folder or an archive of it (.tar.gz, .tgz, .tar)", ""
 		if strings.HasSuffix(source, ".so") {
 			fix = "run: graft plugin install " + diagnostic.Quote(filepath.Dir(source))
 		}

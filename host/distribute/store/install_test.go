@@ -194,7 +194,7 @@ func TestInstallSources(t *testing.T) {
 			".zip); run: graft plugin install " + from},
 		{filepath.Join(from, manifest.FileName),
 			from +
-				"/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, .zip)"},
+				"/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar)"},
 		{s.root, s.root + ": found no plugin.yaml, needed it at the top, beside the libraries; point at the folder that " +
 			"holds plugin.yaml"},
 	} {

@@ -99,7 +99,7 @@ func OpenMirror(ctx context.Context, path string) (m *Mirror, err error) {
 		return m, nil
 	case !archive.Is(path):
 		return nil, &diagnostic.Error{Kind: refusal.ErrArchive, Path: path, Found: "found a single file",
-			Needed: "a folder of plugins' archives, or an archive of one (.tar.gz, .tgz, .tar, .zip)"}
+			Needed: "a folder of plugins' archives, or an archive of one (.tar.gz, .tgz, .tar)"}
 	}
 	if m.temporary, err = temporary(); err != nil {
 		return nil, err

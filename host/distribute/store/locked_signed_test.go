@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/distribute/signing"
-	"github.com/opgraft/graft/host/distribute/signing/signingtest"
+	authors "github.com/opgraft/graft/host/distribute/signing/signingtest"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/lockfile"
 	"github.com/opgraft/graft/host/plugin/plugintest"

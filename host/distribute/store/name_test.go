@@ -11,7 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/archive"
 	"github.com/opgraft/graft/host/distribute/signing"
-	"github.com/opgraft/graft/host/distribute/signing/signingtest"
+	authors "github.com/opgraft/graft/host/distribute/signing/signingtest"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"

@@ -18,7 +18,7 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/archive"
 	"github.com/opgraft/graft/host/distribute/signing"
-	"github.com/opgraft/graft/host/distribute/signing/signingtest"
+	authors "github.com/opgraft/graft/host/distribute/signing/signingtest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"

@@ -42,7 +42,7 @@ type Plugin struct {
 	Name    string `yaml:"name" json:"name"`
 	Version string `yaml:"version" json:"version"`
 	ABI     string `yaml:"abi" json:"abi"` // major.minor
-	// Source is where it was installed from: oci://.., https://.., or a path of the machine that wrote the lock. ""
+	// Source is where it was installed from: oci://.., or a path of the machine that wrote the lock. ""
 	// where it is not installed.
 	Source string `yaml:"source,omitempty" json:"source,omitempty"`
 	// Key is the public key, in minisign's form, that signed the archive it came in; "" where none did.

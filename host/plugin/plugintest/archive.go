@@ -2,10 +2,8 @@ package plugintest
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -74,32 +72,4 @@ func Gzip(t testing.TB, data []byte) []byte {
 func WriteTarGz(t testing.TB, path string, entries []Entry) {
 	t.Helper()
 	WriteFile(t, path, Gzip(t, Tar(t, entries)))
-}
-
-// Zip is a zip archive.
-func Zip(t testing.TB, entries []Entry) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	for _, e := range entries {
-		h := &zip.FileHeader{Name: e.Name, Method: zip.Deflate}
-		switch e.Kind {
-		case tar.TypeSymlink:
-			h.SetMode(fs.ModeSymlink | 0o777)
-			e.Data = []byte(e.Link)
-		case tar.TypeFifo:
-			h.SetMode(fs.ModeNamedPipe | 0o666)
-		}
-		f, err := w.CreateHeader(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write(e.Data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }
