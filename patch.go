@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/session/patch"
 )
@@ -35,8 +36,7 @@ func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched
 		return nil, public(err, ErrBadModel)
 	}
 	defer m.Close()
-	analysis, done := context.WithTimeout(ctx, cmp.Or(o.time, patch.DefaultTime))
-	defer done()
+	analysis := graph.WithProcessorTime(ctx, cmp.Or(o.time, patch.DefaultTime))
 	a, err := patch.Analyse(analysis, m, set.Manifests(), set.Plan(o.plan))
 	if err != nil {
 		return nil, public(err, ErrBadModel)

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/trust"
@@ -54,8 +54,7 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 			}
 			defer a.Model.Close()
 			if a.Plan.Changes() && a.Obstacle == "" {
-				ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
-				defer stop()
+				ctx := graph.WithProcessorTime(cmd.Context(), flags.time)
 				if err := a.Apply(ctx); err != nil {
 					return err
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"strings"
 
@@ -155,8 +154,7 @@ rests on what its blocks took (graft profile).`,
 					return err
 				}
 			}
-			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
-			defer stop()
+			ctx := graph.WithProcessorTime(cmd.Context(), flags.time)
 			var report *inspection
 			if err := a.Within(ctx, func() error {
 				report = describe(args[0], flags.device, set, a, wholeModel(a, o, measured))

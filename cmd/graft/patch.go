@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 )
 
@@ -59,8 +59,7 @@ small shapes, in a child process, are left unchanged.`,
 					Found: fmt.Sprintf("nothing to replace among %d blocks, nothing written%s", len(a.Plan.Choices), a.Plan.Left()),
 					Fix:   "graft inspect shows each block; --force uses operators that are not expected to gain"}
 			}
-			ctx, stop := context.WithTimeout(cmd.Context(), flags.time)
-			defer stop()
+			ctx := graph.WithProcessorTime(cmd.Context(), flags.time)
 			if err := a.Apply(ctx); err != nil {
 				return err
 			}

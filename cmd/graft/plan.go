@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -110,8 +111,7 @@ func (c *cli) analyse(ctx context.Context, path string, set *loaded.Set, flags *
 		return nil, o, nil, err
 	}
 	p.say("analysing " + path)
-	ctx, done := context.WithTimeout(ctx, flags.time)
-	defer done()
+	ctx = graph.WithProcessorTime(ctx, flags.time)
 	a, err := patch.Analyse(ctx, m, manifests, o)
 	if err == nil {
 		err = a.Settle(ctx, manifests, o)

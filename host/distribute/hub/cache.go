@@ -141,7 +141,7 @@ func (c *cache) cannot(ctx context.Context, path string, err error) error {
 
 // link puts a blob into a snapshot.
 func (c *cache) link(ctx context.Context, commit, path, hash string) error {
-	up := strings.Repeat("../../", strings.Count(path, "/")+2)
+	up := strings.Repeat("../", strings.Count(path, "/")+2)
 	at := c.pointer(commit, path)
 	err := c.symlink(ctx, up+"blobs/"+hash, at)
 	// a file system without links
@@ -220,7 +220,7 @@ func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 func (c *cache) view(ctx context.Context, commit, name string, links map[string]string) (string, error) {
 	folder := c.at("graft", commit, name)
 	for as, path := range links {
-		up := strings.Repeat("../../", strings.Count(as, "/")+3)
+		up := strings.Repeat("../", strings.Count(as, "/")+3)
 		if err := c.symlink(ctx, up+"snapshots/"+commit+"/"+path, filepath.Join(folder, filepath.FromSlash(as))); err != nil {
 			return "", c.cannot(ctx, folder, err)
 		}

@@ -108,7 +108,7 @@ func TestGenaiGraph(t *testing.T) {
 	for _, c := range []struct{ filename, file, want string }{
 		{named, named, named},
 		{named, "model.onnx", "model.onnx"},
-		{"../decode/" + named, named, ""},
+		{"../" + named, named, ""},
 		{"..", named, ""},
 		{"", named, ""},
 		{"other.onnx", named, ""},

@@ -31,22 +31,26 @@ const (
 
 // budget is what is left for one text. It is for one goroutine.
 type budget struct {
-	text   int       // bytes of the text
-	growth int       // bytes that may still be added
-	pieces int       // that may still be cut
-	until  time.Time // regular expressions run no longer; zero before the first
-	err    error     // of a decoder, which cannot return it
+	text   int           // bytes of the text
+	growth int           // bytes that may still be added
+	pieces int           // that may still be cut
+	regex  time.Duration // that regular expressions may still take: see timedSearch
+	look   time.Time     // when that is looked at; zero before the first
+	counts bool          // regex is processor time now
+	err    error         // of a decoder, which cannot return it
 }
 
 // newBudget is that of a text of some bytes.
 func newBudget(text int) *budget {
-	return &budget{text: text, growth: growthFree + growthFactor*text, pieces: growthFree + text}
+	return &budget{text: text, growth: growthFree + growthFactor*text, pieces: growthFree + text,
+		regex: regexFree + time.Duration(text)*regexForBytes}
 }
 
 // token makes the text longer, for a decoder that does not know it in advance.
 func (b *budget) token(bytes int) {
 	b.text += bytes
 	b.growth += growthFactor * bytes
+	b.regex += time.Duration(bytes) * regexForBytes
 }
 
 // grow takes what a component adds to the text.
@@ -68,20 +72,10 @@ func (b *budget) cut(component string, pieces int) error {
 	return nil
 }
 
-// left is how long a regular expression may run now.
-func (b *budget) left() time.Duration {
-	if b.until.IsZero() {
-		b.until = time.Now().Add(b.time())
-	}
-	return time.Until(b.until)
-}
-
-// time is how long regular expressions may run for the whole text.
-func (b *budget) time() time.Duration { return regexFree + time.Duration(b.text)*regexForBytes }
-
 func (b *budget) overtime(expression string) error {
 	return b.exceeded(fmt.Sprintf("regular expression %q", expression),
-		fmt.Sprintf("runs longer than %v on a text of %d bytes", b.time(), b.text))
+		fmt.Sprintf("takes more than %v of processor time on a text of %d bytes",
+			regexFree+time.Duration(b.text)*regexForBytes, b.text))
 }
 
 func (b *budget) exceeded(component, found string) error {

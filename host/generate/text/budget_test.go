@@ -8,20 +8,24 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/host/base/threads"
 )
 
-// cost runs f and refuses gigabytes and minutes.
+// cost runs f and refuses gigabytes and minutes of processor time.
 func cost(t *testing.T, what string, f func()) {
 	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	start := time.Now()
+	start := threads.ProcessorTime()
 	f()
 	runtime.ReadMemStats(&after)
 	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 400<<20 {
 		t.Errorf("%s: allocated %d MB", what, bytes>>20)
 	}
-	if took := time.Since(start); took > time.Minute {
+	if took := threads.ProcessorTime() - start; took > time.Minute {
 		t.Errorf("%s: took %v", what, took)
 	}
 }
@@ -104,14 +108,42 @@ func TestExpressionTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	tok := &Tokenizer{codec: codec, path: "tokenizer.json"}
-	start := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := threads.ProcessorTime()
 	_, err = tok.Encode(strings.Repeat(strings.Repeat("a", 40)+"b", 20), EncodeOptions{})
 	if err == nil || !strings.Contains(err.Error(),
-		`its regular expression "(?:a|a|aa)+$" runs longer than 1.041s on a text of 820 bytes`) || len(err.Error()) > 400 {
+		`its regular expression "(?:a|a|aa)+$" takes more than 1.041s of processor time on a text of 820 bytes`) || len(err.Error()) > 400 {
 		t.Errorf("found error %v, needed one that names the time", err)
 	}
-	if took := time.Since(start); took > 15*time.Second { // a match took 20 s alone, and there are many
+	if took := threads.ProcessorTime() - start; took > 15*time.Second { // a match took 20 s alone, and there are many
 		t.Errorf("took %v", took)
+	}
+}
+
+// TestExpressionOnBusyMachine: time in which the thread does not run is not the expression's.
+func TestExpressionOnBusyMachine(t *testing.T) {
+	processorTime = func() time.Duration { return 0 } // the machine is so busy that it has not run yet
+	defer func() { processorTime = threads.ProcessorTime }()
+	p, err := newPattern("(?:a|b|ab)+?c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("ab", 12) + " " + strings.Repeat("abc", 1000)
+	b := newBudget(len(text))
+	b.look = time.Now().Add(-time.Hour) // all of its time has passed
+	matches := 0
+	if err := p.each(text, b, func(start, end int) error { matches++; return nil }); err != nil || matches != 1000 {
+		t.Errorf("found %d matches, error %v, needed 1000", matches, err)
+	}
+	// With processor time it ends: a clock that goes on by two seconds at each look.
+	clock := time.Duration(0)
+	processorTime = func() time.Duration { clock += 2 * time.Second; return clock }
+	b = newBudget(len(text))
+	b.look = time.Now().Add(-time.Hour)
+	err = p.each(text, b, func(int, int) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "of processor time on a text of") {
+		t.Errorf("found error %v, needed one that names processor time", err)
 	}
 }
 

@@ -3,10 +3,14 @@ package text
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
+
+	"github.com/opgraft/graft/host/base/threads"
 )
 
 // A pattern finds its matches in a text, from left to right.
@@ -42,12 +46,9 @@ type regexPattern struct {
 }
 
 func (p regexPattern) each(s string, b *budget, match func(start, end int) error) error {
-	// A copy shares all but the time that is left, which bounds backtracking.
-	re := *p.re
-	if re.MatchTimeout = b.left(); re.MatchTimeout <= 0 {
-		return b.overtime(p.expression)
-	}
-	m, err := re.FindStringMatch(s)
+	search := newTimedSearch(p.re, b)
+	defer search.end()
+	m, err := search.next(func(re *regexp2.Regexp) (*regexp2.Match, error) { return re.FindStringMatch(s) })
 	runes, bytes := 0, 0 // how far rune offsets have been turned into byte offsets
 	forward := func(to int) int {
 		for runes < to {
@@ -63,10 +64,8 @@ func (p regexPattern) each(s string, b *budget, match func(start, end int) error
 		if err := match(start, end); err != nil {
 			return err
 		}
-		if re.MatchTimeout = b.left(); re.MatchTimeout <= 0 {
-			return b.overtime(p.expression)
-		}
-		m, err = re.FindNextMatch(m)
+		last := m
+		m, err = search.next(func(re *regexp2.Regexp) (*regexp2.Match, error) { return re.FindNextMatch(last) })
 	}
 	switch {
 	case errors.Is(err, regexp2.ErrBacktrackingStackLimit):
@@ -76,6 +75,72 @@ func (p regexPattern) each(s string, b *budget, match func(start, end int) error
 	}
 	return nil
 }
+
+// timedSearch looks for the matches of a regular expression for as long as its text's budget lasts. regexp2 can stop
+// when time has passed, which may be time in which the thread did not run. So the budget is a time first, which costs
+// nothing to count, and when that is over the same much of processor time.
+type timedSearch struct {
+	re      regexp2.Regexp // a copy that shares all but the timeout
+	budget  *budget
+	counts  bool          // processor time, on a thread of its own
+	counted time.Duration // the thread's clock when it was counted last
+}
+
+func newTimedSearch(re *regexp2.Regexp, b *budget) *timedSearch {
+	t := &timedSearch{re: *re, budget: b}
+	if b.look.IsZero() {
+		b.look = time.Now().Add(b.regex)
+	}
+	if b.counts {
+		t.count()
+	}
+	return t
+}
+
+// count takes the processor time since it was counted last from the budget.
+func (t *timedSearch) count() {
+	if !t.counts {
+		runtime.LockOSThread()
+		t.counts, t.budget.counts, t.counted = true, true, processorTime()
+	}
+	now := processorTime()
+	t.budget.regex -= now - t.counted
+	t.counted = now
+}
+
+func (t *timedSearch) end() {
+	if t.counts {
+		t.count()
+		runtime.UnlockOSThread()
+	}
+}
+
+// next is one match, or the error of regexp2, or errOvertime when the budget is used up.
+func (t *timedSearch) next(find func(*regexp2.Regexp) (*regexp2.Match, error)) (*regexp2.Match, error) {
+	for {
+		t.re.MatchTimeout = max(time.Until(t.budget.look), shortestTimeout)
+		m, err := find(&t.re)
+		if errors.Is(err, regexp2.ErrBacktrackingStackLimit) || err == nil && time.Now().Before(t.budget.look) {
+			return m, err
+		}
+		if t.count(); t.budget.regex <= 0 {
+			return nil, errOvertime
+		}
+		// What ran too long for its time alone is begun again with more.
+		t.budget.look = time.Now().Add(max(2*t.re.MatchTimeout, t.budget.regex))
+		if err == nil {
+			return m, nil
+		}
+	}
+}
+
+// shortestTimeout is above the resolution of regexp2's clock.
+const shortestTimeout = 200 * time.Millisecond
+
+var errOvertime = errors.New("the budget for regular expressions is used up")
+
+// processorTime is how long the calling thread has run; a test has its own.
+var processorTime = threads.ProcessorTime
 
 // literal is a text to be found as it is.
 type literal string

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"time"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/threads"
 )
 
 // ErrBounds is the kind of error of an analysis that was stopped: it took more steps or
@@ -28,8 +31,57 @@ type bounds struct {
 	held  int64
 	// While a part of the analysis is bounded:
 	ctx  context.Context
-	last int64 // the steps after which it is stopped
-	look int64 // the steps after which the context is looked at
+	last int64          // the steps after which it is stopped
+	look int64          // the steps after which the context is looked at
+	time *processorTime // and what its thread may take of a processor; nil for no bound
+}
+
+// processorTime is what is left of a thread's time on a processor.
+type processorTime struct {
+	left    time.Duration
+	counted time.Duration // the thread's clock when it was counted last
+	parts   int           // that run in each other
+}
+
+type processorTimeKey struct{}
+
+// WithProcessorTime bounds what the parts of an analysis that get this context may take together: this much of their
+// thread's time on a processor. A busy machine, and a container that gets little of one, do not shorten it. The
+// context is for one analysis at a time.
+func WithProcessorTime(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, processorTimeKey{}, &processorTime{left: d})
+}
+
+// HasLimit reports whether a context ends an analysis by itself: by its deadline or by processor time.
+func HasLimit(ctx context.Context) bool {
+	_, deadline := ctx.Deadline()
+	return deadline || ctx.Value(processorTimeKey{}) != nil
+}
+
+// begin gives the bounds a context, until the function that it returns is called.
+func (b *bounds) begin(ctx context.Context) (end func()) {
+	b.ctx = ctx
+	b.time, _ = ctx.Value(processorTimeKey{}).(*processorTime)
+	if b.time == nil {
+		return func() { b.ctx = nil }
+	}
+	runtime.LockOSThread()
+	if b.time.parts++; b.time.parts == 1 {
+		b.time.counted = threads.ProcessorTime()
+	}
+	return func() {
+		b.time.count()
+		b.time.parts--
+		b.ctx, b.time = nil, nil
+		runtime.UnlockOSThread()
+	}
+}
+
+// count takes the processor time since it was counted last from what is left.
+func (t *processorTime) count() {
+	now := threads.ProcessorTime()
+	t.left -= now - t.counted
+	t.counted = now
 }
 
 // stopped is what Spend and Hold panic with, and Bounded recovers from.
@@ -37,18 +89,19 @@ type stopped struct{ err *diagnostic.Error }
 
 // Bounded runs one part of an analysis of this graph, and of those around and inside it.
 // The part is stopped, with an error of kind ErrBounds, when it has taken more steps or memory
-// than a graph of this size needs, which is the same each time, and when the context ends: then
-// [errors.Is] finds the context's error as well. What it was to make must not be used then. A part of
-// another part shares its bounds.
+// than a graph of this size needs, which is the same each time, and when the context ends, or the processor
+// time of [WithProcessorTime] has: then [errors.Is] finds the context's error as well. What it was to make
+// must not be used then. A part of another part shares its bounds.
 func (g *Graph) Bounded(ctx context.Context, part func() error) (err error) {
 	b := &g.root.bounds
 	if b.ctx != nil {
 		return part()
 	}
 	allowed := stepsOfAny + stepsOfPart*b.parts
-	b.ctx, b.last, b.look, b.held = ctx, b.steps+allowed, b.steps, 0
+	b.last, b.look, b.held = b.steps+allowed, b.steps, 0
+	end := b.begin(ctx)
 	defer func() {
-		b.ctx = nil
+		end()
 		switch p := recover().(type) {
 		case nil:
 		case stopped:
@@ -80,20 +133,28 @@ func (b *bounds) check() {
 			Needed: fmt.Sprintf("at most %d for a graph of %d nodes, inputs and outputs", b.last, b.parts),
 			Fix:    "it runs without graft"}})
 	}
-	if b.ctx.Err() != nil {
-		panic(stopped{b.late()})
+	if err := b.ended(); err != nil {
+		panic(stopped{err})
 	}
 	b.look = min(b.last, b.steps+betweenLook) + 1
 }
 
-// late is the error of a context that ended.
-func (b *bounds) late() *diagnostic.Error {
+// ended is the error of an analysis whose context has ended, or its processor time; nil where it may go on.
+func (b *bounds) ended() *diagnostic.Error {
 	err := b.ctx.Err()
-	found := "its analysis was ended"
-	if errors.Is(err, context.DeadlineExceeded) {
-		found = "its analysis took longer than it was given"
+	if b.time != nil {
+		if b.time.count(); b.time.left < 0 {
+			err = context.DeadlineExceeded
+		}
 	}
-	return &diagnostic.Error{Kind: ErrBounds, Found: found, Fix: "it runs without graft", Cause: err}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return &diagnostic.Error{Kind: ErrBounds, Found: "its analysis took longer than it was given", Cause: err,
+			Fix: "it runs without graft; AnalysisTime in a program and --analysis-time of a command give it longer"}
+	}
+	return &diagnostic.Error{Kind: ErrBounds, Found: "its analysis was ended", Fix: "it runs without graft", Cause: err}
 }
 
 // Hold notes memory, in bytes, that what is found of lengths takes, as Spend notes steps.

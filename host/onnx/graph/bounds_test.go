@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -64,6 +65,30 @@ func TestBounded(t *testing.T) {
 		if !errors.Is(err, c.want) || c.want != nil && !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: error %v", c.name, err)
 		}
+	}
+	// Processor time is counted while a part takes steps, over all parts of a context, and does not pass in a wait.
+	spin := func() error {
+		for range allowed - 1 {
+			g.Spend(1)
+		}
+		return nil
+	}
+	if err := g.Bounded(WithProcessorTime(t.Context(), time.Nanosecond), spin); !errors.Is(err, ErrBounds) ||
+		!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "--analysis-time") {
+		t.Errorf("too little processor time: error %v", err)
+	}
+	waits := WithProcessorTime(t.Context(), 10*time.Second)
+	const wait = 20 * time.Millisecond
+	if err := g.Bounded(waits, func() error { time.Sleep(wait); return spin() }); err != nil {
+		t.Errorf("a part that waits: %v", err)
+	}
+	left := waits.Value(processorTimeKey{}).(*processorTime)
+	if used := 10*time.Second - left.left; used <= 0 || left.parts != 0 {
+		t.Errorf("%v of processor time were counted, %d parts are open", used, left.parts)
+	}
+	left.left = 0
+	if err := g.Bounded(waits, spin); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nothing is left for a second part: error %v", err)
 	}
 	g.Spend(2 * allowed) // outside of Bounded
 	g.Hold(2 * maxHeld)

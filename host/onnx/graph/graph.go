@@ -107,8 +107,7 @@ func NewWithin(ctx context.Context, m *onnx.Model, tensors Tensors) (*Graph, err
 			r.opsets[d] = o.GetVersion()
 		}
 	}
-	r.bounds.ctx = ctx
-	defer func() { r.bounds.ctx = nil }()
+	defer r.bounds.begin(ctx)()
 	return build(m.Graph, nil, nil, "", r)
 }
 
@@ -185,8 +184,10 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root)
 
 // adopt appends the node of a proto that already stands in the graph's proto.
 func (g *Graph) adopt(np *onnx.Node) error {
-	if len(g.Nodes)%betweenLook == 0 && g.root.bounds.ctx.Err() != nil {
-		return g.root.bounds.late()
+	if len(g.Nodes)%betweenLook == 0 {
+		if err := g.root.bounds.ended(); err != nil {
+			return err
+		}
 	}
 	n := &Node{Proto: np, Graph: g}
 	g.root.names[np.GetName()] = true

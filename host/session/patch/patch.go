@@ -49,23 +49,22 @@ type Analysis struct {
 // anew, with plan.KeepPadding.
 var ErrPadding = errors.New("its padding could not be removed")
 
-// DefaultTime is how long the analysis of a model may take where its context has no deadline.
+// DefaultTime is how much of a thread's processor time the analysis of a model may take where its context has no limit.
 const DefaultTime = 10 * time.Second
 
-// limited gives a context the deadline that it has not.
-func limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, has := ctx.Deadline(); has {
-		return ctx, func() {}
+// limited gives a context the limit that it has not.
+func limited(ctx context.Context) context.Context {
+	if graph.HasLimit(ctx) {
+		return ctx
 	}
-	return context.WithTimeout(ctx, DefaultTime)
+	return graph.WithProcessorTime(ctx, DefaultTime)
 }
 
 // Analyse recognises the blocks of a model and plans which operators take them.
 // Nothing is changed. The model stays the caller's to close. A model is left alone, with an error of kind
 // [graph.ErrBounds], when that takes more steps or memory than a graph of its size needs, or longer than ctx allows.
 func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
-	ctx, done := limited(ctx)
-	defer done()
+	ctx = limited(ctx)
 	a, err := view(ctx, m, m.Proto(), apartOn(o))
 	if err != nil {
 		return nil, err
@@ -114,8 +113,7 @@ func apartOn(o plan.Options) apart {
 
 func view(ctx context.Context, m *model.Model, p *onnx.Model, what apart) (a *Analysis, err error) {
 	defer recovered("analysis", m, &err)
-	ctx, done := limited(ctx)
-	defer done()
+	ctx = limited(ctx)
 	g, err := graph.NewWithin(ctx, p, m)
 	if err == nil {
 		err = g.Complete()
@@ -175,8 +173,7 @@ func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o
 // placed, and those of which Misshapen has a reason. It places them in a copy of the graph, chosen for as Choose does
 // with the same arguments. Errors are those of Analyse.
 func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) error {
-	ctx, done := limited(ctx)
-	defer done()
+	ctx = limited(ctx)
 	for again := true; again && a.Plan.Changes(); {
 		trial, err := view(ctx, a.Model, proto.CloneOf(a.Model.Proto()), apartOn(o))
 		if err != nil {
@@ -280,8 +277,7 @@ func (a *Analysis) unpad(ctx context.Context) error {
 
 // Within runs one more part of the analysis. Its errors get the model's name, and are those of Analyse too.
 func (a *Analysis) Within(ctx context.Context, part func() error) error {
-	ctx, done := limited(ctx)
-	defer done()
+	ctx = limited(ctx)
 	if err := a.Graph.Bounded(ctx, part); err != nil {
 		return fmt.Errorf("%s: %w", a.Model.Path(), err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/base/memory/shared"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -134,8 +135,7 @@ func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*man
 			m.Close()
 		}
 	}()
-	ctx, done := context.WithTimeout(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
-	defer done()
+	ctx := graph.WithProcessorTime(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
 	if a, err = patch.Analyse(ctx, m, manifests, o); err != nil {
 		return nil, nil, err
 	}

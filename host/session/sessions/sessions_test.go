@@ -46,13 +46,13 @@ var check = sync.OnceValues(func() (map[string]string, error) {
 	var started []*exec.Cmd
 	for device, stem := range map[string]string{"cpu": "libkit_check.so", "cuda": "libkit_check_cuda.so"} {
 		libraries[device] = filepath.Join(folder, stem)
-		cmd := exec.Command("c++", "-std=c++17", "-O0", "-shared", "-fPIC", "-fvisibility=hidden", "-I../../abi",
-			"-I../../abi/kit",
+		cmd := exec.Command("c++", "-std=c++17", "-O0", "-shared", "-fPIC", "-fvisibility=hidden", "-I../../../abi",
+			"-I../../../abi/kit",
 			"-I"+strings.TrimSpace(string(include)), `-DGRAFT_PLUGIN_NAME="kit-check"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`,
 			`-DGRAFT_PLUGIN_SUMMARY="a test"`,
 			`-DGRAFT_PLUGIN_DEVICE="`+device+`"`, `-DGRAFT_PLUGIN_ISA="baseline"`, `-DGRAFT_PLUGIN_SM="80"`,
 			`-DGRAFT_PLUGIN_CUDA="13"`,
-			"../../../abi/tests/kit-check/kit_check.cc", "-Wl,--version-script=../../abi/cmake/graft.map,-z,nodelete", "-o",
+			"../../../abi/tests/kit-check/kit_check.cc", "-Wl,--version-script=../../../abi/cmake/graft.map,-z,nodelete", "-o",
 			libraries[device])
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
