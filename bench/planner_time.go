@@ -8,7 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/plan"
 )
 
 // How often a cell's sides are timed: all to find the choice's strongest rival, where
@@ -41,7 +41,7 @@ func (o *openSides) add(name string) error {
 	o.all = append(o.all, s)
 	for _, x := range o.all[:len(o.all)-1] {
 		if x.SameAs == "" && slices.EqualFunc(x.engine.Strategies(), s.engine.Strategies(),
-			func(a, b rewrite.LayerStrategy) bool { return a.Strategy == b.Strategy }) {
+			func(a, b plan.LayerStrategy) bool { return a.Strategy == b.Strategy }) {
 			s.SameAs = x.Name
 			s.close()
 			break

@@ -9,18 +9,17 @@ import (
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 )
 
 // folderInspection is the JSON object of graft inspect for the folder of a model that
 // generates.
 type folderInspection struct {
-	SchemaVersion int                     `json:"schema_version"`
-	Model         string                  `json:"model"`
-	Plugins       []string                `json:"plugins"`
-	Machine       roofline                `json:"machine"`
-	Attention     []attentionKind         `json:"attention"`
-	Layers        []rewrite.LayerStrategy `json:"layers"`
+	SchemaVersion int                  `json:"schema_version"`
+	Model         string               `json:"model"`
+	Plugins       []string             `json:"plugins"`
+	Machine       roofline             `json:"machine"`
+	Attention     []attentionKind      `json:"attention"`
+	Layers        []plan.LayerStrategy `json:"layers"`
 }
 
 // attentionKind is one kind of attention with all that it could store.

@@ -28,6 +28,15 @@ const (
 	FirstLayerKeys Strategy = "first_layer_keys"
 )
 
+// LayerStrategy is the KV-cache strategy of one layer of attention, and why not what was asked for.
+type LayerStrategy struct {
+	Node     string   `json:"node"`
+	Type     string   `json:"type"` // "self" or "cross"
+	Strategy Strategy `json:"strategy"`
+	Plugin   string   `json:"plugin"`
+	Reason   string   `json:"reason,omitempty"`
+}
+
 // StandardStrategies are those that abi/README.md defines, the default first.
 func StandardStrategies() []Strategy {
 	list := make([]Strategy, len(standard))

@@ -15,19 +15,19 @@ type lengthKey struct {
 
 // list makes a tensor of lengths, (n) int64, from constants and from the shapes
 // of the inputs, once for each graph.
-func (r *rewriter) list(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
+func (e *Editor) list(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
 	key := lengthKey{g, fmt.Sprint(dims)}
-	if v := r.lengths[key]; v != nil {
+	if v := e.lengths[key]; v != nil {
 		return v, nil
 	}
-	v, err := r.makeList(g, dims)
+	v, err := e.makeList(g, dims)
 	if err == nil {
-		r.lengths[key] = v
+		e.lengths[key] = v
 	}
 	return v, err
 }
 
-func (r *rewriter) makeList(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
+func (e *Editor) makeList(g *graph.Graph, dims []graph.Dim) (*graph.Value, error) {
 	constants := make([]int64, len(dims))
 	all := true
 	for i, d := range dims {
@@ -39,13 +39,13 @@ func (r *rewriter) makeList(g *graph.Graph, dims []graph.Dim) (*graph.Value, err
 	}
 	parts := make([]*graph.Value, len(dims))
 	for i, d := range dims {
-		v, err := r.length(g, d)
+		v, err := e.length(g, d)
 		if err != nil {
 			return nil, err
 		}
 		parts[i] = v
 	}
-	n, err := r.node(g, "", "Concat", parts, []string{g.FreshName("graft_shape")}, "axis", 0)
+	n, err := e.AddNode(g, "", "Concat", parts, []string{g.FreshName("graft_shape")}, "axis", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -54,19 +54,19 @@ func (r *rewriter) makeList(g *graph.Graph, dims []graph.Dim) (*graph.Value, err
 
 // length makes one length as a tensor of one element: a constant, an axis of an
 // input, or a sum of products of them. The value is made once for each graph.
-func (r *rewriter) length(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
+func (e *Editor) length(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
 	key := lengthKey{g, d.String()}
-	if v := r.lengths[key]; v != nil {
+	if v := e.lengths[key]; v != nil {
 		return v, nil
 	}
-	v, err := r.makeLength(g, d)
+	v, err := e.makeLength(g, d)
 	if err == nil {
-		r.lengths[key] = v
+		e.lengths[key] = v
 	}
 	return v, err
 }
 
-func (r *rewriter) makeLength(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
+func (e *Editor) makeLength(g *graph.Graph, d graph.Dim) (*graph.Value, error) {
 	if n, ok := d.Const(); ok {
 		return g.AddInitializer(graph.Int64Tensor("", []int64{1}, n)), nil
 	}
@@ -74,16 +74,16 @@ func (r *rewriter) makeLength(g *graph.Graph, d graph.Dim) (*graph.Value, error)
 		return nil, fmt.Errorf("a length is not known")
 	}
 	if symbols := d.Symbols(); len(symbols) == 1 && d.Equal(graph.DimSym(symbols[0])) {
-		return r.symbol(g, symbols[0])
+		return e.symbol(g, symbols[0])
 	}
 	var sum *graph.Value
 	for _, t := range d.Terms() {
-		v, err := r.length(g, graph.DimInt(t.Coefficient))
+		v, err := e.length(g, graph.DimInt(t.Coefficient))
 		if err != nil {
 			return nil, err
 		}
 		for i, s := range t.Symbols {
-			f, err := r.length(g, graph.DimSym(s))
+			f, err := e.length(g, graph.DimSym(s))
 			if err != nil {
 				return nil, err
 			}
@@ -91,21 +91,21 @@ func (r *rewriter) makeLength(g *graph.Graph, d graph.Dim) (*graph.Value, error)
 				v = f
 				continue
 			}
-			if v, err = r.binary(g, "Mul", v, f); err != nil {
+			if v, err = e.binary(g, "Mul", v, f); err != nil {
 				return nil, err
 			}
 		}
 		if sum == nil {
 			sum = v
-		} else if sum, err = r.binary(g, "Add", sum, v); err != nil {
+		} else if sum, err = e.binary(g, "Add", sum, v); err != nil {
 			return nil, err
 		}
 	}
 	return sum, nil
 }
 
-func (r *rewriter) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.Value, error) {
-	n, err := r.node(g, "", op, []*graph.Value{a, b}, []string{g.FreshName("graft_length")})
+func (e *Editor) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.Value, error) {
+	n, err := e.AddNode(g, "", op, []*graph.Value{a, b}, []string{g.FreshName("graft_length")})
 	if err != nil {
 		return nil, err
 	}
@@ -114,20 +114,20 @@ func (r *rewriter) binary(g *graph.Graph, op string, a, b *graph.Value) (*graph.
 
 // symbol reads a symbolic length off the input that has it, of the graph or of
 // one around it.
-func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
-	in, i := r.input(g, graph.DimSym(name))
-	if in == nil && r.block != nil {
-		in, i = r.value(g, name)
+func (e *Editor) symbol(g *graph.Graph, name string) (*graph.Value, error) {
+	in, i := e.input(g, graph.DimSym(name))
+	if in == nil && e.block != nil {
+		in, i = e.value(g, name)
 	}
 	if in == nil {
 		return nil, fmt.Errorf("no input has the length %s", name)
 	}
-	shape, err := r.node(g, "", "Shape", []*graph.Value{in}, []string{g.FreshName("graft_shape")})
+	shape, err := e.AddNode(g, "", "Shape", []*graph.Value{in}, []string{g.FreshName("graft_shape")})
 	if err != nil {
 		return nil, err
 	}
 	at := g.AddInitializer(graph.Int64Tensor("", []int64{1}, int64(i)))
-	axis, err := r.node(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis",
+	axis, err := e.AddNode(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis",
 		0)
 	if err != nil {
 		return nil, err
@@ -137,12 +137,12 @@ func (r *rewriter) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 
 // input finds an axis of an input that has a length; nil when none has. In a branch,
 // inputs that it reads come first: it says more about them than the other does.
-func (r *rewriter) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
+func (e *Editor) input(g *graph.Graph, length graph.Dim) (v *graph.Value, axis int) {
 	branch := g
 	for ; g != nil; g = g.Parent {
 		g.Spend(len(g.Inputs))
 		for _, in := range g.Inputs {
-			i := slices.IndexFunc(r.shapes.Of(in).Dims, length.Equal)
+			i := slices.IndexFunc(e.shapes.Of(in).Dims, length.Equal)
 			switch {
 			case i < 0:
 			case readIn(in, branch):
@@ -168,10 +168,10 @@ func readIn(v *graph.Value, g *graph.Graph) bool {
 }
 
 // value finds the value that a symbol was made for, where a graph can read it.
-func (r *rewriter) value(g *graph.Graph, symbol string) (v *graph.Value, axis int) {
-	v, axis = r.shapes.Origin(symbol)
+func (e *Editor) value(g *graph.Graph, symbol string) (v *graph.Value, axis int) {
+	v, axis = e.shapes.Origin(symbol)
 	for ; v != nil && g != nil; g = g.Parent {
-		if now := r.now(v); v.Graph == g && r.before(now, r.block) {
+		if now := e.Current(v); v.Graph == g && e.before(now, e.block) {
 			return now, axis
 		}
 	}

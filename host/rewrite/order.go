@@ -78,13 +78,13 @@ func (o *order) moved(v *graph.Value) {
 }
 
 // lowest is the first place of the nodes that make some values; false where none does.
-func (r *rewriter) lowest(list []*graph.Value) (place int, any bool) {
-	r.order.renew()
+func (e *Editor) lowest(list []*graph.Value) (place int, any bool) {
+	e.order.renew()
 	for _, v := range list {
 		if v == nil || v.Producer == nil {
 			continue
 		}
-		if at := r.order.of(v.Producer); !any || at < place {
+		if at := e.order.of(v.Producer); !any || at < place {
 			place, any = at, true
 		}
 	}

@@ -6,16 +6,16 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// settleReshapes gives every Reshape whose target is known a target that costs
+// SettleReshapes gives every Reshape whose target is known a target that costs
 // nothing: a constant where all lengths but one are numbers or those of the
 // input's axis at the same place (0), else lengths read off the model's inputs,
 // once for all that need the same. Exporters compute such targets with a dozen
 // nodes a layer, which at one token a step cost as much as small matmuls; they
 // go with their last reader.
-func (r *rewriter) settleReshapes() {
+func (e *Editor) SettleReshapes() {
 	constants := map[string]*graph.Value{}
 	var reshapes []*graph.Node
-	r.main.Walk(func(n *graph.Node) {
+	e.main.Walk(func(n *graph.Node) {
 		if n.Is("Reshape") && n.Int("allowzero", 0) == 0 && n.Input(1) != nil && n.Input(1).Tensor == nil {
 			reshapes = append(reshapes, n)
 		}
@@ -26,9 +26,9 @@ func (r *rewriter) settleReshapes() {
 		uses, targets = append(uses, graph.Use{Node: n, Index: 1}), append(targets, v)
 	}
 	for _, n := range reshapes {
-		r.main.Spend(1)
-		elems := r.shapes.Of(n.Input(1)).Elems
-		if target, ok := settled(elems, r.shapes.Of(n.Input(0)).Dims); ok {
+		e.main.Spend(1)
+		elems := e.shapes.Of(n.Input(1)).Elems
+		if target, ok := settled(elems, e.shapes.Of(n.Input(0)).Dims); ok {
 			key := fmt.Sprintf("%p %v", n.Graph, target)
 			if constants[key] == nil {
 				constants[key] = n.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(target))}, target...))
@@ -36,11 +36,11 @@ func (r *rewriter) settleReshapes() {
 			instead(n, constants[key])
 			continue
 		}
-		if v, err := r.list(n.Graph, elems); err == nil && len(elems) > 0 {
+		if v, err := e.list(n.Graph, elems); err == nil && len(elems) > 0 {
 			instead(n, v)
 		}
 	}
-	r.main.SetInputs(uses, targets)
+	e.main.SetInputs(uses, targets)
 }
 
 // settled is a Reshape's target as constants, given the lengths it comes to and

@@ -7,28 +7,28 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
-// tiedError reports a block that the rest of the graph needs as it was exported.
+// TiedError reports a block that the rest of the graph needs as it was exported.
 // Nothing has been taken from the graph when it is returned.
-type tiedError struct{ error }
+type TiedError struct{ error }
 
-func (e *tiedError) Unwrap() error { return e.error }
+func (e *TiedError) Unwrap() error { return e.error }
 
-// apart reports values of which none is made from others: what one operator reads must not wait for what it makes.
-func (r *rewriter) apart(ins, made []*graph.Value, shapes bool) error {
+// CheckIndependent reports an error where one of some values is made from others: what one operator reads must not wait for what it makes.
+func (e *Editor) CheckIndependent(ins, made []*graph.Value, shapes bool) error {
 	for _, v := range ins {
-		if v != nil && r.comesFrom(v, made, shapes) {
-			return &tiedError{fmt.Errorf("%s is read here, and made from what is made here", v.Name)}
+		if v != nil && e.comesFrom(v, made, shapes) {
+			return &TiedError{fmt.Errorf("%s is read here, and made from what is made here", v.Name)}
 		}
 	}
 	return nil
 }
 
-// freeShapes lets shapes be read from the graph's inputs instead of from values
+// FreeShapes lets shapes be read from the graph's inputs instead of from values
 // that are about to vanish or to be made by the operator itself. Exporters make
 // masks from the shapes of present keys: what the operator reads must not wait
 // for what it makes.
-func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) error {
-	if err := r.apart(ins, made, false); err != nil {
+func (e *Editor) FreeShapes(region []*graph.Node, ins, made []*graph.Value) error {
+	if err := e.CheckIndependent(ins, made, false); err != nil {
 		return err
 	}
 	inside := map[*graph.Node]bool{}
@@ -41,20 +41,20 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 			if v == nil || slices.Contains(made, v) {
 				continue
 			}
-			r.main.Spend(len(v.Uses))
+			e.main.Spend(len(v.Uses))
 			for _, u := range slices.Clone(v.Uses) {
 				if inside[u.Node] || !u.Node.Is("Shape") {
 					continue
 				}
-				if err := r.freeShape(u.Node, within); err != nil {
-					return &tiedError{fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)}
+				if err := e.freeShape(u.Node, within); err != nil {
+					return &TiedError{fmt.Errorf("the shape of %s is read elsewhere: %w", v.Name, err)}
 				}
 			}
 		}
 	}
-	for _, n := range r.shapesBetween(made, ins) {
-		if err := r.freeShape(n, within); err != nil {
-			return &tiedError{fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)}
+	for _, n := range e.shapesBetween(made, ins) {
+		if err := e.freeShape(n, within); err != nil {
+			return &TiedError{fmt.Errorf("what it reads is made from the shape of what it makes: %w", err)}
 		}
 	}
 	return nil
@@ -63,41 +63,47 @@ func (r *rewriter) freeShapes(region []*graph.Node, ins, made []*graph.Value) er
 // span is what a block reads and makes.
 type span struct{ ins, made []*graph.Value }
 
+// FreeShape replaces a Shape by its lengths, made from the graph's inputs alone.
+func (e *Editor) FreeShape(n *graph.Node) error { return e.freeShape(n, nil) }
+
+// FreeShapeAnywhere is FreeShape whose lengths may also be read off the values that have them first.
+func (e *Editor) FreeShapeAnywhere(n *graph.Node) error { return e.freeShape(n, &span{}) }
+
 // freeShape replaces a Shape by its lengths, made from the graph's inputs, or from
 // values before a block.
-func (r *rewriter) freeShape(n *graph.Node, block *span) error {
+func (e *Editor) freeShape(n *graph.Node, block *span) error {
 	shape := n.Output(0)
-	lengths := r.shapes.Of(shape).Elems
+	lengths := e.shapes.Of(shape).Elems
 	if lengths == nil {
 		return fmt.Errorf("the lengths that %s reads are not known", n)
 	}
-	to, err := r.list(n.Graph, lengths)
+	to, err := e.list(n.Graph, lengths)
 	if err != nil {
 		// What is read here may be too late for others: it is not reused for them.
-		saved := r.lengths
-		r.lengths, r.block = map[lengthKey]*graph.Value{}, block
-		to, err = r.list(n.Graph, lengths)
-		r.lengths, r.block = saved, nil
+		saved := e.lengths
+		e.lengths, e.block = map[lengthKey]*graph.Value{}, block
+		to, err = e.list(n.Graph, lengths)
+		e.lengths, e.block = saved, nil
 	}
 	if err != nil {
 		return err
 	}
 	n.Graph.Replace(shape, to)
-	r.order.vanish(n)
-	r.order.moved(to)
+	e.order.vanish(n)
+	e.order.moved(to)
 	return nil
 }
 
 // before reports a value that is there before a block: it comes from nothing that
 // the block makes, and from what it reads by its shape at most.
-func (r *rewriter) before(v *graph.Value, b *span) bool {
-	return slices.Contains(b.ins, v) || !r.comesFrom(v, b.made, true) && !r.comesFrom(v, b.ins, false)
+func (e *Editor) before(v *graph.Value, b *span) bool {
+	return slices.Contains(b.ins, v) || !e.comesFrom(v, b.made, true) && !e.comesFrom(v, b.ins, false)
 }
 
 // comesFrom reports a value that is one of some, or made from them; their shapes
 // count too when asked. Inputs of the graph come from nothing.
-func (r *rewriter) comesFrom(v *graph.Value, from []*graph.Value, shapes bool) bool {
-	lowest, any := r.lowest(from)
+func (e *Editor) comesFrom(v *graph.Value, from []*graph.Value, shapes bool) bool {
+	lowest, any := e.lowest(from)
 	if !any {
 		return false
 	}
@@ -111,35 +117,35 @@ func (r *rewriter) comesFrom(v *graph.Value, from []*graph.Value, shapes bool) b
 			return true
 		}
 		n := v.Producer
-		if seen[n] || n.Is("Shape") && !shapes || r.order.of(n) < lowest {
+		if seen[n] || n.Is("Shape") && !shapes || e.order.of(n) < lowest {
 			continue
 		}
 		seen[n] = true
-		r.main.Spend(1)
+		e.main.Spend(1)
 		n.EachRead(func(in *graph.Value) { way = append(way, in) })
 	}
 	return false
 }
 
 // shapesBetween lists the Shape nodes through which values depend on others.
-func (r *rewriter) shapesBetween(from, to []*graph.Value) []*graph.Node {
-	lowest, any := r.lowest(from)
+func (e *Editor) shapesBetween(from, to []*graph.Value) []*graph.Node {
+	lowest, any := e.lowest(from)
 	if !any {
 		return nil
 	}
-	below := r.below(from, to, lowest)
+	below := e.below(from, to, lowest)
 	var list []*graph.Node
 	seen := map[*graph.Node]bool{}
 	way := slices.Clone(to)
 	for slices.Reverse(way); len(way) > 0; {
 		v := way[len(way)-1]
 		way = way[:len(way)-1]
-		if v == nil || v.Producer == nil || seen[v.Producer] || r.order.of(v.Producer) < lowest {
+		if v == nil || v.Producer == nil || seen[v.Producer] || e.order.of(v.Producer) < lowest {
 			continue
 		}
 		n := v.Producer
 		seen[n] = true
-		r.main.Spend(1)
+		e.main.Spend(1)
 		if n.Is("Shape") && (slices.Contains(from, n.In[0]) || below[n]) {
 			list = append(list, n)
 			continue
@@ -153,7 +159,7 @@ func (r *rewriter) shapesBetween(from, to []*graph.Value) []*graph.Node {
 
 // below tells of the nodes above some values, and no lower than a place, whether what they
 // read is one of others or made from them.
-func (r *rewriter) below(from, to []*graph.Value, lowest int) map[*graph.Node]bool {
+func (e *Editor) below(from, to []*graph.Value, lowest int) map[*graph.Node]bool {
 	below := map[*graph.Node]bool{}
 	type step struct {
 		n    *graph.Node
@@ -161,7 +167,7 @@ func (r *rewriter) below(from, to []*graph.Value, lowest int) map[*graph.Node]bo
 	}
 	var way []step // chains of nodes are as long as a model makes them
 	visit := func(v *graph.Value) {
-		if v == nil || v.Producer == nil || r.order.of(v.Producer) < lowest {
+		if v == nil || v.Producer == nil || e.order.of(v.Producer) < lowest {
 			return
 		}
 		if _, seen := below[v.Producer]; !seen {
@@ -179,7 +185,7 @@ func (r *rewriter) below(from, to []*graph.Value, lowest int) map[*graph.Node]bo
 					continue
 				}
 				at.gone, below[n] = true, false
-				r.main.Spend(1)
+				e.main.Spend(1)
 				n.EachRead(visit)
 				continue
 			}

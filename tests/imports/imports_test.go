@@ -116,7 +116,7 @@ func TestContributingNamesTheWings(t *testing.T) {
 func TestPlansAreData(t *testing.T) {
 	graph := imports(t)
 	runs := []string{"host/plugin", "host/base/worker", "host/base/cuda", "host/ort", purego}
-	for _, from := range []string{"host/plugin/manifest", "host/plan", "host/rewrite"} {
+	for _, from := range []string{"host/plugin/manifest", "host/plan", "host/rewrite/session", "host/rewrite/engine"} {
 		var walk func(pkg string, seen map[string]bool)
 		walk = func(pkg string, seen map[string]bool) {
 			for _, p := range graph[pkg] {

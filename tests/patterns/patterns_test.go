@@ -19,7 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/matching"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 	"github.com/opgraft/graft/tests/equivalent"
@@ -271,7 +271,7 @@ func replace(t *testing.T, m *manifest.Manifest, p *onnx.Model, tensors graph.Te
 	}
 	shapes := graph.Infer(g)
 	made := plan.Make(g, shapes, blocks.Find(g, shapes), []*manifest.Manifest{m}, plan.Options{Force: true})
-	if err := rewrite.Apply(g, shapes, made); err != nil {
+	if err := session.Apply(g, shapes, made); err != nil {
 		t.Fatal(err)
 	}
 	return made.Replaced()

@@ -1,5 +1,5 @@
 // Package cache stores what decoders attend over. A Pool is memory in blocks of
-// slots, as abi/graft_cache.h says; a slot holds what all layers store of one token, as rewrite.Layout says. A
+// slots, as abi/graft_cache.h says; a slot holds what all layers store of one token, as plan.Layout says. A
 // Sequence is one input with its rows (beams): the slots of positions on which its
 // rows agree are stored once, those of the others once for each row that differs.
 // Reordering rows moves numbers of slots, never what they hold.

@@ -14,7 +14,6 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/models"
 )
 
@@ -241,7 +240,7 @@ func TestDraftsWithEveryStrategy(t *testing.T) {
 			g := opened(t, c.model, Options{Batch: 3, CacheBytes: 64 << 20,
 				Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: c.storage}})
 			if !slices.ContainsFunc(g.engine.Strategies(),
-				func(l rewrite.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
+				func(l plan.LayerStrategy) bool { return l.Type == "self" && l.Strategy == c.self }) {
 				t.Fatalf("no layer uses %s: %+v", c.self, g.engine.Strategies())
 			}
 			r := rand.New(rand.NewPCG(17, 5))

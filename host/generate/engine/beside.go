@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/linear"
 )
 
 // Weights that one x is multiplied with lie side by side, and are one linear layer: gate and up of a gated network,
@@ -29,7 +29,7 @@ func beside[T any](list []T, of func(T) *matrix, kind func(T) string) (groups []
 		}
 		byNode[m.nodes[0]], nodes = w, append(nodes, m.nodes[0])
 	}
-	for _, beside := range rewrite.LinearBeside(nodes,
+	for _, beside := range linear.Groups(nodes,
 		func(n *graph.Node) (int64, string) { return of(byNode[n]).columns, kind(byNode[n]) }) {
 		var group []T
 		for _, n := range beside {
@@ -93,5 +93,5 @@ func (p *panels) stand(of *prepare.Graph, l *ort.Library, group []*matrix, opera
 	if len(group) == 1 {
 		return nil
 	}
-	return rewrite.JoinLinear(of.Graph, of.Shapes, nodes)
+	return linear.Join(of.Graph, of.Shapes, nodes)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
 )
@@ -55,7 +55,7 @@ type Options struct {
 // Engine is an open model: sessions and the pools of its sequences. It is not for
 // concurrent use.
 type Engine struct {
-	graph   *rewrite.Engine
+	graph   *engine.Interface
 	library *ort.Library
 	decoder *Session
 	weights weights // of operators, beside those of linear layers
@@ -198,7 +198,7 @@ func (e *Engine) HasEncoder() bool { return e.encoder != nil }
 func (e *Engine) FillsCross() bool { return e.filler != nil }
 
 // Strategies says which operator runs each layer of attention, in the order of the graph.
-func (e *Engine) Strategies() []rewrite.LayerStrategy { return e.graph.Strategies }
+func (e *Engine) Strategies() []plan.LayerStrategy { return e.graph.Strategies }
 
 // Memory is what the caches take: now, and at most since the engine was opened,
 // in bytes; the decoder's own and the encoder's side.

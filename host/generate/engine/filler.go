@@ -6,13 +6,13 @@ import (
 
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 )
 
 // fillCross computes keys and values of an encoder's output (1, positions, width)
 // into the slots.
 func (e *Engine) fillCross(ctx context.Context, hidden *ort.Value, slots []int32) error {
-	f := &feeder{library: e.library, values: map[string]*ort.Value{rewrite.CrossPool.Cache: e.cross.tensor}}
+	f := &feeder{library: e.library, values: map[string]*ort.Value{engine.CrossPool.Cache: e.cross.tensor}}
 	defer f.close()
 	add(f, prepare.FillSlotMapping, slots, int64(len(slots)))
 	for _, info := range e.filler.Inputs() {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/linear"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -42,7 +42,7 @@ func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error)
 		return nil, err
 	}
 	if s.panels != nil {
-		if err := rewrite.FuseLinear(g.Graph, g.Shapes); err != nil {
+		if err := linear.Fuse(g.Graph, g.Shapes); err != nil {
 			return nil, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/generate/cache"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 )
 
 // stepBuffers are the inputs of a step, used again and again.
@@ -68,7 +68,7 @@ func (l *lists) groupBeside(first int, s *cache.Sequence, slots []int32) {
 }
 
 // add makes the inputs of a pool, if there is one.
-func (l *lists) add(f *feeder, names rewrite.PoolInputs, p *pool) {
+func (l *lists) add(f *feeder, names engine.PoolInputs, p *pool) {
 	if p == nil {
 		return
 	}
@@ -250,21 +250,21 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	rows := int64(len(b.tokens))
 	add(in, e.graph.Tokens, b.tokens, rows, 1)
 	if e.graph.Positions {
-		add(in, rewrite.PositionsInput, b.positions, rows, 1)
+		add(in, engine.PositionsInput, b.positions, rows, 1)
 	}
 	if e.graph.Lines {
-		add(in, rewrite.LinesInput, b.lines, rows)
+		add(in, engine.LinesInput, b.lines, rows)
 	}
-	add(in, rewrite.SelectInput, b.selected, int64(len(b.selected)))
-	b.self.add(in, rewrite.SelfPool, e.self)
-	add(in, rewrite.SelfPool.PrivateSlots, b.self.privateSlots, int64(len(b.self.privateSlots)))
-	add(in, rewrite.SelfPool.SlotMapping, b.self.slotMapping, rows)
+	add(in, engine.SelectInput, b.selected, int64(len(b.selected)))
+	b.self.add(in, engine.SelfPool, e.self)
+	add(in, engine.SelfPool.PrivateSlots, b.self.privateSlots, int64(len(b.self.privateSlots)))
+	add(in, engine.SelfPool.SlotMapping, b.self.slotMapping, rows)
 	if e.prompt != nil {
-		add(in, rewrite.PromptPool.SlotMapping, b.prompt.slotMapping, rows)
+		add(in, engine.PromptPool.SlotMapping, b.prompt.slotMapping, rows)
 	}
-	b.prompt.add(in, rewrite.PromptPool, e.prompt)
-	b.cross.add(in, rewrite.CrossPool, e.cross)
-	b.output.add(in, rewrite.EncoderPool, e.output)
+	b.prompt.add(in, engine.PromptPool, e.prompt)
+	b.cross.add(in, engine.CrossPool, e.cross)
+	b.output.add(in, engine.EncoderPool, e.output)
 	if in.err != nil {
 		return nil, in.err
 	}

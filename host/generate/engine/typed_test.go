@@ -8,7 +8,6 @@ import (
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/models"
 )
@@ -48,7 +47,7 @@ func TestCachesOfEveryType(t *testing.T) {
 					is   plan.Strategy
 				}{{"self", c.self}, {"cross", c.cross}} {
 					if kind.is != "" && !slices.ContainsFunc(g.Engine().Strategies(),
-						func(x rewrite.LayerStrategy) bool { return x.Type == kind.name && x.Strategy == kind.is }) {
+						func(x plan.LayerStrategy) bool { return x.Type == kind.name && x.Strategy == kind.is }) {
 						t.Fatalf("no layer of %s attention stores %s in %s: %+v", kind.name, kind.is, s, g.Engine().Strategies())
 					}
 				}

@@ -5,7 +5,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
 )
@@ -28,7 +28,7 @@ func (e *Engine) rowStore(width int64) (*plugin.Kernel, error) {
 }
 
 // open makes tensors of them, where they lie.
-func (w *weights) open(l *ort.Library, folded map[string]*rewrite.Folded) (err error) {
+func (w *weights) open(l *ort.Library, folded map[string]*engine.Folded) (err error) {
 	w.tensors = map[string]*ort.Value{}
 	for name, f := range folded {
 		if w.tensors[name], err = ort.NewTensor(l, f.Shape, f.Data); err != nil {

@@ -4,20 +4,19 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 )
 
 // What the planner chose must hold in every layer; what was named, or takes little, may
 // be stood in for.
 func TestBroken(t *testing.T) {
 	flash, keys := plan.Candidate{Strategy: plan.KeysValues}, plan.Candidate{Strategy: plan.Keys}
-	layers := []rewrite.LayerStrategy{{Node: "a", Type: "self", Strategy: plan.Keys},
+	layers := []plan.LayerStrategy{{Node: "a", Type: "self", Strategy: plan.Keys},
 		{Node: "b", Type: "self", Strategy: plan.HiddenStates, Reason: "keys: singular"}}
 	for _, c := range []struct {
 		what      string
 		attention Attention
 		chosen    plan.Candidate
-		layers    []rewrite.LayerStrategy
+		layers    []plan.LayerStrategy
 		again     bool
 	}{
 		{"a layer has another", Attention{}, keys, layers, true},

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/machine"
 	"github.com/opgraft/graft/host/plan/tune"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 )
@@ -19,14 +19,14 @@ type chooser struct {
 	generation *Generation
 	options    Options
 	evaluator  *evaluator
-	answers    rewrite.Answers
-	first      *rewrite.Decoder // without a past; nil before it is needed
-	firstView  *patch.Analysis  // its graph
+	answers    engine.Answers
+	first      *engine.Decoder // without a past; nil before it is needed
+	firstView  *patch.Analysis // its graph
 }
 
 // choose plans what each kind of attention stores and tries the folds that this needs.
 // What weights rule out goes back to the planner, until a plan holds.
-func (c *chooser) choose(ctx context.Context) ([]*rewrite.Layer, *rewrite.Decoder, error) {
+func (c *chooser) choose(ctx context.Context) ([]*engine.Layer, *engine.Decoder, error) {
 	g, o := c.generation, c.options
 	layers := plan.LayersOf(g.Model.decoder.Report.Blocks)
 	kinds, open, err := c.kinds(layers)
@@ -37,7 +37,7 @@ func (c *chooser) choose(ctx context.Context) ([]*rewrite.Layer, *rewrite.Decode
 	if err := o.Plugins.Require([]string{o.Attention.Implementations.Of(plan.KeysValues).Plugin}); err != nil {
 		return nil, nil, err
 	}
-	c.answers = rewrite.Answers{}
+	c.answers = engine.Answers{}
 	limits := plan.CacheOptions{Prefer: o.Attention.Prefer, Within: o.CacheBytes}
 	if o.Bounded {
 		limits.MaxBytes = o.CacheBytes
@@ -58,7 +58,7 @@ func (c *chooser) choose(ctx context.Context) ([]*rewrite.Layer, *rewrite.Decode
 		if err != nil {
 			return nil, nil, err
 		}
-		var reports []rewrite.LayerStrategy
+		var reports []plan.LayerStrategy
 		for _, l := range layers {
 			reports = append(reports, l.Report(d.Implementations))
 		}
@@ -166,7 +166,7 @@ func (c *chooser) predictor(layers []plan.Layers) *plan.Predictor {
 }
 
 // planned is the decoder as the choices have it.
-func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
+func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 	g, o, x := c.generation, c.options, c.generation.Model.decoder
 	g.Choose = nil
 	for i := range g.Choices {
@@ -174,12 +174,12 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 			g.Choose = chosenByRequest(choice, o)
 		}
 	}
-	d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions,
+	d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions,
 		Either:          g.Choose != nil,
 		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip,
 		Answers:     c.answers,
 		Placeholder: g.Model.Placeholder != nil}
-	var asked []rewrite.Question
+	var asked []engine.Question
 	var err error
 	if err := x.Within(ctx, func() error {
 		if err := d.Check(); err != nil {
@@ -199,7 +199,7 @@ func (c *chooser) planned(ctx context.Context) (*rewrite.Decoder, error) {
 
 // steps reports a decoder that hides nothing because it is meant for one query after its past: the decoder without a
 // past, which reads whole prompts, hides what comes after each query.
-func (c *chooser) steps(ctx context.Context, d *rewrite.Decoder) (bool, error) {
+func (c *chooser) steps(ctx context.Context, d *engine.Decoder) (bool, error) {
 	g := c.generation
 	if !d.Sees() || g.Model.Files.First == "" {
 		return false, nil
@@ -208,7 +208,7 @@ func (c *chooser) steps(ctx context.Context, d *rewrite.Decoder) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	first.Positions, first.Answers = g.Positions, rewrite.Answers{}
+	first.Positions, first.Answers = g.Positions, engine.Answers{}
 	e := newEvaluator(c.options.Library, c.firstView)
 	defer e.close()
 	e.answer(first.HidesQuestions(), first.Answers)
@@ -246,14 +246,14 @@ func storedBy(choices []plan.CacheChoice, kind string) plan.Strategy {
 // broken finds a choice that the planner made for speed and that does not hold in every
 // layer: its number, or -1, what the weights rule out, and why. What would stand in for
 // it may be slower than the default.
-func broken(choices []plan.CacheChoice, a Attention, reports []rewrite.LayerStrategy) (int, plan.Candidate, string) {
+func broken(choices []plan.CacheChoice, a Attention, reports []plan.LayerStrategy) (int, plan.Candidate, string) {
 	if a.Prefer == plan.PreferMemory {
 		return -1, plan.Candidate{}, "" // what stands in for keys takes no more than they
 	}
 	for i := range choices {
 		c := &choices[i]
 		kind := c.Kind.Layers.Type
-		at := slices.IndexFunc(reports, func(s rewrite.LayerStrategy) bool { return s.Type == kind && s.Reason != "" })
+		at := slices.IndexFunc(reports, func(s plan.LayerStrategy) bool { return s.Type == kind && s.Reason != "" })
 		if at < 0 || a.named(kind) != "" {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/models"
 )
@@ -49,12 +49,12 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			before := len(x.Graph.Nodes)
 			e := newEvaluator(l, x)
 			defer e.close()
-			d := &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: 48, Answers: rewrite.Answers{}}
+			d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: 48, Answers: engine.Answers{}}
 			if err := d.Check(); err != nil {
 				t.Fatal(err)
 			}
 			e.answer(d.Questions(plan.KeysValues), d.Answers)
-			var layers []*rewrite.Layer
+			var layers []*engine.Layer
 			for _, b := range x.Report.Blocks {
 				layer, fold, err := d.Layer(b, plan.KeysValues, layers)
 				if err != nil || fold != nil {
@@ -75,19 +75,19 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			if !strings.HasSuffix(name, "/llama") {
 				return
 			}
-			engine, err := graph.New(x.Graph.Model(), m)
+			edited, err := graph.New(x.Graph.Model(), m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			shapes := graph.Infer(engine)
-			if err := rewrite.SelectEarly(engine, shapes); err != nil {
+			shapes := graph.Infer(edited)
+			if err := engine.SelectEarly(edited, shapes); err != nil {
 				t.Fatal(err)
 			}
-			if err := rewrite.TurnAtOnce(engine, shapes); err != nil {
+			if err := engine.TurnAtOnce(edited, shapes); err != nil {
 				t.Fatal(err)
 			}
 			turns := 0
-			for _, n := range engine.Nodes {
+			for _, n := range edited.Nodes {
 				if n.Is("com.microsoft.RotaryEmbedding", "RotaryEmbedding") {
 					turns++
 				}

@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -76,7 +76,7 @@ func dropIdleMasks(g *graph.Graph, attends []string, exported *evaluator, positi
 // all says whether every element of a value is x for an input of that many
 // positions. What cannot be evaluated is not.
 func all(exported *evaluator, name string, positions int64, x float32) bool {
-	list, err := exported.evaluate([]string{name}, rewrite.Lengths{New: positions, Encoder: positions})
+	list, err := exported.evaluate([]string{name}, engine.Lengths{New: positions, Encoder: positions})
 	return err == nil && len(list[0].Data) > 0 &&
 		!slices.ContainsFunc(list[0].Data, func(y float32) bool { return y != x })
 }

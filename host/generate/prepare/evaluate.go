@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -75,13 +75,13 @@ func newEvaluator(l *ort.Library, x *patch.Analysis) *evaluator {
 
 // answer evaluates what was asked and is not answered yet: all that is asked at the same
 // lengths in one run, and one by one where that fails.
-func (e *evaluator) answer(asked []rewrite.Question, to rewrite.Answers) {
+func (e *evaluator) answer(asked []engine.Question, to engine.Answers) {
 	for i, q := range asked {
 		if to.Has(q) {
 			continue
 		}
-		together := rewrite.Question{At: q.At}
-		var parts []rewrite.Question
+		together := engine.Question{At: q.At}
+		var parts []engine.Question
 		for _, other := range asked[i:] {
 			if other.At == q.At && !to.Has(other) {
 				parts = append(parts, other)
@@ -99,7 +99,7 @@ func (e *evaluator) answer(asked []rewrite.Question, to rewrite.Answers) {
 				to.Add(part, values, err)
 				continue
 			}
-			var values []rewrite.Evaluated
+			var values []engine.Evaluated
 			for _, name := range part.Names {
 				values = append(values, all[slices.Index(together.Names, name)])
 			}
@@ -129,7 +129,7 @@ func (e *evaluator) shape(n *onnx.Node) *onnx.ValueInfo {
 }
 
 // list is what an input that shape made holds at some lengths.
-func (e *evaluator) list(dims []graph.Dim, at rewrite.Lengths) (list []int64, err error) {
+func (e *evaluator) list(dims []graph.Dim, at engine.Lengths) (list []int64, err error) {
 	values := map[string]int64{}
 	for _, d := range dims {
 		for _, s := range d.Symbols() {
@@ -156,7 +156,7 @@ func (e *evaluator) close() {
 }
 
 // evaluate computes values at some lengths.
-func (e *evaluator) evaluate(names []string, at rewrite.Lengths) ([]rewrite.Evaluated, error) {
+func (e *evaluator) evaluate(names []string, at engine.Lengths) ([]engine.Evaluated, error) {
 	s, err := e.part(names)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (e *evaluator) evaluate(names []string, at rewrite.Lengths) ([]rewrite.Eval
 	if err != nil {
 		return nil, err
 	}
-	list := make([]rewrite.Evaluated, len(results))
+	list := make([]engine.Evaluated, len(results))
 	for i, v := range results {
 		defer v.Close()
 		if list[i], err = numbers(v); err != nil {
@@ -217,7 +217,7 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 
 // inputs are one row of zeros for tokens and pasts, ones for masks, positions
 // that follow the past.
-func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.Value, error) {
+func (e *evaluator) inputs(s *ort.Session, at engine.Lengths) (map[string]*ort.Value, error) {
 	values := map[string]*ort.Value{}
 	for _, in := range s.Inputs() {
 		if dims := e.lists[in.Name]; dims != nil {
@@ -278,7 +278,7 @@ func (e *evaluator) inputs(s *ort.Session, at rewrite.Lengths) (map[string]*ort.
 }
 
 // lengthOf is the number of what an axis counts; ok is false where that is not known.
-func lengthOf(l roles.Length, at rewrite.Lengths) (n int64, ok bool) {
+func lengthOf(l roles.Length, at engine.Lengths) (n int64, ok bool) {
 	switch l {
 	case roles.Batch:
 		return 1, true
@@ -299,7 +299,7 @@ var usual = map[roles.Input]roles.Length{roles.Past: roles.Cached, roles.Encoder
 	roles.EncoderOutput: roles.Encoder, roles.Mask: roles.All}
 
 // length is the number that an axis of an input has at some lengths.
-func (e *evaluator) length(input string, axis int, d graph.Dim, at rewrite.Lengths) (int64, error) {
+func (e *evaluator) length(input string, axis int, d graph.Dim, at engine.Lengths) (int64, error) {
 	if n, ok := d.Const(); ok {
 		return n, nil
 	}
@@ -325,8 +325,8 @@ func (e *evaluator) length(input string, axis int, d graph.Dim, at rewrite.Lengt
 }
 
 // numbers reads a tensor of floats, integers or booleans.
-func numbers(v *ort.Value) (rewrite.Evaluated, error) {
-	e := rewrite.Evaluated{Shape: v.Shape()}
+func numbers(v *ort.Value) (engine.Evaluated, error) {
+	e := engine.Evaluated{Shape: v.Shape()}
 	switch v.Element() {
 	case ort.Float32:
 		data, err := ort.Data[float32](v)

@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -29,7 +29,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 		return name
 	}
 	type stored struct {
-		rewrite.CrossLayer
+		engine.CrossLayer
 		key, value string
 	}
 	var layers []stored
@@ -57,7 +57,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	}
 	g := part.Graph
 	g.Input = append(g.Input,
-		&onnx.ValueInfo{Name: proto.String(rewrite.CrossPool.Cache),
+		&onnx.ValueInfo{Name: proto.String(engine.CrossPool.Cache),
 			Type: graph.TensorType(onnx.Tensor_FLOAT, "blocks", "floats")},
 		&onnx.ValueInfo{Name: proto.String(FillSlotMapping), Type: graph.TensorType(onnx.Tensor_INT32, "slots")})
 	g.Output = nil
@@ -102,7 +102,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 func encoderLengths(filler *Graph) map[string][]int {
 	element := func(v *graph.Value) int32 { return v.Type.GetTensorType().GetElemType() }
 	isOutput := func(v *graph.Value) bool {
-		return element(v) == int32(onnx.Tensor_FLOAT) && v.Name != rewrite.CrossPool.Cache
+		return element(v) == int32(onnx.Tensor_FLOAT) && v.Name != engine.CrossPool.Cache
 	}
 	at := slices.IndexFunc(filler.Inputs, isOutput)
 	if at < 0 {
@@ -127,12 +127,12 @@ func present(past string) string {
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.
-func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, keyName, valueName,
+func storeKeysAndValues(g *onnx.Graph, operator string, l engine.CrossLayer, keyName, valueName,
 	done string) *onnx.Node {
 	key, keyLayout := untransposed(g, keyName)
 	value, valueLayout := untransposed(g, valueName)
 	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
-		Input:  []string{key, value, rewrite.CrossPool.Cache, FillSlotMapping},
+		Input:  []string{key, value, engine.CrossPool.Cache, FillSlotMapping},
 		Output: []string{done}, Attribute: []*onnx.Attribute{
 			text("key_layout", keyLayout), text("value_layout", valueLayout),
 			integer("kv_num_heads", l.KVHeads), integer("head_size", l.HeadSize),
@@ -140,9 +140,9 @@ func storeKeysAndValues(g *onnx.Graph, operator string, l rewrite.CrossLayer, ke
 }
 
 // storeKeys puts keys of a layer into its area, heads side by side.
-func storeKeys(operator string, l rewrite.CrossLayer, key, done string, storage plan.Storage) *onnx.Node {
+func storeKeys(operator string, l engine.CrossLayer, key, done string, storage plan.Storage) *onnx.Node {
 	return &onnx.Node{OpType: proto.String(operator), Domain: proto.String(manifest.Domain), Name: proto.String(done),
-		Input: []string{key, rewrite.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
+		Input: []string{key, engine.CrossPool.Cache, FillSlotMapping}, Output: []string{done},
 		Attribute: []*onnx.Attribute{integer("width", l.KVHeads*l.HeadSize), integer("offset", l.Offset),
 			text("storage", string(storage))}}
 }

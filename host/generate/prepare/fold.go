@@ -7,14 +7,14 @@ import (
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
 // fold finds what each layer can store of what its kind was chosen to, and has the weights
 // of its operator folded. A layer that cannot says why, and stores what stands in for it.
-func (c *chooser) fold(ctx context.Context, d *rewrite.Decoder) (layers []*rewrite.Layer, err error) {
+func (c *chooser) fold(ctx context.Context, d *engine.Decoder) (layers []*engine.Layer, err error) {
 	g := c.generation
 	self, cross := storedBy(g.Choices, "self"), storedBy(g.Choices, "cross")
 	switch d.Implementations.Candidate(cross, d.Storage).Inputs() {
@@ -38,7 +38,7 @@ func (c *chooser) fold(ctx context.Context, d *rewrite.Decoder) (layers []*rewri
 // layers are those of all blocks. The inputs of prompts lie in one pool for all layers of
 // self attention, so all store them or none does: refused is why one cannot. reason is why
 // self attention does not store what it was asked to, or "".
-func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason string) (layers []*rewrite.Layer,
+func (c *chooser) layers(d *engine.Decoder, self, cross plan.Strategy, reason string) (layers []*engine.Layer,
 	refused string, err error) {
 	c.generation.drop()
 	for _, b := range d.Report.Blocks {
@@ -59,15 +59,15 @@ func (c *chooser) layers(d *rewrite.Decoder, self, cross plan.Strategy, reason s
 }
 
 // layer is what a block stores: what it is asked to, or what stands in for that.
-func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy, reason string,
-	before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) layer(d *engine.Decoder, b *blocks.Block, strategy plan.Strategy, reason string,
+	before []*engine.Layer) (*engine.Layer, error) {
 	for {
 		l, err := c.try(d, b, strategy, before)
 		if err == nil {
 			l.Reason = reason
 			return l, nil
 		}
-		why, refused := rewrite.Refusal(err)
+		why, refused := engine.Refusal(err)
 		if !refused {
 			return nil, err
 		}
@@ -75,39 +75,39 @@ func (c *chooser) layer(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strat
 			reason += "; "
 		}
 		reason += fmt.Sprintf("%s: %s", strategy, why)
-		strategy = rewrite.Instead(b.Attention.Type, strategy)
+		strategy = engine.Fallback(b.Attention.Type, strategy)
 	}
 }
 
 // try is a layer that stores what it is asked to, or an error.
-func (c *chooser) try(d *rewrite.Decoder, b *blocks.Block, strategy plan.Strategy,
-	before []*rewrite.Layer) (*rewrite.Layer, error) {
+func (c *chooser) try(d *engine.Decoder, b *blocks.Block, strategy plan.Strategy,
+	before []*engine.Layer) (*engine.Layer, error) {
 	l, f, err := d.Layer(b, strategy, before)
 	if err != nil || f == nil {
 		return l, err
 	}
 	if why := c.options.Plan.RulesOut(f.Implementation.Plugin); why != "" {
-		return nil, rewrite.Refuse(why)
+		return nil, engine.Refuse(why)
 	}
 	p, err := loaded.Named(c.options.Plugins.Plugins, f.Implementation.Plugin)
 	if err != nil {
-		return nil, rewrite.Refuse(err.Error())
+		return nil, engine.Refuse(err.Error())
 	}
 	r, err := c.options.Folds.Get(p, f.Implementation.Operator, f.Constants, f.Attributes)
 	if err != nil {
 		return nil, err
 	}
 	c.generation.Folded = append(c.generation.Folded, r)
-	l.Weights = map[string]*rewrite.Folded{}
+	l.Weights = map[string]*engine.Folded{}
 	for _, w := range r.Weights() {
-		l.Weights[w.Name] = &rewrite.Folded{Shape: w.Shape, Data: w.Floats}
+		l.Weights[w.Name] = &engine.Folded{Shape: w.Shape, Data: w.Floats}
 	}
 	l.Forget()
 	return l, nil
 }
 
 // withoutPast is the decoder without a past, viewed once.
-func (c *chooser) withoutPast(ctx context.Context) (*rewrite.Decoder, error) {
+func (c *chooser) withoutPast(ctx context.Context) (*engine.Decoder, error) {
 	if c.first != nil {
 		return c.first, nil
 	}
@@ -119,7 +119,7 @@ func (c *chooser) withoutPast(ctx context.Context) (*rewrite.Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.first, c.firstView = &rewrite.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report,
+	c.first, c.firstView = &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report,
 		Placeholder: c.generation.Model.Placeholder != nil}, x
 	return c.first, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -66,7 +66,7 @@ type Generation struct {
 	// encoder's output (1, positions, width), or -1 for 1.
 	FillerLengths map[string][]int
 	// Interface is that of the decoder's graph.
-	Interface *rewrite.Engine
+	Interface *engine.Interface
 	// Choices are what each kind of attention stores, with what else it could, and why not.
 	Choices []plan.CacheChoice
 	// Notes are what the planner went without, and why: figures of this machine.
@@ -150,8 +150,8 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	var attended *rewrite.Attended
-	var asked []rewrite.Question
+	var attended *engine.Attended
+	var asked []engine.Question
 	if err := x.Graph.Bounded(ctx, func() error { // it copies weights, as fold does
 		if attended, err = d.Attend(layers); err == nil {
 			asked = attended.Questions()
@@ -165,20 +165,20 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 		return err
 	}
 	if g.Choose != nil && slices.ContainsFunc(g.Interface.Layers,
-		func(l rewrite.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
+		func(l engine.CrossLayer) bool { return l.Strategy != plan.PromptHiddenStates }) {
 		g.Choose = func(int, int) bool { return false } // a layer has nothing but keys and values to read
 	}
-	engine, err := graph.NewWithin(ctx, x.Graph.Model(), x.Model)
+	rewrittenGraph, err := graph.NewWithin(ctx, x.Graph.Model(), x.Model)
 	if err != nil {
 		return err
 	}
-	rewritten := &patch.Analysis{Model: x.Model, Graph: engine, Report: &blocks.Report{}} // its attention is replaced
+	rewritten := &patch.Analysis{Model: x.Model, Graph: rewrittenGraph, Report: &blocks.Report{}} // its attention is replaced
 	if err := rewritten.Within(ctx, func() error {
-		rewritten.Shapes = graph.Infer(engine)
-		if err := rewrite.SelectEarly(engine, rewritten.Shapes); err != nil {
+		rewritten.Shapes = graph.Infer(rewrittenGraph)
+		if err := engine.SelectEarly(rewrittenGraph, rewritten.Shapes); err != nil {
 			return err
 		}
-		return rewrite.TurnAtOnce(engine, rewritten.Shapes)
+		return engine.TurnAtOnce(rewrittenGraph, rewritten.Shapes)
 	}); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/linear"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 )
@@ -53,7 +53,7 @@ func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph
 		edit(g.Graph)
 	}
 	return g, x.Within(ctx, func() error {
-		if err := rewrite.DropReshapes(g.Graph, g.Shapes); err != nil {
+		if err := linear.DropReshapes(g.Graph, g.Shapes); err != nil {
 			return err
 		}
 		return giveBack(g.Model, g.Graph)

@@ -13,7 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/engine"
 )
 
 // Queries of four heads of sixteen features, of which all are turned or the first eight.
@@ -124,7 +124,7 @@ func TestTurnsAtOnceAreThoseOfTheExport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := rewrite.TurnAtOnce(g, graph.Infer(g)); err != nil {
+			if err := engine.TurnAtOnce(g, graph.Infer(g)); err != nil {
 				t.Fatal(err)
 			}
 			turned, err := proto.Marshal(m.Proto())

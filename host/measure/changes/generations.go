@@ -9,7 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/plan"
 )
 
 // Memory is a size of a side, in bytes, of one generation in a process of its own.
@@ -134,7 +134,7 @@ func equal(b *generations.Against) string { return fmt.Sprintf("%d of %d", b.Equ
 
 // layers notes those that a side runs otherwise.
 func layers(x, y *generations.Side, note func(what, old, now string)) {
-	words := func(list []rewrite.LayerStrategy) (blocks []block) {
+	words := func(list []plan.LayerStrategy) (blocks []block) {
 		for _, l := range list {
 			blocks = append(blocks, block{l.Node, string(l.Strategy) + " of " + l.Plugin})
 		}

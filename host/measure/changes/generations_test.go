@@ -13,7 +13,6 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 )
 
 // generation is a result of a folder, in which a takes aMS, a tenth of it to the first token.
@@ -34,7 +33,7 @@ func generation(a side, sides ...side) *generations.Compared {
 	c.A.Likelihood = &divergence.Likelihood{Perplexity: 12}
 	for _, x := range sides {
 		b := generations.Against{Side: of(x), Outcome: generations.Outcome{NewTokens: 64, Equal: 2, Sequences: 2}}
-		b.Attention = []rewrite.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues,
+		b.Attention = []plan.LayerStrategy{{Node: "Softmax_0", Type: "self", Strategy: plan.KeysValues,
 			Plugin: "flash-decode"}}
 		b.Speedup = statistics.SpeedupOf(c.A.Seconds, b.Seconds)
 		b.Likelihood = &divergence.Likelihood{Perplexity: 12}

@@ -10,7 +10,6 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 )
 
 // generated is a comparison of whole generations, the same each time; the last side has some sequences of its own.
@@ -25,7 +24,7 @@ func generated(sides ...string) *generations.Compared {
 			s.Seconds, s.TTFTSeconds = append(s.Seconds, second*(1+float64(i)/50)),
 				append(s.TTFTSeconds, second*(1+float64(i)/50)/10)
 		}
-		s.Attention = []rewrite.LayerStrategy{{Node: "/layers.0/" + hostile, Type: "self", Strategy: plan.KeysValues,
+		s.Attention = []plan.LayerStrategy{{Node: "/layers.0/" + hostile, Type: "self", Strategy: plan.KeysValues,
 			Plugin: "flash-decode"},
 			{Node: "/layers.1/Softmax", Type: "self", Strategy: plan.KeysValues, Plugin: "flash-decode",
 				Reason: "the layer has no weights to fold"}}

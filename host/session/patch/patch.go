@@ -22,7 +22,8 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/rewrite"
+	"github.com/opgraft/graft/host/rewrite/linear"
+	"github.com/opgraft/graft/host/rewrite/session"
 )
 
 // Analysis is a model with what was recognised in it and what is planned.
@@ -221,11 +222,11 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 
 // place puts the operators of the plan into the graph.
 func (a *Analysis) place() error {
-	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
+	if err := session.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
 		return err
 	}
 	if a.Plan.Panels() {
-		if err := rewrite.Panels(a.Graph, a.Shapes, a.Model); err != nil {
+		if err := linear.Panels(a.Graph, a.Shapes, a.Model); err != nil {
 			return err
 		}
 	}
@@ -235,7 +236,7 @@ func (a *Analysis) place() error {
 // unpad removes the model's padding, and applies the other choices of the plan to what is left.
 func (a *Analysis) unpad(ctx context.Context) error {
 	if err := a.Within(ctx, func() error {
-		return rewrite.RemovePadding(a.Graph, a.Shapes, a.Padding, a.Plan.Rows() == plan.MaskedRows)
+		return session.RemovePadding(a.Graph, a.Shapes, a.Padding, a.Plan.Rows() == plan.MaskedRows)
 	}); err != nil {
 		return errors.Join(ErrPadding, err)
 	}

@@ -111,6 +111,67 @@ func Graph(t *testing.T, text string) (*graph.Graph, *graph.Shapes) {
 	return g, graph.Infer(g)
 }
 
+// Declared is what is declared of a value that a plugin's operator makes, float32.
+type Declared struct {
+	name string
+	dims []any
+}
+
+// Declare declares the lengths of a value: numbers and names.
+func Declare(name string, dims ...any) Declared { return Declared{name, dims} }
+
+// Open makes a model of a graph.
+func Open(t *testing.T, text string, made []Declared) (*model.Model, *graph.Graph) {
+	t.Helper()
+	p := Proto(t, text)
+	for _, s := range made {
+		p.Graph.ValueInfo = append(p.Graph.ValueInfo,
+			&onnx.ValueInfo{Name: proto.String(s.name), Type: graph.TensorType(onnx.Tensor_FLOAT, s.dims...)})
+	}
+	b, err := proto.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Parse(b, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.New(m.Proto(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, g
+}
+
+// Rewrite makes a graph, changes it and gives it with its operators in order.
+func Rewrite(t *testing.T, text string, change func(*graph.Graph, *graph.Shapes) error, made ...Declared) (*onnx.Graph,
+	[]string) {
+	t.Helper()
+	m, g := Open(t, text, made)
+	if err := change(g, graph.Infer(g)); err != nil {
+		t.Fatal(err)
+	}
+	return m.Proto().Graph, Operators(m.Proto().Graph)
+}
+
+// Attribute is an attribute of a node, nil where it has none of the name.
+func Attribute(n *onnx.Node, name string) *onnx.Attribute {
+	for _, a := range n.Attribute {
+		if a.GetName() == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// Operators are the operators of a graph, in its order.
+func Operators(g *onnx.Graph) (list []string) {
+	for _, n := range g.Node {
+		list = append(list, n.GetOpType())
+	}
+	return list
+}
+
 func node(t *testing.T, g *onnx.Graph, m []string) *onnx.Node {
 	t.Helper()
 	n := &onnx.Node{Output: strings.Split(m[1], ", "), OpType: proto.String(m[2])}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/models"
 )
@@ -94,7 +93,7 @@ func TestPerplexity(t *testing.T) {
 				t.Errorf("the engine: %+v", exact)
 			}
 			if !slices.ContainsFunc(r.Sides[1].Attention,
-				func(l rewrite.LayerStrategy) bool { return l.Strategy == plan.Keys }) {
+				func(l plan.LayerStrategy) bool { return l.Strategy == plan.Keys }) {
 				return // llama's heads share keys, of which no values are computed
 			}
 			if wrong.KLMean < 1e-5 || wrong.KLMean < 1e3*exact.KLMean || wrong.KLP99 < wrong.KLMean ||

@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
@@ -74,7 +73,7 @@ type Side struct {
 	CacheBytes   int64 `json:"cache_bytes"`
 	RequestBytes int64 `json:"cache_bytes_per_request"`
 	// Attention says which operator runs each layer; nil for the model as exported.
-	Attention []rewrite.LayerStrategy `json:"attention,omitempty"`
+	Attention []plan.LayerStrategy `json:"attention,omitempty"`
 	// Cache is what caches store, where that is not float32.
 	Cache plan.Storage `json:"cache,omitempty"`
 	// Weights says what weights are stored as, where some are quantised.

@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+)
+
+// tabled is an input of a node that is to be looked up by each row's own position.
+type tabled struct {
+	node  *graph.Node
+	index int
+}
+
+func (t tabled) value() *graph.Value { return t.node.In[t.index] }
+
+// tables finds what each row has to look up by its own position. A model that takes
+// positions as an input is fed them; one that derives them from the length of its past,
+// or of a mask, is cut where a value that depends on lengths alone meets one that
+// depends on tokens. A learned table, sinusoids and rotary angles are all the same to
+// that.
+func (s *builder) tables() (list []tabled, err error) {
+	s.Graph.Prune()
+	for _, v := range s.Graph.Inputs {
+		if v.Name != "position_ids" {
+			continue
+		}
+		positions, err := s.positions()
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range slices.Clone(v.Uses) {
+			u.Node.SetInput(u.Index, positions)
+		}
+		break
+	}
+	if err := s.Graph.Sort(); err != nil {
+		return nil, err
+	}
+	kinds, counted := s.dependencies(), s.counted()
+	for _, n := range s.Graph.Nodes {
+		if kinds.of(n) != onTokens || n.Is("Shape", "Size") {
+			continue
+		}
+		if why := s.mixes(n); why != "" {
+			return nil, fmt.Errorf("%s %s, where an engine runs each token as a row of its own", describe(n), why)
+		}
+		for i, v := range n.In {
+			if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) {
+				list = append(list, tabled{n, i})
+			}
+		}
+	}
+	return list, nil
+}
+
+// mixes says how a node computes with several tokens of a sequence, "" where it does not or
+// the model's own past says what a single token is to see.
+func (s *builder) mixes(n *graph.Node) string {
+	switch {
+	case n.Is("Conv", "ConvTranspose", "AveragePool", "MaxPool"):
+		kernel, _ := n.Ints("kernel_shape")
+		if len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 }) {
+			return "reads neighbouring tokens"
+		}
+	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
+		return "goes from token to token"
+	case n.Is("CumSum") && !s.takesPast():
+		return "counts over tokens, in a model that takes no past"
+	}
+	return ""
+}
+
+// takesPast reports a decoder whose self attention reads a past.
+func (s *builder) takesPast() bool {
+	return slices.ContainsFunc(s.Report.Blocks,
+		func(b *blocks.Block) bool { return b.Wiring.PastKey != nil && b.Attention.Type != "cross" })
+}
+
+// lengthsOf are the lengths that a value is evaluated at to be tabulated: of a whole
+// sequence, of a few tokens, and of one token after others.
+func (s *builder) lengthsOf() (whole, few, later Lengths) {
+	longest := s.Positions
+	return Lengths{Past: 0, New: longest, Encoder: 1}, Lengths{Past: 0, New: min(7, longest), Encoder: 1},
+		Lengths{Past: longest / 2, New: 1, Encoder: 1}
+}
+
+// Questions are what Finish needs answers to, of the model as exported.
+func (a *Attended) Questions() []Question {
+	var list questions
+	for _, t := range a.needed {
+		v := t.value()
+		if a.s.tabulable(v) != nil {
+			continue
+		}
+		whole, few, later := a.s.lengthsOf()
+		ats := []Lengths{whole, few, later}
+		if a.s.engine.Prefix {
+			ats = append(ats, a.s.afterPromptLengths())
+		}
+		if a.s.isNumber(v) {
+			ats = append(ats, a.s.pasts()...)
+		}
+		for _, at := range ats {
+			list.add(Question{[]string{v.Name}, at})
+		}
+	}
+	return list
+}
+
+// rowPositions gives each row its own position: where one is needed stands a table over
+// positions, evaluated once from the model as exported, in which every row looks up its
+// own line.
+func (s *builder) rowPositions(needed []tabled) error {
+	type key struct {
+		v    *graph.Value
+		rank int
+	}
+	tables := map[key]*table{}
+	for _, t := range needed {
+		n, v := t.node, t.value()
+		k := key{v, s.Shapes.Of(n.Out[0]).Rank}
+		var err error
+		if tables[k] == nil {
+			tables[k], err = s.tabulate(v, k.rank)
+		}
+		if s.isLength(n, t.index) && (err != nil || tables[k].kind != constantTable) {
+			continue // freeRest may have it from the tokens
+		}
+		if err == nil {
+			err = s.lookUp(t, tables[k])
+		}
+		if err != nil {
+			return fmt.Errorf("%s reads %s, which depends on lengths: %w", describe(n), v.Name, err)
+		}
+	}
+	s.Graph.Prune()
+	return nil
+}
+
+func (s *builder) positions() (*graph.Value, error) {
+	s.engine.Positions = true
+	return s.input(PositionsInput, onnx.Tensor_INT64, rowsSymbol, 1)
+}
+
+// dependency says what a value's content depends on.
+type dependency int
+
+const (
+	onNothing dependency = iota // constants
+	onLengths                   // shapes, masks and other inputs that are the same whatever the tokens are
+	onTokens                    // and on whatever else a caller gives
+)
+
+type dependencies map[*graph.Value]dependency
+
+// of is what a node's outputs depend on.
+func (d dependencies) of(n *graph.Node) dependency {
+	kind := onNothing
+	for _, v := range n.In {
+		kind = max(kind, d[v])
+	}
+	for _, g := range n.Subgraphs {
+		for _, inner := range g.Nodes {
+			kind = max(kind, d.of(inner))
+		}
+	}
+	return kind
+}
+
+// data are the inputs whose content lengths do not tell: an encoder's output, a past, and those of no known role.
+func (d *Decoder) data() map[*graph.Value]bool {
+	r, data := roles.Find(d.Graph, d.Shapes, d.Report), map[*graph.Value]bool{}
+	for _, v := range d.Graph.Inputs {
+		switch r.Of(v) {
+		case roles.Past, roles.EncoderPast, roles.EncoderOutput, roles.Image, roles.Other:
+			data[v] = v.Tensor == nil
+		}
+	}
+	return data
+}
+
+// made is an input of data that a value's content is made of, or nil.
+func (d *Decoder) made(v *graph.Value, data, seen map[*graph.Value]bool) *graph.Value {
+	if data[v] {
+		return v
+	}
+	if v == nil || seen[v] {
+		return nil
+	}
+	d.Graph.Spend(1)
+	seen[v] = true
+	if n := v.Producer; n != nil && !n.Is("Shape", "Size") {
+		for _, from := range n.In {
+			if in := d.made(from, data, seen); in != nil {
+				return in
+			}
+		}
+	}
+	return nil
+}
+
+// dependencies sorts the values of the graph, which must be in order.
+func (s *builder) dependencies() dependencies {
+	d := dependencies{}
+	for _, v := range s.Graph.Inputs {
+		switch {
+		case v == s.tokens, s.inputs[v.Name] != nil, s.data[v]:
+			d[v] = onTokens
+		case v.Tensor == nil:
+			d[v] = onLengths
+		}
+	}
+	for _, n := range s.Graph.Nodes {
+		kind := d.of(n)
+		if n.Is("Shape", "Size") && kind == onTokens {
+			kind = onLengths
+		}
+		for _, v := range n.Out {
+			if v != nil {
+				d[v] = kind
+			}
+		}
+	}
+	return d
+}
+
+// counted are the values that come of counting elements, as torch's repeat_interleave does: of lengths among them no
+// analysis of shapes tells what they are, and a run does.
+func (s *builder) counted() map[*graph.Value]bool {
+	list := map[*graph.Value]bool{}
+	for _, n := range s.Graph.Nodes {
+		if n.Is("NonZero") || slices.ContainsFunc(n.In, func(v *graph.Value) bool { return list[v] }) {
+			for _, v := range n.Out {
+				list[v] = true
+			}
+		}
+	}
+	return list
+}
+
+// isLength reports an input of a node that says how to arrange elements, not
+// what they are.
+func (s *builder) isLength(n *graph.Node, i int) bool {
+	switch n.Op() {
+	case "Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze", "Split", "Slice":
+		return i > 0
+	}
+	return false
+}
+
+// positionRows is the input of positions as a list.
+func (s *builder) positionRows() (*graph.Value, error) {
+	const name = "graft_position_rows"
+	if v := s.Graph.Lookup(name); v != nil {
+		return v, nil
+	}
+	positions, err := s.positions()
+	if err != nil {
+		return nil, err
+	}
+	flat := s.Graph.AddInitializer(graph.Int64Tensor("", []int64{1}, -1))
+	n, err := s.AddNode(s.Graph, "", "Reshape", []*graph.Value{positions, flat}, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
