@@ -183,6 +183,7 @@ func Disable() error {
 	for _, l := range libraries {
 		failed = append(failed, l.Uninstall())
 	}
+	sessions.Forget()
 	return errors.Join(failed...)
 }
 

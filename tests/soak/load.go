@@ -63,29 +63,19 @@ func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, er
 		return 0, err
 	}
 	defer onnx.DestroyEnvironment()
-	if err := graft.Enable(graft.Logger(slog.New(slog.DiscardHandler))); err != nil {
+	// The first round warms what a process makes once: the runtime's, the caches', the memory allocators'.
+	if _, err := l.round(long/8, seed); err != nil {
 		return 0, err
 	}
-	if l.generator, err = graft.NewGenerator(context.Background(), l.model, graft.BatchSize(8)); err != nil {
+	before := settled()
+	history, err := l.round(long-long/8, seed+1)
+	if err != nil {
 		return 0, err
-	}
-
-	l.throttle = newThrottle(busy)
-	end := time.Now().Add(long)
-	var group sync.WaitGroup
-	for i := range 2 * runtime.NumCPU() {
-		random := rand.New(rand.NewPCG(seed, uint64(2+i)))
-		group.Go(func() { l.work(random, filepath.Join(folder, fmt.Sprintf("model-%d.onnx", i)), end) })
-	}
-	history := watch(end, long/64)
-	group.Wait()
-	share := l.throttle.share()
-	if err := errors.Join(l.generator.Close(), graft.Disable()); err != nil {
-		l.blame("closing: %v", err)
 	}
 	after := settled()
-	l.judge(history, after)
-	fmt.Fprintf(w, "\n%v of load, %.0f %% of %d cores, %d wrong\n", long, 100*share, runtime.NumCPU(), len(l.wrong))
+	l.judge(before, history, after)
+	fmt.Fprintf(w, "\n%v of load, %.0f %% of %d cores, %d wrong\n", long, 100*l.throttle.share(), runtime.NumCPU(),
+		len(l.wrong))
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for name := range l.counts {
 			if !yield(name) {
@@ -95,13 +85,40 @@ func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, er
 	}) {
 		fmt.Fprintf(w, "  %-40s %d\n", name, l.counts[name])
 	}
-	fmt.Fprintf(w, "  %-40s %s\n", "an eighth into it", history[len(history)/8])
+	fmt.Fprintf(w, "  %-40s %s\n", "all closed, an eighth into it", before)
 	fmt.Fprintf(w, "  %-40s %s\n", "at its end", history[len(history)-1])
 	fmt.Fprintf(w, "  %-40s %s\n", "all closed", after)
 	for _, s := range l.wrong {
 		fmt.Fprintln(w, "WRONG:", s)
 	}
 	return len(l.wrong), nil
+}
+
+// round is load for some time, from graft's enabling to its disabling.
+func (l *load) round(long time.Duration, seed uint64) (history []holding, err error) {
+	if err := graft.Enable(graft.Logger(slog.New(slog.DiscardHandler))); err != nil {
+		return nil, err
+	}
+	if l.generator, err = graft.NewGenerator(context.Background(), l.model, graft.BatchSize(8)); err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(seed, 1)) // each once, however busy the machine is
+	l.generate(random)
+	l.session(random, filepath.Join(l.folder, "model.onnx"))
+	l.reload()
+	l.throttle = newThrottle(busy)
+	end := time.Now().Add(long)
+	var group sync.WaitGroup
+	for i := range 2 * runtime.NumCPU() {
+		random := rand.New(rand.NewPCG(seed, uint64(2+i)))
+		group.Go(func() { l.work(random, filepath.Join(l.folder, fmt.Sprintf("model-%d.onnx", i)), end) })
+	}
+	history = watch(end, long/64)
+	group.Wait()
+	if err := errors.Join(l.generator.Close(), graft.Disable()); err != nil {
+		l.blame("closing: %v", err)
+	}
+	return history, nil
 }
 
 // prepare computes every answer once: states by ONNX Runtime alone, tokens undisturbed.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -102,20 +103,30 @@ func settled() holding {
 	return best
 }
 
-// judge compares the second eighth of a history with its last, when all is warm.
-func (l *load) judge(history []holding, after holding) {
-	eighth := max(len(history)/8, 1)
-	early, late := history[eighth:min(2*eighth, len(history))], history[len(history)-eighth:]
-	if len(early) == 0 {
-		early = history
+// judge compares what is held after all was closed with what was held when all was closed before, and of a load of
+// minutes also its second eighth with its last: what is open at a moment differs by more in seconds.
+func (l *load) judge(before holding, history []holding, after holding) {
+	if grown := after.resident - before.resident; grown > leak {
+		l.blame("%.0f MB of memory more after all was closed than before", float64(grown)/1e6)
 	}
-	middle := func(of []holding, what func(holding) int64) int64 {
-		var all []int64
-		for _, h := range of {
-			all = append(all, what(h))
+	if after.descriptors > before.descriptors {
+		l.blame("%d descriptors after all was closed, %d before: %q", after.descriptors, before.descriptors, openFiles())
+	}
+	if after.children > 0 {
+		l.blame("%d children after all was closed", after.children)
+	}
+	eighth := len(history) / 8
+	if eighth == 0 || l.throttle.begin.Add(time.Minute).After(time.Now()) {
+		return
+	}
+	early, late := history[eighth:2*eighth], history[len(history)-eighth:]
+	middle := func(all []holding, what func(holding) int64) int64 {
+		var numbers []int64
+		for _, h := range all {
+			numbers = append(numbers, what(h))
 		}
-		slices.Sort(all)
-		return all[len(all)/2]
+		slices.Sort(numbers)
+		return numbers[len(numbers)/2]
 	}
 	resident := func(h holding) int64 { return h.resident }
 	if grown := middle(late, resident) - middle(early, resident); grown > leak {
@@ -125,11 +136,15 @@ func (l *load) judge(history []holding, after holding) {
 	if grown := middle(late, descriptors) - middle(early, descriptors); grown > 8 {
 		l.blame("%d descriptors more than before", grown)
 	}
-	if least := slices.MinFunc(early,
-		func(a, b holding) int { return a.descriptors - b.descriptors }); after.descriptors > least.descriptors {
-		l.blame("%d descriptors after all was closed, %d before", after.descriptors, least.descriptors)
+}
+
+// openFiles are what the process's descriptors stand for.
+func openFiles() (names []string) {
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range links {
+		if name, err := os.Readlink(link); err == nil {
+			names = append(names, name)
+		}
 	}
-	if after.children > 0 {
-		l.blame("%d children after all was closed", after.children)
-	}
+	return names
 }

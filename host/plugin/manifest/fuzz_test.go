@@ -17,7 +17,7 @@ import (
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(plugintest.Head + plugintest.Variants + geluOperator))
 	f.Add([]byte(plugintest.Manifest + plugintest.Cases))
-	plugins, err := filepath.Glob("../../plugins/*/" + FileName)
+	plugins, err := filepath.Glob("../../../plugins/*/" + FileName)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // stays is how long what was planned is there for another session of the same file: programs look at a model's inputs
 // in a session of its own, and make several at once.
-const stays = 10 * time.Second
+var stays = 10 * time.Second
 
 // planned is what was planned for a session: a rewritten graph, and the open model in whose files its weights lie.
 type planned struct {
@@ -47,6 +47,15 @@ func forget(key string, p *planned) {
 	if p != nil && recent.plans[key] == p {
 		delete(recent.plans, key)
 		p.leave()
+	}
+}
+
+// Forget takes all plans off the list, when no more sessions are patched.
+func Forget() {
+	recent.Lock()
+	defer recent.Unlock()
+	for key, p := range recent.plans {
+		forget(key, p)
 	}
 }
 
