@@ -14,6 +14,7 @@ DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-co
 JOBS    ?= $(shell nproc)
 BUILD   := $(CURDIR)/build
 BIN     := $(CURDIR)/bin
+COMMIT  := $(shell git describe --always --abbrev=40 --dirty --exclude='*' 2>/dev/null)
 
 # Tests and benchmarks use the plugins just built, as they are.
 export GRAFT_PLUGIN_PATH := $(BUILD)/plugins
@@ -95,7 +96,7 @@ cuda: plugins
 graft: plugins
 	@mkdir -p $(BIN)
 	@echo "building bin/graft" >&2
-	@go build -o $(BIN)/graft ./cmd/graft
+	@go build -ldflags "-X main.commit=$(COMMIT) -X main.date=$(shell git log -1 --format=%cI 2>/dev/null)" -o $(BIN)/graft ./cmd/graft
 	@rm -rf $(BIN)/plugins && cp -r $(BUILD)/plugins $(BIN)/plugins
 	@cp --remove-destination $(BUILD)/cmake/libgraft.so $(BIN)/
 

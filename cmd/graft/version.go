@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/library"
 )
 
-// What a release says of itself: cmd/release sets these when it links.
+// What a build says of itself: cmd/release sets these when it links, and the Makefile the last two.
 var release, commit, date string
 
 func (c *cli) version() *cobra.Command {
@@ -26,6 +26,8 @@ func (c *cli) version() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			built, _ := debug.ReadBuildInfo()
+			commit, date := source(built)
 			v := struct {
 				SchemaVersion int              `json:"schema_version"`
 				Version       string           `json:"version"`
@@ -65,6 +67,25 @@ type includedPlugin struct {
 func versionLine() string {
 	return fmt.Sprintf("graft %s, plugin ABI %s, %s, %s/%s", buildVersion(), library.HostABI, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)
+}
+
+// source is the commit that this program was built from, and its date: what the linker was given, or else what go build
+// noted. "" for none.
+func source(built *debug.BuildInfo) (string, string) {
+	revision, time := commit, date
+	if revision == "" && built != nil {
+		for _, s := range built.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value
+			case s.Key == "vcs.time":
+				time = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				revision += "-dirty"
+			}
+		}
+	}
+	return revision, time
 }
 
 // buildVersion is the release's or the module's version, or the revision that it was built from.

@@ -27,3 +27,19 @@ func TestMovedBuild(t *testing.T) {
 		t.Errorf("%v: %q, want %q... and to run make clean", err, out, want)
 	}
 }
+
+// TestCommitIsKnown: the command that make builds says which commit it is of.
+func TestCommitIsKnown(t *testing.T) {
+	head := exec.Command("git", "rev-parse", "HEAD")
+	head.Dir = root
+	commit, err := head.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := exec.Command("make", "-n", "graft")
+	plan.Dir = root
+	out, err := plan.Output()
+	if want := "-X main.commit=" + strings.TrimSpace(string(commit)); err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("make graft: %v: found no %s in\n%s", err, want, out)
+	}
+}
