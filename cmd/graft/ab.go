@@ -186,6 +186,9 @@ func compared(w *page, r *comparison.Result) {
 func measuredOn(w *page, e comparison.Environment) {
 	w.printf("%s, %d cores, onnxruntime %s, memory bandwidth %.0f GB/s\n", e.CPU, e.Cores, e.ONNXRuntime,
 		e.MemoryBandwidthGB)
+	if e.Busy() {
+		w.printf("the machine is busy: a thread gets %.0f %% of a core, so these times say little\n", 100*e.CoreShare)
+	}
 }
 
 // faster says how times compare: never as a fact where the interval holds 1.

@@ -14,6 +14,10 @@ type roofline struct {
 	BandwidthGB float64    `json:"bandwidth_gb_s"`
 	GFLOPS      float64    `json:"gflop_s"`
 	Measured    *time.Time `json:"measured"` // null where it is estimated from the number of cores
+	// Spread is how far the memory's rounds lay apart, CoreShare the part of a core that a thread got meanwhile; null
+	// where it is estimated.
+	Spread    *float64 `json:"spread"`
+	CoreShare *float64 `json:"core_share"`
 }
 
 // recorded is the roofline that was last measured on this machine, or an estimate of it.
@@ -21,10 +25,10 @@ func recorded() (plan.Machine, roofline) {
 	m := plan.ThisMachine()
 	var r roofline
 	attends := (&plan.Implementations{}).Of(plan.KeysValues)
-	if f, when, ok := machine.Recorded("", 0, attends.Plugin); ok {
+	if f, ok := machine.Recorded("", 0, attends.Plugin); ok {
 		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth,
 			f.LastCacheBytes
-		r.Measured = &when
+		r.Measured, r.Spread, r.CoreShare = &f.When, &f.Spread, &f.CoreShare
 	}
 	r.BandwidthGB, r.GFLOPS = m.Bandwidth/1e9, m.FLOPS/1e9
 	return m, r
@@ -46,7 +50,12 @@ func (m roofline) String() string {
 	if m.Measured == nil {
 		return s + ", estimated from its cores; graft doctor --measure measures it"
 	}
-	return s + fmt.Sprintf(", measured %s", ago(time.Since(*m.Measured)))
+	s += fmt.Sprintf(", measured %s", ago(time.Since(*m.Measured)))
+	if *m.CoreShare < machine.BusyShare {
+		s += fmt.Sprintf(" while it was busy (a thread got %.0f %% of a core); graft doctor --measure measures it again",
+			100**m.CoreShare)
+	}
+	return s
 }
 
 // ago is a time that has passed, for people.

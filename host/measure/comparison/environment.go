@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/opgraft/graft/host/base/memory"
+	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan/machine"
 )
 
 // Environment is where figures were measured. Bandwidth stands beside times
@@ -26,19 +28,28 @@ type Environment struct {
 	Go                string   `json:"go"`
 	ONNXRuntime       string   `json:"onnxruntime"`
 	MemoryBandwidthGB float64  `json:"memory_bandwidth_gb_s"` // best of five reads by all cores
-	Date              string   `json:"date"`
+	// CoreShare is the part of a core that a thread got; 0 where it was not measured. See [Environment.Busy].
+	CoreShare float64 `json:"core_share"`
+	Date      string  `json:"date"`
 }
+
+// Busy reports whether others used the machine's cores: times of it mean little.
+func (e Environment) Busy() bool { return e.CoreShare > 0 && e.CoreShare < machine.BusyShare }
 
 // Measure describes the machine and measures its memory bandwidth, in about 0.2 s.
 func Measure(l *ort.Library) Environment {
 	e := Environment{CPU: CPUName(), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 		ISA: InstructionSets(),
-		Go:  runtime.Version(), MemoryBandwidthGB: MemoryBandwidth() / 1e9, Date: time.Now().UTC().Format(time.RFC3339)}
+		Go:  runtime.Version(), MemoryBandwidthGB: MemoryBandwidth() / 1e9, CoreShare: threads.CoreShare(shareTime),
+		Date: time.Now().UTC().Format(time.RFC3339)}
 	if l != nil {
 		e.ONNXRuntime = l.Version()
 	}
 	return e
 }
+
+// shareTime is how long the machine is watched for other work.
+const shareTime = 50 * time.Millisecond
 
 // MemoryBandwidth is the best of five reads of 256 MiB by all cores, in bytes a
 // second. The reader is the runtime's vectorised search for a byte that is not

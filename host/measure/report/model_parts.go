@@ -253,11 +253,16 @@ func environment(e *comparison.Environment, o Options, first [][]cell) table {
 	t := table{Head: []head{{"", false}, {"", false}}, Rows: first}
 	bandwidth := num(e.MemoryBandwidthGB, "/environment/memory_bandwidth_gb_s", fixed(e.MemoryBandwidthGB, 1))
 	bandwidth.After = " GB/s"
+	share := num(e.CoreShare, "/environment/core_share", fixed(100*e.CoreShare, 0))
+	if share.After = " %"; e.Busy() {
+		share.After = " %: the machine was busy, these times say little"
+	}
 	cores := num(float64(e.Cores), "/environment/cores", fmt.Sprint(e.Cores))
 	cores.Before, cores.After = e.CPU+", ", " cores"
 	t.Rows = append(t.Rows, []cell{text("processor"), one(cores)},
 		[]cell{text("instruction sets"), text(strings.Join(e.ISA, ", "))},
-		[]cell{text("memory bandwidth"), one(bandwidth)}, []cell{text("ONNX Runtime"), text(e.ONNXRuntime)},
+		[]cell{text("memory bandwidth"), one(bandwidth)}, []cell{text("core that a thread gets"), one(share)},
+		[]cell{text("ONNX Runtime"), text(e.ONNXRuntime)},
 		[]cell{text("system"), text(e.OS + "/" + e.Arch + ", " + e.Go)}, []cell{text("date"), text(e.Date)})
 	if o.Command != "" {
 		t.Rows = append(t.Rows, []cell{text("command"), {Text: o.Command, Code: true, Class: "wrap"}})

@@ -1,6 +1,6 @@
 // Package machine knows the roofline of the machine that it runs on: what operators
-// of plugins reach in bytes and in operations a second. It is measured once, in less
-// than half a second, and stored in the user's cache folder.
+// of plugins reach in bytes and in operations a second. It is measured in less than half
+// a second and stored in the user's cache folder for a month, or for minutes where the machine did other work.
 package machine
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/defaults"
@@ -65,9 +66,12 @@ func (id ID) Differs(of ID) string {
 // fileVersion is the version of the file of rooflines, maxEntries the maximum number of them
 // that it stores.
 const (
-	fileVersion = 1
+	fileVersion = 2
 	maxEntries  = 16
 )
+
+// shareTime is how long a machine is watched for other work.
+const shareTime = 10 * time.Millisecond
 
 // file is the file: the last measured first.
 type file struct {
@@ -79,6 +83,31 @@ type entry struct {
 	ID
 	Figures
 	Date string `json:"date"`
+	// Spread is how far the rounds of the memory's figure lie apart: the distance of its quartiles by its median.
+	Spread float64 `json:"spread"`
+	// CoreShare is the part of a core that a thread got, before and after: see [threads.CoreShare].
+	CoreShare float64 `json:"core_share"`
+}
+
+// How long figures hold: a machine may be another tomorrow, and one that did other work soon is.
+const (
+	holds       = 30 * 24 * time.Hour
+	holdsIfBusy = 10 * time.Minute
+	// BusyShare is the share of a core below which others used the machine.
+	BusyShare = 0.8
+)
+
+// current reports whether an entry holds for now: it is plausible, and not too old.
+func (e *entry) current(now time.Time) bool {
+	date, err := time.Parse(time.RFC3339, e.Date)
+	age := now.Sub(date)
+	return err == nil && e.plausible() && age < holds && (e.CoreShare >= BusyShare || age < holdsIfBusy)
+}
+
+// outdone reports whether memory was just read much faster than an entry says that it, or the cache that cores share,
+// can be: the figure was taken while something else used the machine.
+func (e *entry) outdone(read float64) bool {
+	return read > 1.5*max(e.Bandwidth, e.LastCacheBandwidth)
 }
 
 // Figures are what was measured.
@@ -134,24 +163,30 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	}
 	if !o.Again {
 		for _, e := range stored.Rooflines {
-			if id.Differs(e.ID) == "" && e.plausible() {
+			if id.Differs(e.ID) == "" && e.current(time.Now()) && !e.outdone(probe()) {
 				return e.Figures, nil
 			}
 		}
 	}
-	f, err := measure(plugins, o.Attention, id.Threads)
-	if err == nil && !f.plausible() {
-		err = fmt.Errorf("measured %+v, which no machine has", f)
+	m := entry{ID: id, Date: time.Now().UTC().Format(time.RFC3339), CoreShare: threads.CoreShare(shareTime)}
+	m.Figures, m.Spread, err = measure(plugins, o.Attention, id.Threads)
+	if err == nil && !m.plausible() {
+		err = fmt.Errorf("measured %+v, which no machine has", m.Figures)
 	}
 	if err != nil {
 		return Figures{}, fmt.Errorf("the machine is estimated, not measured: %w", err)
 	}
+	if m.CoreShare = min(m.CoreShare, threads.CoreShare(shareTime)); m.CoreShare < BusyShare {
+		log.Warn("graft: the machine was busy while its memory and processor were measured; they are measured again later",
+			"core_share", m.CoreShare)
+	}
+	f := m.Figures
 	if path == "" {
 		return f, nil
 	}
 	stored.SchemaVersion = fileVersion
 	stored.Rooflines = slices.DeleteFunc(stored.Rooflines, func(e entry) bool { return id.Differs(e.ID) == "" })
-	stored.Rooflines = slices.Insert(stored.Rooflines, 0, entry{id, f, time.Now().UTC().Format(time.RFC3339)})
+	stored.Rooflines = slices.Insert(stored.Rooflines, 0, m)
 	stored.Rooflines = stored.Rooflines[:min(len(stored.Rooflines), maxEntries)]
 	if err := record.Write(path, stored); err != nil {
 		log.Warn("graft: figures of this machine", "error", err)

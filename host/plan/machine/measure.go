@@ -1,11 +1,14 @@
 package machine
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -41,24 +44,24 @@ const (
 // lie in memory, and that lie in the last cache, and how fast a matmul of many rows
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
-func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error) {
+func measure(plugins []*plugin.Plugin, attends Operator, n int) (f Figures, spread float64, err error) {
 	attention, linear := named(plugins, attends.Plugin), named(plugins, defaults.Linear.Plugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
 	crew := threads.NewPool(n)
 	defer crew.Close()
 	inMemory, err := newReader(attention, attends.Name, min(max(4*cache, 64<<20), 256<<20), crew)
 	if err != nil {
-		return Figures{}, err
+		return f, 0, err
 	}
 	defer inMemory.close()
 	inCache, err := newReader(attention, attends.Name, max(cache/2, 1<<20), crew)
 	if err != nil {
-		return Figures{}, err
+		return f, 0, err
 	}
 	defer inCache.close()
 	matmul, err := newMatmul(linear, crew)
 	if err != nil {
-		return Figures{}, err
+		return f, 0, err
 	}
 	defer matmul.close()
 	tasks := []func() (float64, error){inMemory.rate, inCache.rate, matmul.rate}
@@ -67,23 +70,25 @@ func measure(plugins []*plugin.Plugin, attends Operator, n int) (Figures, error)
 		for i, task := range tasks {
 			if i == 1 { // what it reads has to be in the cache first
 				if _, err := task(); err != nil {
-					return Figures{}, err
+					return f, 0, err
 				}
 			}
 			r, err := task()
 			if err != nil {
-				return Figures{}, err
+				return f, 0, err
 			}
 			if round > 0 {
 				rates[i] = append(rates[i], r)
 			}
 		}
 	}
-	f := Figures{Bandwidth: upper(rates[0]), FLOPS: upper(rates[2])}
+	f = Figures{Bandwidth: upper(rates[0]), FLOPS: upper(rates[2])}
 	if cache > 0 {
 		f.LastCacheBandwidth, f.LastCacheBytes = max(upper(rates[1]), f.Bandwidth), float64(cache)
 	}
-	return f, nil
+	slices.Sort(rates[0])
+	n = len(rates[0])
+	return f, (rates[0][n*3/4] - rates[0][n/4]) / rates[0][n/2], nil
 }
 
 // upper is the upper quartile.
@@ -91,6 +96,32 @@ func upper(list []float64) float64 {
 	slices.Sort(list)
 	return list[len(list)*3/4]
 }
+
+// probe is how fast all cores read memory once, in bytes a second: the better of two reads of 32 MiB, of which a cache
+// may give a part. It takes milliseconds and is made once.
+var probe = sync.OnceValue(func() float64 {
+	const size = 32 << 20
+	region, err := memory.Reserve(size)
+	if err != nil {
+		return 0
+	}
+	defer region.Close()
+	data := region.Bytes()
+	for i := 0; i < size; i += 4096 {
+		data[i] = 1
+	}
+	cores, best := runtime.NumCPU(), 0.0
+	for range 2 {
+		start := time.Now()
+		var done sync.WaitGroup
+		for c := range cores {
+			done.Go(func() { _ = bytes.IndexByte(data[size/cores*c:size/cores*(c+1)], 2) }) // which is not there
+		}
+		done.Wait()
+		best = max(best, size/seconds(time.Since(start)))
+	}
+	return best
+})
 
 func named(plugins []*plugin.Plugin, name string) *plugin.Plugin {
 	for _, p := range plugins {

@@ -5,24 +5,31 @@ import (
 	"time"
 )
 
-// Recorded are the figures that were last measured on this processor with as many threads, with
-// whatever build of the named plugin, and when that was. ok is false where none are on record. Folder
-// and threads are as in Options. Nothing is measured.
-func Recorded(folder string, threads int, plugin string) (f Figures, when time.Time, ok bool) {
+// Record is what was measured, and how much it is worth.
+type Record struct {
+	Figures
+	When      time.Time
+	Spread    float64 // the distance of the quartiles of the memory's rounds, by their median
+	CoreShare float64 // that a thread got; below [BusyShare] the machine did other work
+}
+
+// Recorded is what was last measured on this processor with as many threads, with whatever build of the named
+// plugin, and holds still. ok is false where nothing is on record. Folder and threads are as in Options. Nothing is
+// measured.
+func Recorded(folder string, threads int, plugin string) (r Record, ok bool) {
 	if threads <= 0 {
 		threads = runtime.NumCPU()
 	}
 	_, stored, err := read(folder)
 	if err != nil {
-		return f, when, false
+		return r, false
 	}
 	here := cpu()
 	for _, e := range stored.Rooflines { // the last measured first
-		date, err := time.Parse(time.RFC3339, e.Date)
-		if err == nil && e.Plugins[plugin] != "" && e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads &&
-			e.plausible() {
-			return e.Figures, date, true
+		ours := e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads && e.Plugins[plugin] != ""
+		if when, err := time.Parse(time.RFC3339, e.Date); err == nil && ours && e.current(time.Now()) {
+			return Record{e.Figures, when, e.Spread, e.CoreShare}, true
 		}
 	}
-	return f, when, false
+	return r, false
 }
