@@ -43,8 +43,7 @@ func TestEnable(t *testing.T) {
 	unpatched := d.answers(t, tiny, nil)
 	var log record
 	for range 2 {
-		if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(),
-			graft.Logger(log.logger())); err != nil {
+		if err := graft.Enable(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,8 +52,7 @@ func TestEnable(t *testing.T) {
 
 	// The last call's options hold.
 	var other record
-	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
-		graft.Logger(other.logger())); err != nil {
+	if err := graft.Enable(graft.Options{Common: all(t), Logger: other.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, nil), unpatched)
@@ -78,7 +76,7 @@ func TestSessionsOutliveDisable(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict()); err != nil {
+	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := d.open(tiny, nil)
@@ -102,25 +100,25 @@ func TestOptions(t *testing.T) {
 	unpatched := d.answers(t, tiny, nil)
 	cases := []struct {
 		name     string
-		options  []graft.EnableOption
+		options  graft.Options
 		replaced int
 		plugins  []string
 	}{
-		{"all", []graft.EnableOption{graft.Force()}, 10, []string{"flash-decode", "fused-gelu"}},
-		{"one by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu")}, 5, []string{"fused-gelu"}},
-		{"two by name", []graft.EnableOption{graft.Force(), graft.Plugins("fused-gelu"), graft.Plugins("flash-decode")}, 10,
+		{"all", graft.Options{Common: graft.Common{Force: true}}, 10, []string{"flash-decode", "fused-gelu"}},
+		{"one by name", graft.Options{Common: graft.Common{Force: true, Plugins: []string{"fused-gelu"}}}, 5, []string{"fused-gelu"}},
+		{"two by name", graft.Options{Common: graft.Common{Force: true, Plugins: []string{"fused-gelu", "flash-decode"}}}, 10,
 			[]string{"flash-decode", "fused-gelu"}},
-		{"except", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu")}, 5, []string{"flash-decode"}},
-		{"except what is not there", []graft.EnableOption{graft.Force(), graft.Except("other")}, 10,
+		{"except", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu"}}}, 5, []string{"flash-decode"}},
+		{"except what is not there", graft.Options{Common: graft.Common{Force: true, Except: []string{"other"}}}, 10,
 			[]string{"flash-decode", "fused-gelu"}},
-		{"except all", []graft.EnableOption{graft.Force(), graft.Except("fused-gelu", "flash-decode")}, 0, nil},
+		{"except all", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu", "flash-decode"}}}, 0, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var log record
-			options := append(c.options, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Strict(),
-				graft.Logger(log.logger()))
-			if err := graft.Enable(options...); err != nil {
+			c.options.Folders, c.options.AcceptUnverified = built(t, "flash-decode", "fused-gelu"), true
+			c.options.Strict, c.options.Logger = true, log.logger()
+			if err := graft.Enable(c.options); err != nil {
 				t.Fatal(err)
 			}
 			same(t, d.answers(t, tiny, nil), unpatched)
@@ -134,8 +132,7 @@ func TestEnableRefuses(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(),
-		graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	broken := t.TempDir()
@@ -144,26 +141,26 @@ func TestEnableRefuses(t *testing.T) {
 	}
 	cases := []struct {
 		name    string
-		options []graft.EnableOption
+		options graft.Options
 		kind    error
 		want    []string
 	}{
-		{"no plugins", nil, graft.ErrNoPlugin,
+		{"no plugins", graft.Options{}, graft.ErrNoPlugin,
 			[]string{"found no plugin; looked in:", "graft/plugins (user data folder)", "(beside the executable)",
 				"install one with: graft plugin install DIR"}},
-		{"an empty folder", []graft.EnableOption{graft.Folders(t.TempDir())}, graft.ErrNoPlugin,
+		{"an empty folder", graft.Options{Common: graft.Common{Folders: []string{t.TempDir()}}}, graft.ErrNoPlugin,
 			[]string{"(option)", "found no plugin"}},
-		{"not verified", []graft.EnableOption{built(t, "flash-decode")}, graft.ErrBadPlugin,
+		{"not verified", graft.Options{Common: graft.Common{Folders: built(t, "flash-decode")}}, graft.ErrBadPlugin,
 			[]string{"has not been verified here", "run: graft plugin install "}},
-		{"a broken manifest", []graft.EnableOption{graft.Folders(broken)}, graft.ErrBadPlugin,
+		{"a broken manifest", graft.Options{Common: graft.Common{Folders: []string{broken}}}, graft.ErrBadPlugin,
 			[]string{broken, "schema_version"}},
 		{"a name that no plugin has",
-			[]graft.EnableOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Plugins("flash")}, graft.ErrNoPlugin,
+			graft.Options{Common: graft.Common{Folders: built(t, "flash-decode"), AcceptUnverified: true, Plugins: []string{"flash"}}}, graft.ErrNoPlugin,
 			[]string{`no plugin "flash" is loaded, found flash-decode`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			err := graft.Enable(c.options...)
+			err := graft.Enable(c.options)
 			if !errors.Is(err, c.kind) {
 				t.Fatalf("%v, want an error of the kind %v", err, c.kind)
 			}
@@ -185,14 +182,13 @@ func TestSessionConfig(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	var log record
-	enable := func(more ...graft.EnableOption) {
+	enable := func(strict bool) {
 		t.Helper()
-		if err := graft.Enable(append(more, built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
-			graft.Logger(log.logger()))...); err != nil {
+		if err := graft.Enable(graft.Options{Common: all(t), Strict: strict, Logger: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	enable()
+	enable(false)
 	with := func(t *testing.T, key, value string) *onnx.SessionOptions {
 		t.Helper()
 		o, err := onnx.NewSessionOptions()
@@ -239,7 +235,7 @@ func TestSessionConfig(t *testing.T) {
 		}
 	})
 	t.Run("wrong name, strict", func(t *testing.T) {
-		enable(graft.Strict())
+		enable(true)
 		s, err := d.open(tiny, with(t, graft.ConfigPlugins, "other"))
 		if err == nil {
 			s.Destroy()
@@ -260,8 +256,7 @@ func TestBytes(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(),
-		graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(tiny)
@@ -316,8 +311,7 @@ func TestHuggingFaceCache(t *testing.T) {
 	d := signature(t, whole)
 	unpatched := d.answers(t, whole, nil)
 	var log record
-	if err := graft.Enable(built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force(), graft.Strict(),
-		graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, path, nil), unpatched)
@@ -332,9 +326,8 @@ func TestConcurrent(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	on := []graft.EnableOption{built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
-		graft.Strict(), graft.Logger(slog.New(slog.DiscardHandler))}
-	if err := graft.Enable(on...); err != nil {
+	on := graft.Options{Common: all(t), Strict: true, Logger: slog.New(slog.DiscardHandler)}
+	if err := graft.Enable(on); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -346,7 +339,7 @@ func TestConcurrent(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if err := graft.Enable(on...); err != nil {
+				if err := graft.Enable(on); err != nil {
 					t.Error(err)
 				}
 				s, err := d.open(tiny, nil)
@@ -371,8 +364,7 @@ func TestTwoSessions(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.Enable(built(t, "flash-decode", "fused-gelu"), graft.AcceptUnverified(), graft.Force(),
-		graft.Strict()); err != nil {
+	if err := graft.Enable(graft.Options{Common: all(t), Strict: true}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -401,9 +393,9 @@ func TestTwoSessions(t *testing.T) {
 func TestPatch(t *testing.T) {
 	environment(t)
 	folder := t.TempDir()
-	options := []graft.PatchOption{built(t, "flash-decode"), graft.AcceptUnverified(), graft.Force()}
+	options := graft.Options{Common: flash(t)}
 	out := filepath.Join(folder, "patched.onnx")
-	patched, err := graft.Patch(t.Context(), tiny, out, options...)
+	patched, err := graft.Patch(t.Context(), tiny, out, options)
 	if err != nil || patched.Replaced != 5 || patched.Blocks != 5 || len(patched.Libraries) != 1 {
 		t.Fatalf("%+v, %v", patched, err)
 	}
@@ -438,30 +430,37 @@ func TestPatchRefuses(t *testing.T) {
 	} else if err := os.WriteFile(tied, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	here := []graft.PatchOption{built(t, "flash-decode"), graft.AcceptUnverified()}
+	with := func(change func(*graft.Options)) graft.Options {
+		o := graft.Options{Common: graft.Common{Folders: built(t, "flash-decode"), AcceptUnverified: true}}
+		change(&o)
+		return o
+	}
+	here := with(func(*graft.Options) {})
 	for _, c := range []struct {
 		name, model string
-		options     []graft.PatchOption
+		options     graft.Options
 		kind        error
 		want        []string
 	}{
-		{"every plugin is excepted", tiny, append(slices.Clip(here), graft.Except("flash-decode")), graft.ErrNothingReplaced,
+		{"every plugin is excepted", tiny, with(func(o *graft.Options) { o.Except = []string{"flash-decode"} }), graft.ErrNothingReplaced,
 			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
-		{"no block that can be placed", tied, append(slices.Clip(here), graft.Force()), graft.ErrNothingReplaced,
+		{"no block that can be placed", tied, with(func(o *graft.Options) { o.Force = true }), graft.ErrNothingReplaced,
 			[]string{"nothing to replace among 1 blocks: 1 because what it reads is made from the shape of what it makes"}},
 		{"no block", "host/generate/pipeline/pipeline.go", here, graft.ErrBadModel,
 			[]string{"host/generate/pipeline/pipeline.go"}},
 		{"no file", nowhere, here, graft.ErrBadModel, []string{"nowhere.onnx: cannot open the file"}},
 		{"no file, as the system tells it", nowhere, here, fs.ErrNotExist, nil},
 		{"no model", no, here, graft.ErrBadModel, []string{no}},
-		{"no plugin", tiny, nil, graft.ErrNoPlugin, []string{"found no plugin"}},
-		{"a name that no plugin has", tiny, append(slices.Clip(here), graft.Plugins("flash")), graft.ErrNoPlugin,
+		{"no plugin", tiny, graft.Options{}, graft.ErrNoPlugin, []string{"found no plugin"}},
+		{"a name that no plugin has", tiny, with(func(o *graft.Options) { o.Plugins = []string{"flash"} }), graft.ErrNoPlugin,
 			[]string{`no plugin "flash"`}},
-		{"not verified", tiny, here[:1], graft.ErrBadPlugin, []string{"has not been verified here"}},
+		{"an option of sessions", tiny, with(func(o *graft.Options) { o.Strict = true }), graft.ErrOption,
+			[]string{"Strict is set and would be ignored"}},
+		{"not verified", tiny, with(func(o *graft.Options) { o.AcceptUnverified = false }), graft.ErrBadPlugin, []string{"has not been verified here"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(folder, "out.onnx")
-			patched, err := graft.Patch(t.Context(), c.model, out, c.options...)
+			patched, err := graft.Patch(t.Context(), c.model, out, c.options)
 			if patched != nil || !errors.Is(err, c.kind) {
 				t.Fatalf("%+v, %v, want an error of the kind %v", patched, err, c.kind)
 			}

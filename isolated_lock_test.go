@@ -15,7 +15,7 @@ import (
 
 // isolatedCalls are those that workers have answered in this process.
 func isolatedCalls() (n int64) {
-	for _, i := range graft.Isolations() {
+	for _, i := range graft.IsolatedPlugins() {
 		n += i.Calls
 	}
 	return n
@@ -42,8 +42,9 @@ func TestLockWithIsolation(t *testing.T) {
 	other := edition(t, "fused-gelu", filepath.Join(t.TempDir(), "other"), "# another\n")
 
 	var log record
-	enabled := func(more ...graft.EnableOption) error {
-		return graft.Enable(append(more, graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger()))...)
+	enabled := func(lock, isolated string) error {
+		return graft.Enable(graft.Options{Common: graft.Common{Lock: lock, AcceptUnverified: true, Force: true},
+			Logger: log.logger(), Isolation: graft.Isolation{Plugins: strings.Fields(isolated)}})
 	}
 	// patched runs a session of the lock's plugin, whose operators a worker runs.
 	patched := func(o *onnx.SessionOptions) {
@@ -55,7 +56,7 @@ func TestLockWithIsolation(t *testing.T) {
 			t.Error("no worker answered")
 		}
 	}
-	if err := enabled(graft.Lock(lockOf(t, gelu)), graft.Isolated("fused-gelu")); err != nil {
+	if err := enabled(lockOf(t, gelu), "fused-gelu"); err != nil {
 		t.Fatal(err)
 	}
 	patched(nil)
@@ -74,7 +75,7 @@ func TestLockWithIsolation(t *testing.T) {
 		{lockOf(t, other), "fused-gelu", "another fused-gelu 0.1.0: " + gelu + "/plugin.yaml: sha256 ", graft.ErrBadPlugin},
 		{lockOf(t, gelu), "flash-decode", `no plugin "flash-decode" is loaded, found fused-gelu`, graft.ErrNoPlugin},
 	} {
-		if err := enabled(graft.Lock(test.lock), graft.Isolated(test.isolated)); !errors.Is(err, test.kind) ||
+		if err := enabled(test.lock, test.isolated); !errors.Is(err, test.kind) ||
 			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("isolated %s: %v, want %s", test.isolated, err, test.want)
 		}
@@ -83,7 +84,7 @@ func TestLockWithIsolation(t *testing.T) {
 	if err := graft.Disable(); err != nil {
 		t.Fatal(err)
 	}
-	if err := enabled(); err != nil {
+	if err := enabled("", ""); err != nil {
 		t.Fatal(err)
 	}
 	patched(isolate(t, locked(t, lockOf(t, gelu)), "fused-gelu"))

@@ -86,7 +86,7 @@ func TestLock(t *testing.T) {
 		name      string
 		lock      string
 		variable  bool // the environment names it
-		options   []graft.EnableOption
+		options   graft.Options
 		replaced  int
 		plugins   []string
 		refused   error
@@ -97,7 +97,7 @@ func TestLock(t *testing.T) {
 		{name: "both", lock: lockOf(t, flash, current), replaced: 10, plugins: []string{"flash-decode", "fused-gelu"}},
 		{name: "one that is not current", lock: lockOf(t, older), replaced: 5, plugins: []string{"fused-gelu"}},
 		{name: "the environment's", lock: lockOf(t, current), variable: true, replaced: 5, plugins: []string{"fused-gelu"}},
-		{name: "one that another place hides", lock: lockOf(t, current), options: []graft.EnableOption{graft.Folders(other)},
+		{name: "one that another place hides", lock: lockOf(t, current), options: graft.Options{Common: graft.Common{Folders: []string{other}}},
 			replaced: 5, plugins: []string{"fused-gelu"}},
 		{name: "other files", lock: lockOf(t, other), refused: graft.ErrBadPlugin,
 			complaint: []string{"another fused-gelu 0.1.0: " + current + "/plugin.yaml: sha256 ", fix}},
@@ -106,7 +106,7 @@ func TestLock(t *testing.T) {
 		{name: "two that differ", lock: lockOf(t, absent, other), refused: graft.ErrBadPlugin,
 			complaint: []string{"another fused-gelu 0.1.0: ", ", no plugin ngram-block, needed "}},
 		{name: "a plugin that the lock does not name", lock: lockOf(t, current),
-			options: []graft.EnableOption{graft.Plugins("flash-decode")}, refused: graft.ErrNoPlugin,
+			options: graft.Options{Common: graft.Common{Plugins: []string{"flash-decode"}}}, refused: graft.ErrNoPlugin,
 			complaint: []string{`no plugin "flash-decode" is loaded, found fused-gelu`}},
 		{name: "a lock that is none", lock: broken, refused: graft.ErrBadPlugin,
 			complaint: []string{broken + ": found schema_version 9, needed 1"}},
@@ -116,13 +116,15 @@ func TestLock(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log record
-			options := append(test.options, graft.AcceptUnverified(), graft.Force(), graft.Strict(), graft.Logger(log.logger()))
+			options := test.options
+			options.AcceptUnverified, options.Force = true, true
+			options.Strict, options.Logger = true, log.logger()
 			if test.variable {
 				t.Setenv("GRAFT_PLUGIN_LOCK", test.lock)
 			} else if test.lock != "" {
-				options = append(options, graft.Lock(test.lock))
+				options.Lock = test.lock
 			}
-			err := graft.Enable(options...)
+			err := graft.Enable(options)
 			if test.refused != nil {
 				if !errors.Is(err, test.refused) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("error %v, want one line of the kind %v", err, test.refused)
@@ -144,7 +146,7 @@ func TestLock(t *testing.T) {
 
 	// One session's own lock: of what is loaded it uses what the lock names, which must be as it says.
 	var log record
-	if err := graft.Enable(graft.AcceptUnverified(), graft.Force(), graft.Logger(log.logger())); err != nil {
+	if err := graft.Enable(graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, locked(t, lockOf(t, current))), unpatched)
@@ -177,7 +179,7 @@ func TestLockOfChangedLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = graft.Enable(graft.Folders(folder), graft.AcceptUnverified(), graft.Lock(lock))
+	err = graft.Enable(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true, Lock: lock}})
 	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)

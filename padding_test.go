@@ -61,19 +61,20 @@ func TestIgnorePadding(t *testing.T) {
 	unpatched := run(t, "")
 	for _, c := range []struct {
 		name   string
-		option []graft.EnableOption
+		option graft.Options
 		entry  string
 		zeros  bool
 	}{
-		{"no word", nil, "", false},
-		{"ignored", []graft.EnableOption{graft.IgnorePadding()}, "", true},
-		{"ignored in this session", nil, "ignore", true},
-		{"not in this session", []graft.EnableOption{graft.IgnorePadding()}, "exact", false},
-		{"all tokens", []graft.EnableOption{graft.KeepPadding()}, "", false},
+		{"no word", graft.Options{}, "", false},
+		{"ignored", graft.Options{Padding: graft.IgnorePadding}, "", true},
+		{"ignored in this session", graft.Options{}, "ignore", true},
+		{"not in this session", graft.Options{Padding: graft.IgnorePadding}, "exact", false},
+		{"all tokens", graft.Options{Padding: graft.KeepPadding}, "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			options := append(c.option, built(t, "remove-padding"), graft.AcceptUnverified(), graft.Strict())
-			if err := graft.Enable(options...); err != nil {
+			c.option.Common = graft.Common{Folders: built(t, "remove-padding"), AcceptUnverified: true}
+			c.option.Strict = true
+			if err := graft.Enable(c.option); err != nil {
 				t.Fatal(err)
 			}
 			defer graft.Disable()

@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/opening"
 )
 
 // Patched says what [Patch] wrote.
@@ -18,32 +19,33 @@ type Patched struct {
 	Libraries []string
 }
 
-// Patch writes the model at path, with operators replaced and its weights, to
-// out, for programs in any language. What fits into no single ONNX file (2 GiB) gets a second one,
-// out with ".data" after its name. It is [ErrNothingReplaced] that no block is replaced; nothing is
-// written then.
-func Patch(ctx context.Context, path, out string, opts ...PatchOption) (*Patched, error) {
-	var o pluginOptions
-	for _, x := range opts {
-		x.patch(&o)
+// Patch writes the model at path, with operators replaced and its weights, to out, for programs in any language. What
+// fits into no single ONNX file (2 GiB) gets a second one, out with ".data" after its name. That no block is replaced
+// is [ErrNothingReplaced]; nothing is written then. Options that only sessions follow are [ErrOption].
+func Patch(ctx context.Context, path, out string, o Options) (*Patched, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
-	set, err := o.load()
+	if name := o.sessionOnly(); name != "" {
+		return nil, opening.Refuse("%s is set and would be ignored: Patch creates no session", name)
+	}
+	set, err := o.common().Load(nil)
 	if err != nil {
 		return nil, err
 	}
 	m, err := model.Open(path)
 	if err != nil {
-		return nil, public(err, ErrBadModel)
+		return nil, opening.Public(err, ErrBadModel)
 	}
 	defer m.Close()
-	analysis := graph.WithProcessorTime(ctx, cmp.Or(o.time, patch.DefaultTime))
-	a, err := patch.Analyse(analysis, m, set.Manifests(), set.Plan(o.plan))
+	analysis := graph.WithProcessorTime(ctx, cmp.Or(o.AnalysisTime, patch.DefaultTime))
+	a, err := patch.Analyse(analysis, m, set.Manifests(), set.Plan(o.planned()))
 	if err != nil {
-		return nil, public(err, ErrBadModel)
+		return nil, opening.Public(err, ErrBadModel)
 	}
 	if a.Plan.Changes() {
 		if err := a.Apply(analysis); err != nil {
-			return nil, public(err, ErrBadModel)
+			return nil, opening.Public(err, ErrBadModel)
 		}
 	}
 	if !a.Plan.Changes() { // what was planned may turn out to be tied to the rest of the graph

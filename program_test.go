@@ -26,7 +26,7 @@ const asProgram = "GRAFT_TEST_ENABLE_FIRST"
 func TestMain(m *testing.M) {
 	graft.Worker() // where it was started as one
 	if os.Getenv(asProgram) != "" {
-		fmt.Println(graft.Enable(), graft.Disable())
+		fmt.Println(graft.Enable(graft.Options{}), graft.Disable())
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -57,9 +57,8 @@ func environment(t *testing.T) {
 	})
 }
 
-// built is the option that finds the plugins of this repository, as `make
-// plugins` built them.
-func built(t *testing.T, names ...string) graft.PluginOption {
+// built are the folders of plugins of this repository, as `make plugins` built them.
+func built(t *testing.T, names ...string) []string {
 	t.Helper()
 	var folders []string
 	for _, name := range names {
@@ -72,7 +71,19 @@ func built(t *testing.T, names ...string) graft.PluginOption {
 		}
 		folders = append(folders, folder)
 	}
-	return graft.Folders(folders...)
+	return folders
+}
+
+// flash are the options with which flash-decode takes all that it can.
+func flash(t *testing.T) graft.Common {
+	t.Helper()
+	return graft.Common{Folders: built(t, "flash-decode"), AcceptUnverified: true, Force: true}
+}
+
+// all are those of two plugins.
+func all(t *testing.T) graft.Common {
+	t.Helper()
+	return graft.Common{Folders: built(t, "flash-decode", "fused-gelu"), AcceptUnverified: true, Force: true}
 }
 
 // record is what a logger was told.

@@ -3,24 +3,33 @@ package graft_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/opgraft/graft"
 )
 
-// TestShadowRefuses what it cannot do: with Strict there is no way back.
-func TestShadowRefuses(t *testing.T) {
-	for name, options := range map[string][]graft.EnableOption{
-		"Strict":                     {graft.Shadow(), graft.Strict()},
-		"a share below 0":            {graft.Shadow(-0.1)},
-		"a share above 1":            {graft.Shadow(1.1)},
-		"a share that is no number":  {graft.Shadow(math.NaN())},
-		"two shares":                 {graft.Shadow(0.1, 0.2)},
-		"Differences of none":        {graft.Shadow(), graft.Differences(0)},
-		"Differences without Shadow": {graft.Differences(3)},
+// TestOptionsRefused: what is out of range, contradicts something or would have no effect is refused by its name.
+func TestOptionsRefused(t *testing.T) {
+	shadow := func(s graft.ShadowOptions) graft.Options { return graft.Options{Shadow: &s} }
+	for want, options := range map[string]graft.Options{
+		"Shadow and Strict contradict":   {Shadow: &graft.ShadowOptions{}, Strict: true},
+		"Shadow.Share is -0.1":           shadow(graft.ShadowOptions{Share: -0.1}),
+		"Shadow.Share is 1.1":            shadow(graft.ShadowOptions{Share: 1.1}),
+		"Shadow.Share is NaN":            shadow(graft.ShadowOptions{Share: math.NaN()}),
+		"Shadow.Differences is -1":       shadow(graft.ShadowOptions{Differences: -1}),
+		"ShareWeights is -1":             {Common: graft.Common{ShareWeights: -1}},
+		`Runtime is "x.so"`:              {Common: graft.Common{Runtime: "x.so"}},
+		"Threads is 4":                   {Common: graft.Common{Threads: 4}},
+		"AnalysisTime is -1s":            {AnalysisTime: -time.Second},
+		`Padding is "none"`:              {Padding: "none"},
+		"Memory is 3":                    {Memory: 3},
+		"Isolation.Crashes is -1":        {Isolation: graft.Isolation{Crashes: -1}},
+		"Isolation.CallDeadline is -1ns": {Isolation: graft.Isolation{CallDeadline: -1}},
 	} {
-		if err := graft.Enable(options...); !errors.Is(err, graft.ErrOption) {
-			t.Errorf("%s: got %v, want ErrOption", name, err)
+		if err := graft.Enable(options); !errors.Is(err, graft.ErrOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want ErrOption with %q", err, want)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/textgen"
 )
 
 // rounds is how many changes of each kind are made in each case. GRAFT_DEPLOY_ROUNDS sets it: 84 are 1,008 changes.
@@ -272,13 +273,13 @@ func subjects(t *testing.T) []*subject {
 				return nil, nil, err
 			}
 		}
-		g, err := graft.NewGenerator(context.Background(), folder, graft.AcceptUnverified(), graft.BatchSize(1))
+		g, err := textgen.New(context.Background(), folder, textgen.Options{Common: graft.Common{AcceptUnverified: true}, BatchSize: 1})
 		if err != nil {
 			return nil, nil, err
 		}
 		return func() (string, error) {
-			out, err := g.GenerateText(context.Background(), "deployment", graft.Beams(2))
-			return fmt.Sprint(out), err
+			out, err := g.GenerateText(context.Background(), "deployment", textgen.Search{Beams: 2})
+			return out, err
 		}, func() { g.Close() }, nil
 	}
 	return []*subject{inline, external, generator}
@@ -342,11 +343,11 @@ func openSession(l *ort.Library, set *loaded.Set, path string) (func() (string, 
 func TestMapWeights(t *testing.T) {
 	const folder, decoder = "../../models/g2p", "/models/g2p/decoder_model_merged.onnx"
 	for _, mapped := range []bool{false, true} {
-		options := []graft.GeneratorOption{graft.AcceptUnverified()}
+		options := textgen.Options{Common: graft.Common{AcceptUnverified: true}}
 		if mapped {
-			options = append(options, graft.MapWeights())
+			options.MapWeights = true
 		}
-		g, err := graft.NewGenerator(t.Context(), folder, options...)
+		g, err := textgen.New(t.Context(), folder, options)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -156,7 +156,7 @@ func TestSessionsOfFlips(t *testing.T) {
 		data[at] ^= bit
 		disable(t)
 		bare := attempt(path)
-		log := enable(t, graft.Folders(folder))
+		log := enable(t, graft.Options{Common: graft.Common{Folders: []string{folder}}})
 		err := attempt(path)
 		lines := log.take(t)
 		if (bare == nil) != (err == nil) {

@@ -155,12 +155,12 @@ func (r *report) take(t *testing.T) []line {
 }
 
 // enable patches sessions of a test with the trap.
-func enable(t *testing.T, more ...graft.EnableOption) *report {
+func enable(t *testing.T, o graft.Options) *report {
 	t.Helper()
 	r := &report{}
-	options := append(more, graft.Folders(made.trap), graft.AcceptUnverified(), graft.Force(),
-		graft.Logger(slog.New(slog.NewJSONHandler(r, nil))))
-	if err := graft.Enable(options...); err != nil {
+	o.Folders = append(o.Folders, made.trap)
+	o.AcceptUnverified, o.Force, o.Logger = true, true, slog.New(slog.NewJSONHandler(r, nil))
+	if err := graft.Enable(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disable(t) })

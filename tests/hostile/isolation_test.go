@@ -15,13 +15,14 @@ import (
 )
 
 // isolating enables a copy of the trap, isolated, whose crashes are counted from 0.
-func isolating(t *testing.T, more ...graft.EnableOption) *report {
+func isolating(t *testing.T, i graft.Isolation) *report {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "trap")
 	if err := os.CopyFS(folder, os.DirFS(made.trap)); err != nil {
 		t.Fatal(err)
 	}
-	return enable(t, append(more, graft.Folders(folder), graft.Isolated("trap"))...)
+	i.Plugins = []string{"trap"}
+	return enable(t, graft.Options{Common: graft.Common{Folders: []string{folder}}, Isolation: i})
 }
 
 // feeding runs a session with 1, -2, 3, -4.
@@ -59,7 +60,7 @@ func TestIsolated(t *testing.T) {
 		how string
 	}{{"Sin", math.Sin, "SIGSEGV"}, {"Tan", math.Tan, "exit code 0"}, {"Cos", math.Cos, "no answer within 2s"}} {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(c.op)))
-		log := isolating(t, graft.Crashes(2), graft.CallDeadline(2*time.Second))
+		log := isolating(t, graft.Isolation{Crashes: 2, CallDeadline: 2 * time.Second})
 		reverted := graft.Reverted()
 		s, err := session(path)
 		if err != nil {
@@ -70,7 +71,7 @@ func TestIsolated(t *testing.T) {
 				t.Fatalf("%s: %v, %v", c.op, y, err)
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%s: after two minutes it is not given up: %+v", c.op, graft.Isolations())
+				t.Fatalf("%s: after two minutes it is not given up: %+v", c.op, graft.IsolatedPlugins())
 			}
 		}
 		if y, err := feeding(t, s); err != nil || !near(y, c.f) {
@@ -101,7 +102,7 @@ func TestIsolatedErrors(t *testing.T) {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
 		f := map[string]func(float64) float64{"Relu": func(x float64) float64 { return max(x, 0) },
 			"Neg": func(x float64) float64 { return -x }, "Floor": math.Floor}[op]
-		log := isolating(t)
+		log := isolating(t, graft.Isolation{})
 		if y, err := run(t, path); err != nil || !near(y, f) {
 			t.Errorf("%s: %v, %v", op, y, err)
 		}
@@ -121,7 +122,7 @@ func TestIsolatedErrors(t *testing.T) {
 // TestIsolatedForOneSession: a session asks for it, and others have the plugin's code here.
 func TestIsolatedForOneSession(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Sin")))
-	enable(t)
+	enable(t, graft.Options{})
 	options, err := onnxruntime.NewSessionOptions()
 	if err != nil {
 		t.Fatal(err)
@@ -139,11 +140,11 @@ func TestIsolatedForOneSession(t *testing.T) {
 		t.Errorf("%v, %v", y, err)
 	}
 	var crashes int64
-	for _, i := range graft.Isolations() {
+	for _, i := range graft.IsolatedPlugins() {
 		crashes += i.Crashes
 	}
 	if crashes == 0 {
-		t.Errorf("no worker crashed: %+v", graft.Isolations())
+		t.Errorf("no worker crashed: %+v", graft.IsolatedPlugins())
 	}
 }
 
@@ -154,19 +155,21 @@ func TestIsolatedOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		options []graft.EnableOption
+		options graft.Options
 		kind    error
 		want    string
 	}{
-		{[]graft.EnableOption{graft.Isolated("trap"), graft.Crashes(0)}, graft.ErrOption,
-			"Crashes is 0, needed is a number from 1"},
-		{[]graft.EnableOption{graft.Isolated("trap"), graft.CallDeadline(0)}, graft.ErrOption,
-			"CallDeadline is 0s, needed is a time above 0"},
-		{[]graft.EnableOption{graft.Isolated("trip")}, graft.ErrNoPlugin, `no plugin "trip" is loaded, found trap`},
-		{[]graft.EnableOption{graft.Folders(crash), graft.Isolated("trap")}, graft.ErrBadPlugin,
+		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trap"}, Crashes: -1}}, graft.ErrOption,
+			"Isolation.Crashes is -1, needed is a number from 1"},
+		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trap"}, CallDeadline: -1}}, graft.ErrOption,
+			"Isolation.CallDeadline is -1ns, needed is a time above 0"},
+		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trip"}}}, graft.ErrNoPlugin, `no plugin "trip" is loaded, found trap`},
+		{graft.Options{Common: graft.Common{Folders: []string{crash}}, Isolation: graft.Isolation{Plugins: []string{"trap"}}}, graft.ErrBadPlugin,
 			"libtrap.so: it was ended by SIGSEGV (segmentation fault)"},
 	} {
-		err := graft.Enable(append(c.options, graft.Folders(made.trap), graft.AcceptUnverified())...)
+		c.options.Folders = append(c.options.Folders, made.trap)
+		c.options.AcceptUnverified = true
+		err := graft.Enable(c.options)
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %v with %q", err, c.kind, c.want)
 		}

@@ -160,7 +160,7 @@ func sessions(t *testing.T, path string, runs bool, want string) {
 	if (unpatched == nil) != runs {
 		t.Errorf("ONNX Runtime by itself: %v, want that it runs to be %v", unpatched, runs)
 	}
-	log := enable(t)
+	log := enable(t, graft.Options{})
 	err := attempt(path)
 	lines := log.take(t)
 	switch {
@@ -179,7 +179,7 @@ func sessions(t *testing.T, path string, runs bool, want string) {
 		!strings.Contains(lines[0].Reason, want)):
 		t.Errorf("the log says %+v, want one warning with %q", lines, want)
 	}
-	enable(t, graft.Strict())
+	enable(t, graft.Options{Strict: true})
 	if err := attempt(path); (err == nil) != (want == "" && runs) {
 		t.Errorf("strictly: %v", err)
 	} else if err != nil && want != "" &&

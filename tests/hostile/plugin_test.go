@@ -46,7 +46,7 @@ func run(t *testing.T, path string) ([]float32, error) {
 // carries the plugin's words; strictly, it is not made.
 func TestPluginRefusesToCreate(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Relu")))
-	log := enable(t)
+	log := enable(t, graft.Options{})
 	got, err := run(t, path)
 	if err != nil || !slices.Equal(got, []float32{1, 0, 3, 0}) {
 		t.Errorf("%v, %v", got, err)
@@ -65,7 +65,7 @@ func TestPluginRefusesToCreate(t *testing.T) {
 	if warnings != 1 {
 		t.Errorf("%d warnings, want 1", warnings)
 	}
-	enable(t, graft.Strict())
+	enable(t, graft.Options{Strict: true})
 	if s, err := session(path); err == nil {
 		s.Destroy()
 		t.Error("strictly, a session was made")
@@ -80,7 +80,7 @@ func TestPluginRefusesToCreate(t *testing.T) {
 func TestTheModelRunsWhereThePluginFails(t *testing.T) {
 	for op, want := range map[string][]float32{"Neg": {-1, 2, -3, 4}, "Floor": {1, -2, 3, -4}} {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
-		log := enable(t)
+		log := enable(t, graft.Options{})
 		before := graft.Reverted()
 		for range 2 {
 			if got, err := run(t, path); err != nil || !slices.Equal(got, want) {
@@ -106,7 +106,7 @@ func TestTheModelRunsWhereThePluginFails(t *testing.T) {
 func TestPluginFailsToRun(t *testing.T) {
 	for op, want := range map[string]string{"Neg": "the trap cannot run", "Floor": "ThrowNumber"} {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(op)))
-		log := enable(t, graft.Strict())
+		log := enable(t, graft.Options{Strict: true})
 		for range 2 {
 			if got, err := run(t, path); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, %v, want an error with %q", op, got, err, want)

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
@@ -24,7 +25,7 @@ func TestResultOfWrongShape(t *testing.T) {
 	for name, m := range map[string]*onnx.Model{"static": static, "dynamic": dynamic, "undeclared": undeclared} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, m))
-			log := enable(t)
+			log := enable(t, graft.Options{})
 			if got, err := run(t, path); err != nil || !slices.Equal(got, []float32{1, -2, 3, -4}) {
 				t.Errorf("%v, %v", got, err)
 			}

@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/textgen"
 )
 
 // dist is the folder of the release.
@@ -64,17 +64,17 @@ func pronounced(t *testing.T, folder string) string {
 	t.Helper()
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
 	t.Setenv("GRAFT_PLUGIN_PATH", abs(t, "../../build/plugins"))
-	g, err := graft.NewGenerator(t.Context(), folder, graft.Beams(4))
+	g, err := textgen.New(t.Context(), folder, textgen.Options{Search: textgen.Search{Beams: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	var b strings.Builder
-	for out, err := range g.Generate(t.Context(), slices.Values(words)) {
+	for out, err := range g.Generate(t.Context(), slices.Values(words), textgen.Search{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(&b, out.Sequences[0].Text)
+		fmt.Fprintln(&b, out.Hypotheses[0].Text)
 	}
 	return b.String()
 }

@@ -14,14 +14,13 @@ import (
 
 func init() { program = enabled }
 
-// enabled is the program of docs/embedding.md: onnxruntime_go, the one line, and the CUDA provider.
+// enabled is the program of docs/go.md: onnxruntime_go, the one line, and the CUDA provider.
 func enabled(library string) error {
 	onnxruntime.SetSharedLibraryPath(library)
 	if err := onnxruntime.InitializeEnvironment(); err != nil {
 		return err
 	}
-	err := graft.Enable(graft.Folders(os.Getenv(folder)), graft.AcceptUnverified(), graft.Force(), graft.Strict(),
-		graft.Logger(slog.New(slog.NewTextHandler(os.Stdout, nil))))
+	err := graft.Enable(graft.Options{Common: graft.Common{Folders: []string{os.Getenv(folder)}, AcceptUnverified: true, Force: true}, Strict: true, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))})
 	if err != nil {
 		return err
 	}

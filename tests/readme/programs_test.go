@@ -34,13 +34,14 @@ func each(t *testing.T, language string, do func(t *testing.T, s *sandbox, b blo
 // imports are the packages that a snippet without an import clause may use, by name.
 var imports = map[string]string{
 	"graft":   "github.com/opgraft/graft",
+	"embed":   "github.com/opgraft/graft/embed",
+	"textgen": "github.com/opgraft/graft/textgen",
 	"ort":     "github.com/yalue/onnxruntime_go",
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os",
 }
 
 // goFile makes a compilable file of a block: a whole file as it is; declarations with a package
-// clause before them; statements inside a function that returns an error, where "{ ... }" stands
-// for handing the error on.
+// clause before them; statements inside a function that returns an error.
 func goFile(text string) string {
 	if strings.HasPrefix(text, "package ") || strings.HasPrefix(text, "// Package ") {
 		return text
@@ -48,7 +49,6 @@ func goFile(text string) string {
 	if strings.HasPrefix(text, "import ") {
 		return "package snippet\n\n" + text
 	}
-	text = strings.ReplaceAll(text, "{ ... }", "{ return err }")
 	var clause strings.Builder
 	for name, path := range imports {
 		if regexp.MustCompile(`\b` + name + `\.`).MatchString(text) {

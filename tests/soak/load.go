@@ -19,6 +19,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/textgen"
 )
 
 // busy is the share of the cores' time that the load takes.
@@ -35,7 +36,7 @@ type load struct {
 	states        [][]float32       // of the encoder for each input
 
 	mutex     sync.Mutex
-	generator *graft.Generator
+	generator *textgen.Generator
 	counts    map[string]int
 	wrong     []string
 	throttle  *throttle
@@ -96,10 +97,10 @@ func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, er
 
 // round is load for some time, from graft's enabling to its disabling.
 func (l *load) round(long time.Duration, seed uint64) (history []holding, err error) {
-	if err := graft.Enable(graft.Logger(slog.New(slog.DiscardHandler))); err != nil {
+	if err := graft.Enable(graft.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
-	if l.generator, err = graft.NewGenerator(context.Background(), l.model, graft.BatchSize(8)); err != nil {
+	if l.generator, err = textgen.New(context.Background(), l.model, textgen.Options{BatchSize: 8}); err != nil {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(seed, 1)) // each once, however busy the machine is
@@ -151,18 +152,18 @@ func (l *load) prepare(root string) error {
 		word, _, _ := strings.Cut(line, "\t")
 		l.words = append(l.words, word)
 	}
-	g, err := graft.NewGenerator(context.Background(), l.model)
+	g, err := textgen.New(context.Background(), l.model, textgen.Options{})
 	if err != nil {
 		return err
 	}
 	defer g.Close()
 	for _, beams := range []int{1, 3} {
 		for _, word := range l.words {
-			out, err := g.GenerateText(context.Background(), word, graft.Beams(beams))
+			out, err := g.Hypotheses(context.Background(), word, textgen.Search{Beams: beams})
 			if err != nil {
 				return err
 			}
-			l.tokens[beams] = append(l.tokens[beams], out.Sequences[0].Tokens)
+			l.tokens[beams] = append(l.tokens[beams], out[0].Tokens)
 		}
 	}
 	return nil
@@ -214,7 +215,7 @@ func (l *load) generate(random *rand.Rand) {
 	g := l.generator
 	l.mutex.Unlock()
 	done := 0
-	for out, err := range g.Generate(ctx, slices.Values(words), graft.Beams(beams)) {
+	for out, err := range g.Generate(ctx, slices.Values(words), textgen.Search{Beams: beams}) {
 		switch {
 		case errors.Is(err, graft.ErrClosed):
 			l.count("generations ended by a reload", 1)
@@ -225,8 +226,8 @@ func (l *load) generate(random *rand.Rand) {
 		case err != nil:
 			l.blame("generating: %v", err)
 			return
-		case !slices.Equal(out.Sequences[0].Tokens, l.tokens[beams][first+out.Index]):
-			l.blame("%s with %d beams: %v, want %v", words[out.Index], beams, out.Sequences[0].Tokens,
+		case !slices.Equal(out.Hypotheses[0].Tokens, l.tokens[beams][first+out.Index]):
+			l.blame("%s with %d beams: %v, want %v", words[out.Index], beams, out.Hypotheses[0].Tokens,
 				l.tokens[beams][first+out.Index])
 		}
 		done++
@@ -239,7 +240,7 @@ func (l *load) generate(random *rand.Rand) {
 
 // reload opens the model folder anew under the running calls.
 func (l *load) reload() {
-	g, err := graft.NewGenerator(context.Background(), l.model, graft.BatchSize(8))
+	g, err := textgen.New(context.Background(), l.model, textgen.Options{BatchSize: 8})
 	if err != nil {
 		l.blame("opening again: %v", err)
 		return

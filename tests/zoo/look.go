@@ -284,7 +284,7 @@ func (v *visit) python(ctx context.Context, program string, dims map[string]int6
 	}
 	defer folder.Remove()
 	out := filepath.Join(folder.Path, "patched.onnx")
-	patched, err := graft.Patch(ctx, v.path, out, graft.Force(), graft.AcceptUnverified())
+	patched, err := graft.Patch(ctx, v.path, out, graft.Options{Common: graft.Common{Force: true, AcceptUnverified: true}})
 	if errors.Is(err, graft.ErrNothingReplaced) {
 		return fmt.Errorf("%d blocks are planned, patch replaces none", v.row.Forced)
 	}

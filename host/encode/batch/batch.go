@@ -139,7 +139,7 @@ func (b *Batcher[T, R]) Start(ctx context.Context, item T, room bool) (*Call[T, 
 			b.mu.Unlock()
 			return nil, &diagnostic.Error{Kind: ErrFull,
 				Found: fmt.Sprintf("the queue of the batcher is full: %d inputs wait", b.options.MaxQueue),
-				Fix:   "try again later, have fewer callers, or let more wait (BatchQueue)"}
+				Fix:   "try again later, have fewer callers, or let more wait (MaxQueue)"}
 		}
 		select {
 		case b.room <- struct{}{}:

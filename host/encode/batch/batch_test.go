@@ -282,7 +282,7 @@ func TestFullQueue(t *testing.T) {
 			synctest.Wait()
 		}
 		const want = "the queue of the batcher is full: 2 inputs wait; try again later, have fewer callers, or let more " +
-			"wait (BatchQueue)"
+			"wait (MaxQueue)"
 		if _, err := b.Submit(t.Context(), 3); !errors.Is(err, ErrFull) || err.Error() != want {
 			t.Errorf("found %v, want %s", err, want)
 		}

@@ -1,22 +1,30 @@
-package graft
+// Package embed turns texts into vectors and scores with encoders that sentence-transformers or optimum saved, and
+// gathers single inputs of many goroutines into batches.
+//
+//	e, err := embed.NewEmbedder(ctx, "all-MiniLM-L6-v2", embed.Options{})
+//	if err != nil { ... }
+//	defer e.Close()
+//	vectors, err := e.Embed(ctx, "a text", "another")
+//
+// Errors are those of package graft.
+package embed
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 
-	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/encode/encoder"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/opening"
 )
 
 // Embedder turns texts into vectors with an exported encoder: a folder as sentence-transformers or optimum saves it,
 // with its tokenizer. Pooling, normalisation and prompts are those of the model's own configuration.
 //
-// It is safe for concurrent use. Texts of all calls that come at once share batches, as those of a [Batcher].
+// It is safe for concurrent use. Texts of all calls that come at once share batches, as inputs of a [Batcher] do.
 type Embedder struct{ inner *encoder.Embedder }
 
 // Reranker scores how well documents answer a query, with an exported cross-encoder of one label.
@@ -30,128 +38,13 @@ type Ranked struct {
 	Score float32
 }
 
-type encoderOptions struct {
-	pluginOptions
-	batch   batchOptions
-	inner   encoder.Options
-	runtime string
-	logger  *slog.Logger
-	err     error // the first option that is wrong
-}
-
-type encoderOption func(*encoderOptions)
-
-func (f encoderOption) embedder(o *encoderOptions) { f(o) }
-func (f encoderOption) reranker(o *encoderOptions) { f(o) }
-
-type (
-	embedderOption func(*encoderOptions)
-	rerankerOption func(*encoderOptions)
-)
-
-func (f embedderOption) embedder(o *encoderOptions) { f(o) }
-func (f rerankerOption) reranker(o *encoderOptions) { f(o) }
-
-// warnings is a handler's warnings and errors.
-type warnings struct{ slog.Handler }
-
-func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
-}
-
-// ModelFile names the graph of a folder that has several, such as onnx/model_quantized.onnx. Without it, it is
-// onnx/model.onnx, model.onnx, or the only one.
-func ModelFile(path string) EncoderOption {
-	return encoderOption(func(o *encoderOptions) { o.inner.ModelFile = path })
-}
-
-// Pooling says how hidden states become a vector, for a folder that does not say it or in place of what it says: cls,
-// max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken, or several with + between, which are joined.
-func Pooling(mode string) EmbedderOption {
-	return embedderOption(func(o *encoderOptions) {
-		var err error
-		if o.inner.Pooling, err = encoder.ParsePooling(mode); err != nil && o.err == nil {
-			o.err = public(err, ErrOption)
-		}
-	})
-}
-
-// Normalize gives vectors the length 1, also where the model's configuration does not say so.
-func Normalize() EmbedderOption {
-	return embedderOption(func(o *encoderOptions) { o.inner.Normalize = true })
-}
-
-// RawScores has scores be the model's logits, whatever its configuration does with them.
-func RawScores() RerankerOption {
-	return rerankerOption(func(o *encoderOptions) { o.inner.Raw = true })
-}
-
-// ready reads what options need: the runtime and the plugins.
-func (o *encoderOptions) ready() (encoder.Options, error) {
-	in := o.inner
-	if err := cmp.Or(o.err, o.batch.err); err != nil {
-		return in, err
-	}
-	in.Batch = batch.Options[encoder.Row]{MaxTokens: o.batch.tokens, MaxDelay: o.batch.delay, MaxQueue: o.batch.queue,
-		Runs: o.batch.runs, Unpadded: o.batch.unpadded}
-	library, err := ort.FindAndOpen(o.runtime)
-	if err != nil {
-		return in, public(err, ErrNoRuntime)
-	}
-	set, err := o.load()
-	if err != nil {
-		return in, err
-	}
-	if in.Logger = o.logger; in.Logger == nil {
-		in.Logger = slog.New(warnings{slog.Default().Handler()})
-	}
-	in.Logger = diagnostic.Logger(in.Logger)
-	in.Library, in.Plugins, in.Plan, in.MapWeights, in.Share = library, set, o.plan, o.mapWeights, o.wish()
-	return in, nil
-}
-
-// opened makes something that takes long, and returns when the context ends.
-func opened[T interface{ Close() }](ctx context.Context, open func() (T, error)) (T, error) {
-	var none T
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	type result struct {
-		made T
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		made, err := open()
-		done <- result{made, public(err, ErrBadModel)}
-	}()
-	select {
-	case r := <-done:
-		return r.made, r.err
-	case <-ctx.Done():
-		go func() {
-			if r := <-done; r.err == nil {
-				r.made.Close()
-			}
-		}()
-		return none, context.Cause(ctx)
-	}
-}
-
 // NewEmbedder opens a folder. Where it says nothing of pooling (no modules.json, no output sentence_embedding) it is
-// [ErrBadModel] without [Pooling]. A context that ends makes it return at once.
-func NewEmbedder(ctx context.Context, folder string, opts ...EmbedderOption) (*Embedder, error) {
-	var o encoderOptions
-	for _, x := range opts {
-		x.embedder(&o)
+// graft.ErrBadModel without Options.Pooling. A context that ends makes it return at once.
+func NewEmbedder(ctx context.Context, folder string, o Options) (*Embedder, error) {
+	if o.RawScores {
+		return nil, opening.Refuse("RawScores is set and would be ignored: an embedder gives vectors")
 	}
-	e, err := opened(ctx, func() (*encoder.Embedder, error) {
-		in, err := o.ready()
-		if err != nil {
-			return nil, err
-		}
-		return encoder.OpenEmbedder(folder, in)
-	})
+	e, err := opened(ctx, folder, &o, encoder.OpenEmbedder)
 	if err != nil {
 		return nil, err
 	}
@@ -160,29 +53,41 @@ func NewEmbedder(ctx context.Context, folder string, opts ...EmbedderOption) (*E
 
 // NewReranker opens a folder of a model for text classification with one label. Scores are what CrossEncoder of
 // sentence-transformers gives: the activation of the model's configuration (sentence_transformers.activation_fn), and
-// a sigmoid where it has none; [RawScores] leaves it out.
-func NewReranker(ctx context.Context, folder string, opts ...RerankerOption) (*Reranker, error) {
-	var o encoderOptions
-	for _, x := range opts {
-		x.reranker(&o)
+// a sigmoid where it has none; Options.RawScores leaves it out.
+func NewReranker(ctx context.Context, folder string, o Options) (*Reranker, error) {
+	if len(o.Pooling) > 0 || o.Normalize {
+		return nil, opening.Refuse("Pooling and Normalize would be ignored: a reranker gives scores")
 	}
-	r, err := opened(ctx, func() (*encoder.Reranker, error) {
-		in, err := o.ready()
-		if err != nil {
-			return nil, err
-		}
-		return encoder.OpenReranker(folder, in)
-	})
+	r, err := opened(ctx, folder, &o, encoder.OpenReranker)
 	if err != nil {
 		return nil, err
 	}
 	return &Reranker{r}, nil
 }
 
+// opened opens an encoder with what options need: the runtime and the plugins.
+func opened[T interface{ Close() }](ctx context.Context, folder string, o *Options,
+	open func(string, encoder.Options) (T, error)) (made T, err error) {
+	in, err := o.prepared()
+	if err != nil {
+		return made, err
+	}
+	return opening.Abandon(ctx, func() (none T, err error) {
+		if in.Library, err = o.common().Library(); err != nil {
+			return none, err
+		}
+		if in.Plugins, err = o.common().Load(nil); err != nil {
+			return none, err
+		}
+		made, err := open(folder, in)
+		return made, opening.Public(err, graft.ErrBadModel)
+	})
+}
+
 // Embed returns a vector for each text, in their order. Texts are cut where the model's configuration says.
 //
-// A text that has no vector is nil there, and the error joins an [*InputError] for each; the others are not affected.
-// Any other error is that of the call, without vectors: the context's, [ErrClosed], or [ErrQueueFull] where the queue
+// A text that has no vector is nil there, and the error joins a *graft.InputError for each; the others are not affected.
+// Any other error is that of the call, without vectors: the context's, graft.ErrClosed, or graft.ErrQueueFull where the queue
 // is full as the call comes. A call of many texts waits for room after the first.
 func (e *Embedder) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return e.EmbedAs(ctx, "", texts...)
@@ -199,9 +104,9 @@ func (e *Embedder) EmbedAs(ctx context.Context, prompt string, texts ...string) 
 func (e *Embedder) Dimensions() int { return e.inner.Dimensions() }
 
 // Metrics is what the batches did.
-func (e *Embedder) Metrics() BatchMetrics { return e.inner.Metrics() }
+func (e *Embedder) Metrics() Metrics { return Metrics(e.inner.Metrics()) }
 
-// Close refuses what waits with [ErrClosed], lets what runs end, and frees the model.
+// Close refuses what waits with graft.ErrClosed, lets what runs end, and frees the model.
 func (e *Embedder) Close() error {
 	e.inner.Close()
 	return nil
@@ -242,9 +147,9 @@ func (r *Reranker) score(ctx context.Context, query string, documents []string) 
 }
 
 // Metrics is what the batches did.
-func (r *Reranker) Metrics() BatchMetrics { return r.inner.Metrics() }
+func (r *Reranker) Metrics() Metrics { return Metrics(r.inner.Metrics()) }
 
-// Close refuses what waits with [ErrClosed], lets what runs end, and frees the model.
+// Close refuses what waits with graft.ErrClosed, lets what runs end, and frees the model.
 func (r *Reranker) Close() error {
 	r.inner.Close()
 	return nil
@@ -288,24 +193,24 @@ func all[R any](ctx context.Context, n, queue int, row func(int) (encoder.Row, e
 		}
 	}
 	if whole != nil {
-		return nil, public(whole, nil)
+		return nil, opening.Public(whole, nil, kinds...)
 	}
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = &InputError{Index: i, Err: public(err, nil)}
+			errs[i] = &graft.InputError{Index: i, Err: opening.Public(err, nil, kinds...)}
 		}
 	}
 	return results, errors.Join(errs...)
 }
 
 // inputErrors are those that an error joins.
-func inputErrors(err error) (list []*InputError) {
+func inputErrors(err error) (list []*graft.InputError) {
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {
 		return nil
 	}
 	for _, e := range joined.Unwrap() {
-		var one *InputError
+		var one *graft.InputError
 		if errors.As(e, &one) {
 			list = append(list, one)
 		}

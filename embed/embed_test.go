@@ -1,4 +1,4 @@
-package graft_test
+package embed_test
 
 import (
 	"context"
@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/embed"
 )
 
 // embedder opens the small embedder.
-func embedder(t *testing.T, opts ...graft.EmbedderOption) *graft.Embedder {
+func embedder(t *testing.T, o embed.Options) *embed.Embedder {
 	t.Helper()
-	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", append(opts, graft.AcceptUnverified())...)
+	o.AcceptUnverified = true
+	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ type made struct {
 
 func readMade(t *testing.T) (m made) {
 	t.Helper()
-	data, err := os.ReadFile("models/encoders/expected.json")
+	data, err := os.ReadFile("../models/encoders/expected.json")
 	if err == nil {
 		err = json.Unmarshal(data, &m)
 	}
@@ -60,7 +62,7 @@ func nearly(a, b []float32) bool {
 // TestEmbed: many callers at once, each with other texts, get their own vectors, with little padding and few batches.
 func TestEmbed(t *testing.T) {
 	want := readMade(t)
-	e := embedder(t)
+	e := embedder(t, embed.Options{})
 	var callers sync.WaitGroup
 	for g := range 24 {
 		callers.Go(func() {
@@ -87,7 +89,7 @@ func TestEmbed(t *testing.T) {
 // TestEmbedMany: a call of more texts than the queue has room for waits; its vectors are in the order of the texts.
 func TestEmbedMany(t *testing.T) {
 	want := readMade(t)
-	e := embedder(t, graft.BatchQueue(4), graft.BatchTokens(100))
+	e := embedder(t, embed.Options{Batch: embed.BatchOptions{MaxQueue: 4, MaxTokens: 100}})
 	got, err := e.Embed(t.Context(), slices.Repeat(want.Texts, 20)...)
 	if err != nil || !slices.EqualFunc(got, slices.Repeat(want.Embeddings["normalize"], 20), nearly) {
 		t.Error(err)
@@ -97,7 +99,7 @@ func TestEmbedMany(t *testing.T) {
 // TestEmbedBadTexts: a text without a vector is an error of its own, the others have theirs.
 func TestEmbedBadTexts(t *testing.T) {
 	want := readMade(t)
-	e := embedder(t)
+	e := embedder(t, embed.Options{})
 	got, err := e.Embed(t.Context(), want.Texts[0], "a\xff", want.Texts[1], "b\xff")
 	if !nearly(got[0], want.Embeddings["normalize"][0]) || !nearly(got[2], want.Embeddings["normalize"][1]) ||
 		got[1] != nil || got[3] != nil {
@@ -118,8 +120,7 @@ func TestEmbedBadTexts(t *testing.T) {
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
 func TestEmbedEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
-	e, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", graft.AcceptUnverified(),
-		graft.BatchDelay(time.Hour), graft.BatchQueue(3))
+	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder", embed.Options{Common: graft.Common{AcceptUnverified: true}, Batch: embed.BatchOptions{MaxDelay: time.Hour, MaxQueue: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func TestEmbedEnds(t *testing.T) {
 	waiting(3)
 	if _, err := e.Embed(t.Context(), "one more"); !errors.Is(err, graft.ErrQueueFull) ||
 		err.Error() != "the queue of the batcher is full: 3 inputs wait; try again later, have fewer callers, or let more "+
-			"wait (BatchQueue)" {
+			"wait (MaxQueue)" {
 		t.Errorf("a full queue: %v", err)
 	}
 	e.Close()
@@ -177,11 +178,8 @@ func TestEmbedEnds(t *testing.T) {
 func TestRank(t *testing.T) {
 	want := readMade(t)
 	for raw, scores := range map[bool][]float32{false: want.Scores.Sigmoid, true: want.Scores.Logits} {
-		opts := []graft.RerankerOption{graft.AcceptUnverified()}
-		if raw {
-			opts = append(opts, graft.RawScores())
-		}
-		r, err := graft.NewReranker(t.Context(), "models/encoders/reranker", opts...)
+		r, err := embed.NewReranker(t.Context(), "../models/encoders/reranker",
+			embed.Options{Common: graft.Common{AcceptUnverified: true}, RawScores: raw})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,53 +215,54 @@ func TestRank(t *testing.T) {
 
 func TestEncoderOptions(t *testing.T) {
 	for _, c := range []struct {
-		opts []graft.EmbedderOption
+		opts embed.Options
 		kind error
 		want string
 	}{
-		{[]graft.EmbedderOption{graft.BatchTokens(0)}, graft.ErrOption, "BatchTokens is 0: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.BatchQueue(-1)}, graft.ErrOption, "BatchQueue is -1: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.BatchRuns(1 << 30)}, graft.ErrOption,
-			"BatchRuns is 1073741824: at most 1024 is possible"},
-		{[]graft.EmbedderOption{graft.BatchDelay(-1)}, graft.ErrOption, "BatchDelay is -1ns, needed is 0 or more"},
-		{[]graft.EmbedderOption{graft.Threads(0)}, graft.ErrOption, "Threads is 0: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.MaxInputTokens(0)}, graft.ErrOption, "MaxInputTokens is 0: at least 1 is needed"},
-		{[]graft.EmbedderOption{graft.Pooling("median")}, graft.ErrOption,
+		{embed.Options{Batch: embed.BatchOptions{MaxTokens: -1}}, graft.ErrOption, "MaxTokens is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Batch: embed.BatchOptions{MaxQueue: -1}}, graft.ErrOption, "MaxQueue is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Batch: embed.BatchOptions{Runs: 1 << 30}}, graft.ErrOption,
+			"Runs is 1073741824: at most 1024 is possible"},
+		{embed.Options{Batch: embed.BatchOptions{MaxDelay: -1}}, graft.ErrOption, "MaxDelay is -1ns, needed is 0 or more"},
+		{embed.Options{Common: graft.Common{Threads: -1}}, graft.ErrOption, "Threads is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{MaxInputTokens: -1}, graft.ErrOption, "MaxInputTokens is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Pooling: []embed.Pooling{"median"}}, graft.ErrOption,
 			`pooling "median", needed one of cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several with + between`},
-		{[]graft.EmbedderOption{graft.Plugins("none-such")}, graft.ErrNoPlugin, ""},
-		{[]graft.EmbedderOption{graft.Runtime("/none/such.so")}, graft.ErrNoRuntime, ""},
-		{[]graft.EmbedderOption{graft.ModelFile("../other.onnx")}, graft.ErrBadModel, ""},
+		{embed.Options{Common: graft.Common{Plugins: []string{"none-such"}}}, graft.ErrNoPlugin, ""},
+		{embed.Options{Common: graft.Common{Runtime: "/none/such.so"}}, graft.ErrNoRuntime, ""},
+		{embed.Options{RawScores: true}, graft.ErrOption, ""},
+		{embed.Options{ModelFile: "../other.onnx"}, graft.ErrBadModel, ""},
 	} {
-		_, err := graft.NewEmbedder(t.Context(), "models/encoders/embedder", append(c.opts, graft.AcceptUnverified())...)
+		c.opts.AcceptUnverified = true
+		_, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder", c.opts)
 		if !errors.Is(err, c.kind) || c.want != "" && err.Error() != c.want {
 			t.Errorf("found %v, want %v: %s", err, c.kind, c.want)
 		}
 	}
-	if _, err := graft.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil,
-		graft.BatchQueue(0)); !errors.Is(err, graft.ErrOption) {
+	if _, err := embed.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil,
+		embed.BatchOptions{MaxQueue: -1}); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("a batcher: %v", err)
 	}
-	if _, err := graft.NewBatcher[int, int](nil, nil); !errors.Is(err, graft.ErrOption) {
+	if _, err := embed.NewBatcher[int, int](nil, nil, embed.BatchOptions{}); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("a batcher of nothing: %v", err)
 	}
-	if _, err := graft.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"),
-		graft.AcceptUnverified()); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := embed.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"), embed.Options{Common: graft.Common{AcceptUnverified: true}}); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := graft.NewEmbedder(ended, "models/encoders/embedder"); !errors.Is(err, context.Canceled) {
+	if _, err := embed.NewEmbedder(ended, "../models/encoders/embedder", embed.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that had ended: %v", err)
 	}
 }
 
 func TestPad(t *testing.T) {
-	ids, mask, shape := graft.Pad([][]int64{{5, 6}, {}, {7, 8, 9}}, 1)
+	ids, mask, shape := embed.Pad([][]int64{{5, 6}, {}, {7, 8, 9}}, 1)
 	if !slices.Equal(ids, []int64{5, 6, 1, 1, 1, 1, 7, 8, 9}) || !slices.Equal(mask, []int64{1, 1, 0, 0, 0, 0, 1, 1, 1}) ||
 		shape != [2]int64{3, 3} {
 		t.Errorf("%v, %v, %v", ids, mask, shape)
 	}
-	if ids, _, shape := graft.Pad(nil, 0); len(ids) != 0 || shape != [2]int64{} {
+	if ids, _, shape := embed.Pad(nil, 0); len(ids) != 0 || shape != [2]int64{} {
 		t.Errorf("of nothing: %v, %v", ids, shape)
 	}
 }
