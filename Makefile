@@ -42,7 +42,7 @@ test: go-test cxx-test sanitize-kit race-test
 # Packages of Go by where and how their tests run. Those in no list run in make test; those of LONG in make test-long, and
 # those of RACED in make test under the race detector. -short, which make test says, leaves something out of LONGEST, which
 # make test-longest runs whole, and out of LONG alone. make test-longest has RACED_LONG under the race detector.
-RACED      = . host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
+RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/equivalent tests/generate
 LONGEST    = host/generate/decode tests/languages tests/parity tests/patterns tests/python
 RACED_LONG = host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak

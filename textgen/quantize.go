@@ -91,7 +91,7 @@ func (o *QuantizeOptions) request() (r quantization.Request, err error) {
 	}
 	if o.Plugins != nil || o.Except != nil || o.Force || o.MapWeights || o.ShareWeights != graft.ShareWhereFree {
 		return r, opening.Refuse("Plugins, Except, Force, MapWeights and ShareWeights would be ignored: " +
-			"Quantize chooses no operators and keeps no session")
+			"Quantize chooses no operators and opens no session for you")
 	}
 	if o.MaxDivergence < 0 || math.IsNaN(o.MaxDivergence) {
 		return r, opening.Refuse("MaxDivergence is %g: a number of nats above 0 is needed, or 0 for no bound",
