@@ -75,7 +75,7 @@ type Options struct {
 	Shadow *ShadowOptions
 	// Isolation runs kernels of plugins in worker processes.
 	Isolation Isolation
-	// AnalysisTime is how long the analysis of one model may take; 0 is 10 s, below 0 is [ErrOption]. A model that takes
+	// AnalysisTime is the processor time that the analysis of one model may take; 0 is 10 s, below 0 is [ErrOption]. A model that takes
 	// longer is left unpatched: that is a failure to patch.
 	AnalysisTime time.Duration
 	// AcceptQuantizationNoise also uses operators before what a quantised model rounds to integers as it runs. Rounding
