@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // small is a model of few tokens.
@@ -86,10 +87,7 @@ func TestInputsOfTexts(t *testing.T) {
 	rows := []row{{ids: []int64{2, 6, 3}}, {ids: []int64{2, 7, 3, 8, 3}, second: 3}}
 	tensors := []ort.ValueInfo{{Name: "input_ids", Element: ort.Int64}, {Name: "attention_mask", Element: ort.Int32},
 		{Name: "token_type_ids", Element: ort.Int64}}
-	b, err := small.batchOf(rows, 6, tensors)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(small.batchOf(rows, 6, tensors))(t)
 	for i, want := range [][]int64{
 		{2, 6, 3, 1, 1, 1, 2, 7, 3, 8, 3, 1},
 		{1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0},

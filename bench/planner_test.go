@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -89,14 +90,8 @@ func TestPlannerOutcome(t *testing.T) {
 
 // The figure over a few cells of small models, with measurements and a cache of their own.
 func TestPlannerOfSmallModels(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache) // after the runtime was found in the user's
 	b := &bench{library: l, set: set, rounds: 1}
@@ -109,14 +104,9 @@ func TestPlannerOfSmallModels(t *testing.T) {
 			continue
 		}
 		folder := filepath.Join(cache, name)
-		if err := models.Small(name, folder); err != nil {
-			t.Fatal(err)
-		}
-		r, err := b.plannerModel(context.Background(),
-			plannerModel{name, []int64{20, 40}, []int64{1, 3}, []int64{1, 2}, 4, [][3]int64{{20, 3, 1}}}, folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(name, folder))
+		r := must.Value(b.plannerModel(context.Background(),
+			plannerModel{name, []int64{20, 40}, []int64{1, 3}, []int64{1, 2}, 4, [][3]int64{{20, 3, 1}}}, folder))(t)
 		if len(r.Cells) != 6 || len(r.Exported) != 1 || r.Exported[0].Equal != 1 {
 			t.Errorf("%s: %d cells, %d comparisons with the exported model", name, len(r.Cells), len(r.Exported))
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -115,14 +116,9 @@ func TestQuantizedResultIsFlat(t *testing.T) {
 		beside *quantizedResult
 		has    bool
 	}{{nil, false}, {&quantizedResult{Checked: "float32", Float32Equal: 3}, true}} {
-		data, err := json.Marshal(&peerResult{quantizedResult: c.beside})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(json.Marshal(&peerResult{quantizedResult: c.beside}))(t)
 		var object map[string]any
-		if err := json.Unmarshal(data, &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(data, &object))
 		if _, has := object["float32_tokens_equal"]; has != c.has || object["schema_version"] == nil {
 			t.Errorf("%s", data)
 		}
@@ -168,18 +164,10 @@ func TestStepFloor(t *testing.T) {
 // tinyDecoder is the smallest decoder of the tree, and what opens it.
 func tinyDecoder(t *testing.T) (string, *bench) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, false))(t)
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	return dir, &bench{library: l, set: set}
 }
 
@@ -187,10 +175,7 @@ func tinyDecoder(t *testing.T) (string, *bench) {
 func TestPerplexityParts(t *testing.T) {
 	texts := [][]int32{make([]int32, 1), make([]int32, 10), make([]int32, 7)}
 	for tokens, want := range map[int]int{0: 0, 1: 1, 9: 9, 10: 10, 15: 15, 100: 15} {
-		parts, err := perplexityParts(texts, 4, 2, tokens)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parts := must.Value(perplexityParts(texts, 4, 2, tokens))(t)
 		predicted := map[[2]int]bool{}
 		for _, p := range parts {
 			for n := p.From; n < p.End; n++ {

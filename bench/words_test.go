@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Words count without case and punctuation, and a letter that differs makes a text another one; float32's texts are
@@ -32,10 +33,7 @@ func TestWordsThatAreHeard(t *testing.T) {
 	} {
 		r := &wordsReport{References: said, Sounds: 2,
 			Sides: []*wordsSide{{Texts: exact}, {Texts: c.float32}, {Texts: c.eight}}}
-		o, err := r.outcome()
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(r.outcome())(t)
 		if s := r.Sides[2]; math.Abs(s.WER-c.wer) > 1e-9 || s.Equal != c.equal || o.Met != c.met || r.Words != 13 {
 			t.Errorf("%s: error rate %g, %d equal, met %t, of %d words; want %g, %d, %t, of 13", c.name, s.WER, s.Equal, o.Met,
 				r.Words, c.wer, c.equal, c.met)
@@ -51,9 +49,7 @@ func TestSpokenFolder(t *testing.T) {
 	if _, _, err := spoken(); !strings.Contains(err.Error(), folder) || fix(err) != "run make trained-models" {
 		t.Errorf("without the folder: %v", err)
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(folder, 0o755))
 	for _, c := range []struct {
 		sounds, references string
 		want               []string // nil: refused
@@ -63,9 +59,7 @@ func TestSpokenFolder(t *testing.T) {
 		{"a.wav\n", "One.\n", nil},
 	} {
 		for name, text := range map[string]string{"sounds.txt": c.sounds, "references.txt": c.references} {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 		}
 		sounds, references, err := spoken()
 		if c.want == nil && fix(err) == "" ||

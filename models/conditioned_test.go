@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestConditionedWeights(t *testing.T) {
@@ -50,14 +52,8 @@ func TestConditionedWeights(t *testing.T) {
 // The files of a conditioned subject are those of the subject, and have a folder of
 // their own.
 func TestConditionedSubject(t *testing.T) {
-	plain, err := Files("whisper-tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
-	better, err := Files("whisper-tiny" + Conditioned)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Value(Files("whisper-tiny"))(t)
+	better := must.Value(Files("whisper-tiny" + Conditioned))(t)
 	for i := range plain {
 		if plain[i].conditioned || !better[i].conditioned || plain[i].Path != better[i].Path {
 			t.Errorf("file %d is %+v, and %+v conditioned", i, plain[i], better[i])

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func entries(pairs ...string) []entry {
@@ -34,10 +35,7 @@ func values(t *testing.T, in *instruction, piece int64) []float32 {
 
 func mustParse(t *testing.T, pairs ...string) *instruction {
 	t.Helper()
-	in, err := parseInstruction(entries(pairs...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(parseInstruction(entries(pairs...)))(t)
 	return in
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -23,9 +24,7 @@ func TestSmallFoldersAreWholeAndTheSameEveryTime(t *testing.T) {
 		t.Run(f.Name, func(t *testing.T) {
 			first, second := t.TempDir(), t.TempDir()
 			for _, dir := range []string{first, second} {
-				if err := models.Small(f.Name, dir); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, models.Small(f.Name, dir))
 			}
 			want := []string{"config.json", "generation_config.json"}
 			if strings.Contains(f.Name, "-genai") {
@@ -53,10 +52,7 @@ func TestSmallFoldersAreWholeAndTheSameEveryTime(t *testing.T) {
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(dir))(t)
 	var list []string
 	for _, e := range entries {
 		list = append(list, e.Name())
@@ -66,10 +62,7 @@ func names(t *testing.T, dir string) []string {
 
 func content(t *testing.T, dir, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(filepath.Join(dir, name)))(t)
 	return b
 }
 
@@ -77,9 +70,7 @@ func content(t *testing.T, dir, name string) []byte {
 func soundModel(t *testing.T, b []byte) {
 	t.Helper()
 	var m onnx.Model
-	if err := proto.Unmarshal(b, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(b, &m))
 	weights := 0
 	visit(m.GetGraph(), func(x *onnx.Tensor) {
 		if isSeeded(x) {

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/conformance"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // checks are those that a case goes through beside its answers.
@@ -20,29 +21,13 @@ const checks = 4
 // build compiles the sources of a plugin folder beside a copy of its manifest, and opens it.
 func build(t *testing.T, source, library string) *plugin.Plugin {
 	t.Helper()
-	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(source, manifest.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Parse(filepath.Join(source, manifest.FileName), text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Value(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output())(t)
+	text := must.Value(os.ReadFile(filepath.Join(source, manifest.FileName)))(t)
+	m := must.Value(manifest.Parse(filepath.Join(source, manifest.FileName), text))(t)
 	folder := filepath.Join(t.TempDir(), m.Name)
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, manifest.FileName), text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	sources, err := filepath.Glob(filepath.Join(source, "*.cc"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(folder, 0o755))
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, manifest.FileName), text, 0o644))
+	sources := must.Value(filepath.Glob(filepath.Join(source, "*.cc")))(t)
 	compiler := os.Getenv("CXX")
 	if compiler == "" {
 		compiler = "c++"
@@ -55,10 +40,7 @@ func build(t *testing.T, source, library string) *plugin.Plugin {
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
-	p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true}))(t)
 	return p
 }
 
@@ -67,10 +49,7 @@ func problems(t *testing.T, p *plugin.Plugin) (found map[string]string, passed i
 	t.Helper()
 	found = map[string]string{}
 	for i := range p.Manifest.Cases {
-		list, err := conformance.Rules(t.Context(), p, &p.Manifest.Cases[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Value(conformance.Rules(t.Context(), p, &p.Manifest.Cases[i]))(t)
 		for _, r := range list {
 			if r.Problem == "" {
 				passed++
@@ -111,10 +90,7 @@ func TestBundledPlugins(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(folder), func(t *testing.T) {
-			p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true}))(t)
 			found, _ := problems(t, p)
 			for what, problem := range found {
 				t.Errorf("%s: %s", what, problem)
@@ -149,10 +125,7 @@ func TestCheckFinds(t *testing.T) {
 
 // TestReadme builds the plugin that abi/README.md shows and holds it to the rules.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Value(os.ReadFile("../README.md"))(t)
 	folder := t.TempDir()
 	for language, file := range map[string]string{"cpp": "softshrink.cc", "yaml": manifest.FileName} {
 		_, rest, found := strings.Cut(string(readme), "```"+language+"\n")
@@ -160,9 +133,7 @@ func TestReadme(t *testing.T) {
 		if !found || !closed {
 			t.Fatalf("found no block of %s in abi/README.md, need one", language)
 		}
-		if err := os.WriteFile(filepath.Join(folder, file), []byte(code), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, file), []byte(code), 0o644))
 	}
 	found, passed := problems(t, build(t, folder, "libsoft_shrink.so"))
 	if len(found) > 0 || passed != 1+checks {

@@ -6,20 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestGenerated fails when a header changed and what follows from it did not.
 func TestGenerated(t *testing.T) {
 	root := filepath.Join("..", "..")
-	files, err := generate(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Value(generate(root))(t)
 	for path, want := range files {
-		got, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(os.ReadFile(filepath.Join(root, path)))(t)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s does not follow from its header any more: run go generate ./host/base/abi", path)
 		}
@@ -65,12 +61,9 @@ func TestParseLayout(t *testing.T) {
 	if err == nil {
 		t.Fatal("found no error, needed one: call stands at offset 12")
 	}
-	h, err := parse("typedef struct graft_a {\n  uint8_t x;\n  uint8_t y;\n  uint16_t z;\n} graft_a;\n" +
+	h := must.Value(parse("typedef struct graft_a {\n  uint8_t x;\n  uint8_t y;\n  uint16_t z;\n} graft_a;\n" +
 		"/* Two. */\ntypedef struct graft_b {\n  const void* const** p; /* it */\n  graft_a a;\n  uint32_t reserved;\n" +
-		"  int32_t (*call)(void* first,\n                  double second);\n} graft_b;\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+		"  int32_t (*call)(void* first,\n                  double second);\n} graft_b;\n"))(t)
 	b := h.byName["graft_b"]
 	if b.size != 24 || b.comment != "Two." || b.members[0].comment != "it" || b.members[3].offset != 16 {
 		t.Errorf("found %+v", b)
@@ -87,10 +80,7 @@ func TestMirrorOfFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := goMirror("a.h", h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(goMirror("a.h", h))(t)
 	for _, want := range []string{
 		"// Half mirrors graft_half.\n//\n// Half.\nfunc Half(a int64) int64 {\n\treturn a / 2\n}\n",
 		"func CacheKV(kvHeads, n int64) int64 {\n\treturn Half(kvHeads) * (n % Size)\n}\n",

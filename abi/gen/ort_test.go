@@ -6,18 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestORTLayout: with graft_ort.h every table has the size and the places that it has with the runtime's own header.
 func TestORTLayout(t *testing.T) {
-	text, err := ortHeaders()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := parseORT(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(ortHeaders())(t)
+	o := must.Value(parseORT(text))(t)
 	var body strings.Builder
 	for _, table := range o.structs {
 		for _, s := range table.slots {
@@ -31,10 +27,7 @@ func TestORTLayout(t *testing.T) {
 			body.WriteString("V(" + v.name + ")\n")
 		}
 	}
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Value(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output())(t)
 	printed := func(header, include string) string {
 		folder := t.TempDir()
 		source := filepath.Join(folder, "places.c")
@@ -42,17 +35,12 @@ func TestORTLayout(t *testing.T) {
 			"#define P(t, f) printf(\"%s.%s %zu\\n\", #t, #f, offsetof(struct t, f));\n#define V(v) printf(\"%s %d\\n\", #v, " +
 			"(int)v);\n" +
 			"int main(void) {\nprintf(\"%zu\\n\", sizeof(struct OrtCustomOp));\n" + body.String() + "return 0;\n}\n"
-		if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(source, []byte(program), 0o644))
 		if out, err := exec.Command("cc", "-I", include, source, "-o",
 			filepath.Join(folder, "places")).CombinedOutput(); err != nil {
 			t.Fatalf("cc with %s: %v\n%s", header, err, out)
 		}
-		out, err := exec.Command(filepath.Join(folder, "places")).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Value(exec.Command(filepath.Join(folder, "places")).Output())(t)
 		return string(out)
 	}
 	own, theirs := printed("graft_ort.h", ".."), printed("onnxruntime_c_api.h", strings.TrimSpace(string(dir)))

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestCommittedChart compares the chart beside each folder of results with what is drawn of them.
@@ -17,14 +19,8 @@ func TestCommittedChart(t *testing.T) {
 		t.Fatalf("found %d charts: %v", len(charts), err)
 	}
 	for _, path := range charts {
-		c, err := read(filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Value(read(filepath.Dir(path)))(t)
+		want := must.Value(os.ReadFile(path))(t)
 		if !bytes.Equal(c.svg(), want) {
 			t.Errorf("%s is not what its results give: go run ./bench/chart %s", path,
 				filepath.Join("bench/results", filepath.Base(filepath.Dir(path))))

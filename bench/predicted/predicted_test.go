@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestCount: cells with an estimate count, and those within 15 % of what was measured are right.
@@ -20,14 +22,10 @@ func TestCount(t *testing.T) {
 		"encoder-c.json": `{"outcome": {"detail": {"cells": [{"expected": 2, "speedup": {"median": 2}}]}}}`,
 		"other.json":     `{"outcome": {"detail": {"cells": [{"expected": 2, "speedup": {"median": 4}}]}}}`,
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	var got strings.Builder
-	if err := count(&got, folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, count(&got, folder))
 	want := "  1 of   3  encoder-a\n  1 of   1  encoder-c\n  2 of   4 within 15 % (50 %)\n"
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", &got, want)
@@ -35,9 +33,7 @@ func TestCount(t *testing.T) {
 	if err := count(&got, t.TempDir()); err == nil {
 		t.Error("a folder without results is none")
 	}
-	if err := os.WriteFile(filepath.Join(folder, "encoder-d.json"), []byte(`{"outcome`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "encoder-d.json"), []byte(`{"outcome`), 0o600))
 	if err := count(&got, folder); err == nil || !strings.Contains(err.Error(), "encoder-d.json") {
 		t.Errorf("a file that is cut: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // inRoot is the environment variable with which TestFiveCommands runs in a root directory of its own. It needs to be
@@ -25,17 +26,10 @@ const inRoot = "GRAFT_AUTHOR_ROOT"
 // C++, and gives its path.
 func authorPrograms(t *testing.T, folder string) string {
 	t.Helper()
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(folder, 0o755))
 	for _, name := range []string{"sh", "sed", "mv", "grep", "g++", "c++", "cc", "as", "ld"} {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
-			t.Fatal(err)
-		}
+		path := must.Value(exec.LookPath(name))(t)
+		must.Succeed(t, os.Symlink(path, filepath.Join(folder, name)))
 	}
 	return folder
 }
@@ -43,10 +37,7 @@ func authorPrograms(t *testing.T, folder string) string {
 // fiveCommands are the lines of the first block under a heading of abi/README.md, as they stand there.
 func fiveCommands(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../abi/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Value(os.ReadFile("../../abi/README.md"))(t)
 	_, section, ok := strings.Cut(string(page), "\n## A plugin in five commands\n")
 	_, block, begins := strings.Cut(section, "```text\n")
 	block, _, ends := strings.Cut(block, "\n```")
@@ -64,19 +55,11 @@ func TestFiveCommands(t *testing.T) {
 	if len(commands) > 5 {
 		t.Fatalf("%d commands, promised are 5:\n%s", len(commands), strings.Join(commands, "\n"))
 	}
-	runtime, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	graft, err := exec.LookPath("graft")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtime := must.Value(ort.Find(""))(t)
+	graft := must.Value(exec.LookPath("graft"))(t)
 	folder := t.TempDir()
 	work := filepath.Join(folder, "work")
-	if err := os.Mkdir(work, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(work, 0o755))
 	place := workshop{folder: folder, work: work, graft: filepath.Dir(graft),
 		programs: authorPrograms(t, filepath.Join(folder, "programs")), runtime: runtime.Path}
 	if os.Getenv(inRoot) != "" {
@@ -95,10 +78,7 @@ func TestFiveCommands(t *testing.T) {
 		t.Logf("%6.2f s, %6.2f s of processors  %s", out.wall.Seconds(), out.processor.Seconds(), command)
 		all.wall, all.processor, all.text = all.wall+out.wall, all.processor+out.processor, out.text
 		if strings.HasPrefix(command, "graft plugin build") {
-			library, err := os.ReadFile(filepath.Join(work, "my-mish/build/my-mish/libmy_mish.so"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			library := must.Value(os.ReadFile(filepath.Join(work, "my-mish/build/my-mish/libmy_mish.so")))(t)
 			libraries = append(libraries, sha256.Sum256(library))
 		}
 	}
@@ -152,9 +132,7 @@ func (w *workshop) root(t *testing.T) {
 	root := filepath.Join(w.folder, "root")
 	for _, name := range []string{"usr", "proc", "dev", "tmp", "author/work", "author/graft", "author/programs",
 		"author/runtime"} {
-		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Join(root, name), 0o755))
 	}
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	var script strings.Builder
@@ -189,10 +167,7 @@ func TestDevelop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a plugin several times")
 	}
-	runtime, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtime := must.Value(ort.Find(""))(t)
 	folder := t.TempDir()
 	environment := append(os.Environ(), "HOME="+folder, "XDG_DATA_HOME="+folder, "GRAFT_ONNXRUNTIME="+runtime.Path)
 	graft := func(args ...string) *exec.Cmd {
@@ -204,29 +179,19 @@ func TestDevelop(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	source := filepath.Join(folder, "in-c/in_c.c")
-	good, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Value(os.ReadFile(source))(t)
 	save := func(text []byte) {
 		t.Helper()
-		if err := storage.Write(source, text, storage.Shared); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, storage.Write(source, text, storage.Shared))
 	}
 	library := func() string {
-		data, err := os.ReadFile(filepath.Join(folder, "in-c/build/in-c/libin_c.so"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(filepath.Join(folder, "in-c/build/in-c/libin_c.so")))(t)
 		return string(data)
 	}
 	cmd := graft("plugin", "dev", "in-c", "in-c/example.onnx", "--", "--rounds", "1")
 	var out transcript
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 
 	const waits = "waiting for a change in in-c; Ctrl-C ends\n"
@@ -251,9 +216,7 @@ func TestDevelop(t *testing.T) {
 	}
 	save(bytes.ReplaceAll(good, []byte("chunk = 16384"), []byte("chunk = 4096")))
 	out.await(t, "compiling in_c.c\n")
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	late := strings.Contains(out.text.String(), "did not stop within") // on a machine that is busy
 	if code := cmd.ProcessState.ExitCode(); code != exitOK && !(code == exitInterrupted && late) {

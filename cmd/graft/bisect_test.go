@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // faulty is the folder above the plugin of host/measure/bisect/testdata, and the environment in which graft uses it.
@@ -57,12 +58,9 @@ func chain(t *testing.T, ops ...string) string {
 			node(op, fmt.Sprint(op, i), out, fmt.Sprint("m", i)))
 		last = out
 	}
-	data, err := proto.Marshal(
+	data := must.Value(proto.Marshal(
 		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
-			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}))(t)
 	path := filepath.Join(t.TempDir(), "chain.onnx")
 	write(t, path, string(data))
 	return path
@@ -177,10 +175,7 @@ func shown(t *testing.T, e *bisect.Extract, folder string, nodes, want int) {
 		e.Inputs != filepath.Join(folder, "inputs.npz") {
 		t.Fatalf("the extract is %+v", e)
 	}
-	m, err := model.Open(e.Model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(e.Model))(t)
 	defer m.Close()
 	if g := m.Proto().GetGraph(); len(g.GetNode()) != nodes || len(g.GetInitializer()) >= nodes || len(g.GetInput()) != 1 {
 		t.Errorf("the extract has %d nodes, %d weights, %d inputs", len(g.GetNode()), len(g.GetInitializer()),

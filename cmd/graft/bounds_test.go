@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // extremes are values that no flag of a number takes, but those that are listed with it.
@@ -95,9 +96,7 @@ func TestSearchFlags(t *testing.T) {
 				{"--set", f.name + "=" + value}} {
 				o := generation{values: map[string]*string{}}
 				cmd := (&cli{}).generateWith(&o)
-				if err := cmd.ParseFlags(args); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, cmd.ParseFlags(args))
 				found, err := o.options(cmd, search.Default())
 				if err != nil {
 					if exitCode(err) != exitUsage {
@@ -120,9 +119,7 @@ func TestSearchFlags(t *testing.T) {
 func TestGreatestValues(t *testing.T) {
 	alone(t)
 	words := filepath.Join(t.TempDir(), "words")
-	if err := os.WriteFile(words, []byte("a\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(words, []byte("a\n"), 0o644))
 	cost := func(args ...string) {
 		t.Helper()
 		var out, talk bytes.Buffer

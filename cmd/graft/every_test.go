@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // everyCommand are command lines of all commands, by their paths. MODEL, FOLDER, ENCODER, RERANKER, PLUGIN, TEXTS,
@@ -102,9 +103,7 @@ type subjects struct{ model, folder, plugin, texts, out, encoder, reranker, pair
 // beginPlugin makes the sources of a plugin that takes a moment to compile.
 func beginPlugin(t *testing.T, folder string) {
 	t.Helper()
-	if _, err := author.New(folder, author.Project{Name: "begun", Kind: "fold", Language: "c"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(author.New(folder, author.Project{Name: "begun", Kind: "fold", Language: "c"}))(t)
 }
 
 // needsInstalled are commands of an installed plugin.
@@ -168,14 +167,8 @@ func paths(t *testing.T) []string {
 // alone hides the user's own plugins and settings from a test.
 func alone(t *testing.T) {
 	t.Helper()
-	at, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugins, err := filepath.Abs("../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Value(ort.Find(""))(t)
+	plugins := must.Value(filepath.Abs("../../build/plugins"))(t)
 	for name, value := range map[string]string{"GRAFT_ONNXRUNTIME": at.Path, "GRAFT_PLUGIN_PATH": plugins,
 		"GRAFT_PLUGIN_UNVERIFIED": "1",
 		"XDG_DATA_HOME":           t.TempDir(), "XDG_CACHE_HOME": t.TempDir(), "HF_HOME": t.TempDir(),
@@ -187,10 +180,7 @@ func alone(t *testing.T) {
 // TestFullDevice: what cannot be written is an error of every command.
 func TestFullDevice(t *testing.T) {
 	alone(t)
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := must.Value(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
 	defer full.Close()
 	dir := t.TempDir()
 	s := &subjects{"../../models/tiny-gpt2/model.onnx", "../../models/g2p", "../../build/plugins/fused-gelu",
@@ -200,9 +190,7 @@ func TestFullDevice(t *testing.T) {
 	beginPlugin(t, s.sources)
 	lockGelu(t, s)
 	write(t, s.pairs, "a query\ta document\n")
-	if err := os.WriteFile(s.texts, []byte("a\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(s.texts, []byte("a\n"), 0o644))
 	for _, path := range paths(t) {
 		lines := everyCommand[path][:1]
 		if path == "graft" {
@@ -248,9 +236,7 @@ func TestHostileText(t *testing.T) {
 		filepath.Join(dir, "begun"), filepath.Join(dir, "lock")}
 	for from, to := range map[string]string{"../../models/encoders/embedder": s.encoder,
 		"../../models/encoders/reranker": s.reranker} {
-		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.CopyFS(to, os.DirFS(from)))
 		write(t, filepath.Join(to, "modules.json"),
 			`[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling\u001b[31m"}]`)
 	}
@@ -262,15 +248,9 @@ func TestHostileText(t *testing.T) {
 		"generation_config.json", "tokenizer.json"} {
 		copyFile(t, filepath.Join("../../models/g2p", name), filepath.Join(s.folder, name))
 	}
-	library, err := filepath.Abs("../../build/plugins/fused-gelu/libfused_gelu.so")
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(filepath.Abs("../../build/plugins/fused-gelu/libfused_gelu.so"))(t)
 	copyFile(t, library, filepath.Join(s.plugin, "libfused_gelu.so"))
-	manifest, err := os.ReadFile("../../build/plugins/fused-gelu/plugin.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := must.Value(os.ReadFile("../../build/plugins/fused-gelu/plugin.yaml"))(t)
 	text := `"\e[31m\u202e\u200b\u009b2J|<script>\ngraft: forged\r\x7f"`
 	bad := strings.NewReplacer("license: Apache-2.0", "license: "+text, "summary: GELU",
 		"summary: "+text+" #").Replace(string(manifest))
@@ -319,38 +299,25 @@ func TestHostileText(t *testing.T) {
 // writeResult writes the result of testdata to a file, all of whose texts end in one.
 func writeResult(t *testing.T, to, end string) {
 	t.Helper()
-	m, err := changes.Read("testdata/result.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(changes.Read("testdata/result.json"))(t)
 	r := m.Result
 	r.Model, r.Environment.CPU, r.Cells[0].Inputs[0].Name = r.Model+end, r.Environment.CPU+end, "x"+end
 	r.A.Name, r.Sides[0].Name, r.Cells[0].Sides[0].Name = "none"+end, "auto"+end, "auto"+end
 	r.Sides[0].Plan = []comparison.Choice{{Node: "Softmax" + end, Kind: "attention", Plugin: "flash-decode" + end,
 		Operator: "FlashDecode" + end}}
-	data, err := json.Marshal(r.Result())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(json.Marshal(r.Result()))(t)
 	write(t, to, string(data))
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	data, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(from))(t)
 	write(t, to, string(data))
 }
 
@@ -362,9 +329,7 @@ func hostileModel(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 	var m onnx.Model
-	if err := proto.Unmarshal(data, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, &m))
 	poison(m.ProtoReflect())
 	if data, err = proto.Marshal(&m); err != nil {
 		t.Fatal(err)
@@ -397,19 +362,13 @@ func poison(m protoreflect.Message) {
 
 // TestOneWriter: what commands print goes through output.go, which escapes it.
 func TestOneWriter(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Value(filepath.Glob("*.go"))(t)
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") || name == "output.go" || name == "errors.go" {
 			continue
 		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Value(parser.ParseFile(set, name, nil, 0))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			s, ok := n.(*ast.SelectorExpr)
 			if !ok {

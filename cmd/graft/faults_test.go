@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/faults"
 )
 
@@ -41,15 +42,10 @@ type place struct {
 // newPlace makes one with empty folders.
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	folder, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.EvalSymlinks(t.TempDir()))(t)
 	p := &place{t: t, folder: folder}
 	for _, name := range []string{"tmp", "data", "cache", "in", "out"} {
-		if err := os.Mkdir(p.at(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(p.at(name), 0o700))
 	}
 	return p
 }
@@ -258,10 +254,7 @@ func (w *writing) one(t *testing.T, p *place, fault faults.Fault) (hit bool) {
 func installing(t *testing.T) *writing {
 	sources := map[string]map[string]string{}
 	made := t.TempDir()
-	fixture, err := filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture := must.Value(filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c"))(t)
 	for name, level := range map[string]string{"old": "-O1", "new": "-O2"} {
 		library := filepath.Join(made, name+".so")
 		plugintest.Compile(t, library, level, "-DARCH=\""+runtime.GOARCH+"\"", "-I../../abi", fixture)
@@ -315,9 +308,7 @@ func lay(t *testing.T, folder string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {
 		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if !strings.HasSuffix(name, "/") {
 			plugintest.WriteFile(t, path, []byte(text))
 		}
@@ -326,10 +317,7 @@ func lay(t *testing.T, folder string, content map[string]string) {
 
 // patching writes a model over an older one.
 func patching(t *testing.T) *writing {
-	model, err := os.ReadFile("../../models/tiny-gpt2/model.onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Value(os.ReadFile("../../models/tiny-gpt2/model.onnx"))(t)
 	var want []byte
 	out := func(p *place) ([]byte, error) {
 		data, err := os.ReadFile(p.at("out", "model.onnx"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/session/graphcache"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestGraphDepends: a stored graph holds until the model, the lock, the record of verified plugins or a folder of
@@ -23,30 +24,19 @@ func TestGraphDepends(t *testing.T) {
 	installed, record := filepath.Join(folder, "data", "graft", "plugins"),
 		filepath.Join(folder, "data", "graft", trust.FileName)
 	for _, path := range append(plugins, installed) {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(path, 0o700))
 	}
 	for _, path := range []string{model, lock, record} {
-		if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte("text"), 0o600))
 	}
 	for _, changed := range append(plugins, model, lock, installed, record) {
-		if err := os.Chtimes(changed, long, long); err != nil {
-			t.Fatal(err)
-		}
-		files, err := depends(model, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chtimes(changed, long, long))
+		files := must.Value(depends(model, false))(t)
 		entry := &graphcache.Entry{Files: files}
 		if !entry.Holds() {
 			t.Errorf("what was just looked at does not hold: %+v", files)
 		}
-		if err := os.Chtimes(changed, time.Time{}, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chtimes(changed, time.Time{}, time.Now()))
 		if entry.Holds() {
 			t.Errorf("the graph holds, and %s is another: %+v", changed, files)
 		}

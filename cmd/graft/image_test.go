@@ -12,36 +12,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // imageFolder is a small model of images with its tokenizer, as tests/vision has them.
 func imageFolder(t *testing.T, name string) string {
 	t.Helper()
-	f, err := os.Open("../../tests/vision/testdata/expected.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open("../../tests/vision/testdata/expected.json.gz"))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
 	var all struct {
 		Models map[string]struct{ Preprocessor, Tokenizer json.RawMessage }
 	}
-	if err := json.NewDecoder(z).Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(z).Decode(&all))
 	dir := t.TempDir()
-	if err := models.Small(name, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, dir))
 	for file, data := range map[string][]byte{"tokenizer.json": all.Models[name].Tokenizer,
 		"preprocessor_config.json": all.Models[name].Preprocessor} {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), data, 0o600))
 	}
 	return dir
 }
@@ -57,18 +46,12 @@ func TestImages(t *testing.T) {
 			m.Set(x, (x*7+i*11)%40, color.RGBA{uint8(5 * x), 200, uint8(100 * i), 255})
 		}
 		var b bytes.Buffer
-		if err := png.Encode(&b, m); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, png.Encode(&b, m))
 		pages = append(pages, filepath.Join(dir, name))
-		if err := os.WriteFile(pages[i], b.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(pages[i], b.Bytes(), 0o600))
 	}
 	list := filepath.Join(dir, "list")
-	if err := os.WriteFile(list, []byte(strings.Join(pages, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(list, []byte(strings.Join(pages, "\n")+"\n"), 0o600))
 	generate := func(args ...string) (string, string, int) {
 		var out, talk bytes.Buffer
 		code := run(append([]string{"generate"}, append(args, "--max-new-tokens", "6", "--max-cache", "64MiB")...), &out,
@@ -112,9 +95,7 @@ func TestComparedFolders(t *testing.T) {
 	for name, size := range map[string]string{"moonshine": "64000 samples", "trocr": "32 by 32 pixels",
 		"whisper": "mel bins and 120 frames", "bart": "5 tokens"} {
 		dir := t.TempDir()
-		if err := models.Small(name, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(name, dir))
 		var out, talk bytes.Buffer
 		args := []string{"ab", dir, "--rounds", "1", "--max-new-tokens", "3", "--max-cache", "64MiB"}
 		if name == "bart" {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // large writes a model that has what a plugin replaces, and a weight of 1.5 GiB
@@ -26,9 +27,7 @@ func large(t *testing.T, folder string) string {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	entry := func(key, value string) *onnx.Entry {
 		return &onnx.Entry{Key: proto.String(key), Value: proto.String(value)}
 	}
@@ -61,31 +60,22 @@ func large(t *testing.T, folder string) string {
 // TestInterrupt: Ctrl-C while a large file is written leaves what was there
 // before and nothing else.
 func TestInterrupt(t *testing.T) {
-	plugins, err := filepath.Abs("../../build/plugins/fused-gelu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugins := must.Value(filepath.Abs("../../build/plugins/fused-gelu"))(t)
 	model, out := large(t, t.TempDir()), t.TempDir()
 	before := []byte("the file of before")
-	if err := os.WriteFile(filepath.Join(out, "old.onnx"), before, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(out, "old.onnx"), before, 0o644))
 	for _, name := range []string{"old.onnx", "new.onnx"} {
 		t.Run(name, func(t *testing.T) {
 			var talk, data bytes.Buffer
 			cmd := exec.Command("graft", "patch", model, "-o", filepath.Join(out, name), "--force")
 			cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+plugins, "GRAFT_PLUGIN_UNVERIFIED=1")
 			cmd.Stdout, cmd.Stderr = &data, &talk
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Start())
 			defer func() { _ = cmd.Process.Kill() }()
 			if !begun(out) {
 				t.Fatalf("nothing was written within a minute: %s", talk.String())
 			}
-			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Process.Signal(syscall.SIGINT))
 			_ = cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
 				t.Errorf("exit code %d, want %d", code, exitInterrupted)
@@ -124,10 +114,7 @@ func begun(folder string) bool {
 
 func holds(t *testing.T, folder string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(folder))(t)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -14,36 +14,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // onTerminal runs the command on a terminal of its own, gives it an answer to each question, and what the terminal
 // showed.
 func onTerminal(t *testing.T, folder string, answers []string, args ...string) (code int, shown, talk string) {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master := must.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number := must.Value(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))(t)
+	slave := must.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	var stderr bytes.Buffer
 	c := exec.CommandContext(t.Context(), os.Args[0], args...)
 	c.Dir, c.Stdin, c.Stderr = folder, slave, &stderr
 	c.Env = append(os.Environ(), asCommand+"=1", "XDG_DATA_HOME="+filepath.Join(folder, "data"), passwordVariable+"=")
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Start())
 	var all strings.Builder
 	done := make(chan struct{})
 	go func() { // a terminal answers when it is asked
@@ -103,10 +92,7 @@ func TestPasswordOnTerminal(t *testing.T) {
 		"me.key"); code != exitOK {
 		t.Fatalf("exit code %d, %q", code, talk)
 	}
-	plugin, err := filepath.Abs("../../build/plugins/fused-gelu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Value(filepath.Abs("../../build/plugins/fused-gelu"))(t)
 	if code, _, talk := onTerminal(t, folder, nil, "plugin", "pack", plugin, "-o", "a.tar.gz"); code != exitOK {
 		t.Fatalf("exit code %d, %q", code, talk)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/faults"
 )
 
@@ -41,35 +42,17 @@ func TestMain(m *testing.M) {
 // small encoders, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver without a device, and graft
 // knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
 func TestScripts(t *testing.T) {
-	tiny, err := filepath.Abs("../../models/tiny-gpt2/model.onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g2p, err := filepath.Abs("../../models/g2p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugins, err := filepath.Abs("../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiny := must.Value(filepath.Abs("../../models/tiny-gpt2/model.onnx"))(t)
+	g2p := must.Value(filepath.Abs("../../models/g2p"))(t)
+	plugins := must.Value(filepath.Abs("../../build/plugins"))(t)
 	for _, name := range []string{"flash-decode", "fused-gelu"} {
 		if _, err := os.Stat(filepath.Join(plugins, name, manifest.FileName)); err != nil {
 			t.Fatalf("%v: run make plugins", err)
 		}
 	}
-	fixture, err := filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	header, err := filepath.Abs("../../abi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoders, err := filepath.Abs("../../models/encoders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture := must.Value(filepath.Abs("../../host/plugin/plugintest/testdata/plugin.c"))(t)
+	header := must.Value(filepath.Abs("../../abi"))(t)
+	encoders := must.Value(filepath.Abs("../../models/encoders"))(t)
 	tied := filepath.Join(t.TempDir(), "tied.onnx")
 	if data, err := proto.Marshal(blockstest.Proto(t, blockstest.Tied)); err != nil {
 		t.Fatal(err)
@@ -77,10 +60,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cudaDriver := cudatest.Library(t)
-	runtime, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtime := must.Value(ort.Find(""))(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireUniqueNames:  true,

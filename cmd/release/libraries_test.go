@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestNewer(t *testing.T) {
@@ -37,9 +39,7 @@ func TestPortable(t *testing.T) {
 		t.Helper()
 		folder := t.TempDir()
 		path := filepath.Join(folder, "libx.so")
-		if err := os.WriteFile(filepath.Join(folder, "x.c"), []byte(source), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, "x.c"), []byte(source), 0o644))
 		if out, err := exec.Command(compiler,
 			append([]string{"-shared", "-fPIC", "-o", path, filepath.Join(folder, "x.c")},
 				flags...)...).CombinedOutput(); err != nil {
@@ -85,9 +85,7 @@ func TestReplaceable(t *testing.T) {
 		t.Error(err)
 	}
 	for i, name := range []string{"notes.txt", "SHA256SUMS"} {
-		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), nil, 0o644))
 		if err := replaceable(folder); (err == nil) != (i == 1) {
 			t.Errorf("with %s: %v", name, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -24,24 +25,15 @@ const g2p = "../../models/g2p"
 // options are what folders are opened with.
 func options(t *testing.T, batch int) decode.Options {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return decode.Options{Library: l, Plugins: set, Batch: batch, CacheBytes: 64 << 20}
 }
 
 func opened(t *testing.T, open func(string, decode.Options) (*generate.Generator, error),
 	o decode.Options) *generate.Generator {
 	t.Helper()
-	g, err := open(g2p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(open(g2p, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -76,10 +68,7 @@ func results(t *testing.T, g *generate.Generator, o search.Options, inputs []str
 // words are held-out words of many lengths.
 func words(t *testing.T, n int) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(g2p, "held_out.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(g2p, "held_out.txt")))(t)
 	var list []string
 	for line := range strings.Lines(string(data)) {
 		word, _, _ := strings.Cut(line, "\t")
@@ -164,9 +153,7 @@ func TestModelsOfSoundAreRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{"config.json": c.config, "model.onnx": ""} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
 		_, err := generate.Open(dir, decode.Options{})
 		if err == nil || !strings.Contains(err.Error(),
@@ -178,16 +165,12 @@ func TestModelsOfSoundAreRefused(t *testing.T) {
 
 func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("gpt2-no-past", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2-no-past", dir))
 	data, err := os.ReadFile(filepath.Join(g2p, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), data, 0o644))
 	_, err = generate.OpenExported(dir, options(t, 1))
 	if !errors.Is(err, exported.ErrNoPast) ||
 		!strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestWeightsOfATrainedModel: a trained model of weights in fewer bits mostly pronounces words as it does in float32,
@@ -35,10 +36,7 @@ func TestWeightsOfATrainedModel(t *testing.T) {
 			continue
 		}
 		o := options(t, 8)
-		w, err := prepare.ParseWeights(c.weights)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Value(prepare.ParseWeights(c.weights))(t)
 		o.Weights, o.Quantized = w, cache
 		g := opened(t, generate.Open, o)
 		search := g.Search()
@@ -76,10 +74,7 @@ func TestWeightsOfATrainedModel(t *testing.T) {
 // heldOut are words that the model never saw, with their pronunciations.
 func heldOut(t *testing.T, n int) (words, sounds []string) {
 	t.Helper()
-	data, err := os.ReadFile(g2p + "/held_out.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(g2p + "/held_out.txt"))(t)
 	for line := range strings.Lines(string(data)) {
 		word, sound, ok := strings.Cut(strings.TrimSpace(line), "\t")
 		if ok && len(words) < n {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // device is one that generates nothing.
@@ -56,17 +57,13 @@ func TestOneStateOfAFolder(t *testing.T) {
 				case "config.json":
 					text = `{"vocab_size": 10}`
 				}
-				if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 			}
 			opened, closed := 0, 0
 			g, err := open(folder, func() (Device, error) {
 				if opened++; opened <= c.changes {
 					if path := filepath.Join(folder, c.file); c.file == "generation_config.json" {
-						if err := os.WriteFile(path, nil, 0o644); err != nil {
-							t.Fatal(err)
-						}
+						must.Succeed(t, os.WriteFile(path, nil, 0o644))
 					} else {
 						replace(path)
 					}

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sharing is a Patcher of which every session shares an arena where it may.
@@ -25,21 +27,13 @@ func sharing(r Request) (*Patch, error) {
 // statistic is a number that ONNX Runtime tells of a session's arena.
 func statistic(t testing.TB, s *Session, name string) int {
 	t.Helper()
-	handle, err := s.library.allocatorOf(s.native)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := must.Value(s.library.allocatorOf(s.native))(t)
 	defer s.library.call(slotReleaseAllocator, handle)
 	var pairs uintptr
-	if err := s.library.try("AllocatorGetStats", slotAllocatorGetStats, handle,
-		uintptr(unsafe.Pointer(&pairs))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.library.try("AllocatorGetStats", slotAllocatorGetStats, handle,
+		uintptr(unsafe.Pointer(&pairs))))
 	defer s.library.call(slotReleaseKeyValuePairs, pairs)
-	n, err := strconv.Atoi(s.library.pair(pairs, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Value(strconv.Atoi(s.library.pair(pairs, name)))(t)
 	return n
 }
 
@@ -48,7 +42,7 @@ func shared(limit uintptr) bool { return limit >= firstTag && limit < firstTag<<
 // noArenas: every test leaves the environment as it was.
 func noArenas(t testing.TB) {
 	t.Helper()
-	if limit, free := library.registered(must(t)(library.env())); limit != 0 || !free {
+	if limit, free := library.registered(must.Value(library.env())(t)); limit != 0 || !free {
 		t.Errorf("an arena of limit %d is registered, something else %v; needed nothing", limit, !free)
 	}
 	all := &library.hook.arenas
@@ -56,16 +50,6 @@ func noArenas(t testing.TB) {
 	defer all.mu.Unlock()
 	if len(all.list) > 0 || all.theirs || all.off {
 		t.Errorf("%d arenas, the program's own %v, off %v; needed none", len(all.list), all.theirs, all.off)
-	}
-}
-
-func must(t testing.TB) func(uintptr, error) uintptr {
-	return func(x uintptr, err error) uintptr {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
 	}
 }
 
@@ -106,23 +90,17 @@ func TestArenaOfOptions(t *testing.T) {
 	before := r.options()
 	install(t, Hook{Patcher: sharing, Strict: true})
 	disabled := func(options uintptr) uintptr {
-		if err := library.try("DisableCpuMemArena", slotDisableCpuMemArena, options); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.try("DisableCpuMemArena", slotDisableCpuMemArena, options))
 		return options
 	}
 	enabled := func(options uintptr) uintptr {
-		if err := library.try("EnableCpuMemArena", slotEnableCpuMemArena, options); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.try("EnableCpuMemArena", slotEnableCpuMemArena, options))
 		return options
 	}
 	clone := func(options uintptr) uintptr {
 		out := r.word()
-		if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options,
-			uintptr(unsafe.Pointer(out))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.try("CloneSessionOptions", slotCloneSessionOptions, options,
+			uintptr(unsafe.Pointer(out))))
 		t.Cleanup(func() { library.call(slotReleaseSessionOptions, *out) })
 		return *out
 	}
@@ -144,10 +122,7 @@ func TestArenaOfOptions(t *testing.T) {
 		{"with an arena again", enabled(disabled(r.options())), true},
 		{"with a provider", foreign, false},
 	} {
-		s, err := r.session(slotCreateSessionFromArray, at, size, c.options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(r.session(slotCreateSessionFromArray, at, size, c.options))(t)
 		expect(t, c.name, run(t, s, -1, 2), 1, -2)
 		if limit := library.limitOf(s.native); shared(limit) != c.want {
 			t.Errorf("options %s: the arena has limit %d, shared %v, want %v", c.name, limit, shared(limit), c.want)
@@ -228,22 +203,13 @@ func TestResultsOutliveArena(t *testing.T) {
 	for i := range x {
 		x[i] = float32(i)
 	}
-	in, err := NewTensor(library, []int64{int64(len(x))}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(NewTensor(library, []int64{int64(len(x))}, x))(t)
 	defer in.Close()
-	results, err := s.Run(context.Background(), map[string]*Value{"x": in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must.Value(s.Run(context.Background(), map[string]*Value{"x": in}))(t)
 	defer closeAll(results)
 	s.Close()
 	noArenas(t)
-	y, err := Data[float32](results[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	y := must.Value(Data[float32](results[0]))(t)
 	for i := range x {
 		if y[i] != -x[i] {
 			t.Fatalf("y[%d] is %v", i, y[i])
@@ -281,7 +247,7 @@ func TestArenaOfProgram(t *testing.T) {
 	t.Cleanup(func() { noArenas(t) })
 	const limit = 1 << 40 // of the program's own arena
 	r := newRaw(t)
-	info := must(t)(library.arenaInfo())
+	info := must.Value(library.arenaInfo())(t)
 	defer library.call(slotReleaseMemoryInfo, info)
 	own := r.allocator()
 	ways := []struct {
@@ -306,18 +272,13 @@ func TestArenaOfProgram(t *testing.T) {
 	unregister := func() error { return library.try("UnregisterAllocator", slotUnregisterAllocator, r.env, info) }
 	at, size := r.bytes(marshal(t, unary("Relu")))
 	make := func() *Session {
-		s, err := r.session(slotCreateSessionFromArray, at, size, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(r.session(slotCreateSessionFromArray, at, size, 0))(t)
 		expect(t, "a session", run(t, s, -1, 2), 1, -2)
 		return s
 	}
 	for _, way := range ways {
 		// Before the hook, which sees nothing of it.
-		if err := way.register(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, way.register())
 		install(t, Hook{Patcher: sharing, Strict: true})
 		s := make()
 		if l := library.limitOf(s.native); shared(l) {
@@ -342,9 +303,7 @@ func TestArenaOfProgram(t *testing.T) {
 		if err := unregister(); err == nil {
 			t.Errorf("a program took away an arena that it has not registered")
 		}
-		if err := way.register(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, way.register())
 		second := make()
 		if l := library.limitOf(second.native); shared(l) {
 			t.Errorf("%s was registered: a session has an arena of limit %d", way.name, l)
@@ -365,9 +324,7 @@ func TestArenaOfProgram(t *testing.T) {
 		if err := unregister(); err == nil {
 			t.Errorf("%s was taken away twice", way.name)
 		}
-		if err := library.Uninstall(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.Uninstall())
 	}
 }
 
@@ -416,17 +373,10 @@ func TestArenasOfEnvironments(t *testing.T) {
 	var limits []uintptr
 	for round := range 4 {
 		env, out := r.word(), r.word()
-		if err := library.try("CreateEnv", slotCreateEnv, 2, r.text("program"), uintptr(unsafe.Pointer(env))); err != nil {
-			t.Fatal(err)
-		}
-		if err := library.try("CreateSessionFromArray", slotCreateSessionFromArray, *env, at, size, 0,
-			uintptr(unsafe.Pointer(out))); err != nil {
-			t.Fatal(err)
-		}
-		s, err := library.wrapSession(*out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.try("CreateEnv", slotCreateEnv, 2, r.text("program"), uintptr(unsafe.Pointer(env))))
+		must.Succeed(t, library.try("CreateSessionFromArray", slotCreateSessionFromArray, *env, at, size, 0,
+			uintptr(unsafe.Pointer(out))))
+		s := must.Value(library.wrapSession(*out))(t)
 		if round%2 == 1 {
 			library.call(slotReleaseEnv, *env) // before the session
 		}

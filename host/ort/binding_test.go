@@ -9,14 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func cpu(t testing.TB) *Memory {
 	t.Helper()
-	m, err := library.Memory("Cpu", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(library.Memory("Cpu", 0))(t)
 	return m
 }
 
@@ -26,14 +24,10 @@ func TestRunInto(t *testing.T) {
 	x, y := []float32{1, 2}, make([]float32, 2)
 	in, err1 := NewTensor(library, []int64{2}, x)
 	out, err2 := NewTensor(library, []int64{2}, y)
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err1, err2))
 	for i := range 3 {
 		x[0] = float32(i)
-		if err := s.RunInto(context.Background(), map[string]*Value{"x": in}, []string{"y"}, []*Value{out}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.RunInto(context.Background(), map[string]*Value{"x": in}, []string{"y"}, []*Value{out}))
 		expect(t, "y", y, float32(-i), -2)
 	}
 	if err := s.RunInto(context.Background(), nil, []string{"y"}, nil); err == nil ||
@@ -61,26 +55,14 @@ func TestBinding(t *testing.T) {
 	}
 	for step := range 4 {
 		from, to := values[step%2], values[1-step%2]
-		if err := errors.Join(b.Input("x", from), b.Output("y", to), b.Run(context.Background())); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(b.Input("x", from), b.Output("y", to), b.Run(context.Background())))
 	}
 	expect(t, "after four steps", buffers[0], 4, 40)
 
-	if err := b.OutputTo("y", cpu(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Run(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	outputs, err := b.Outputs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := Data[float32](outputs["y"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.OutputTo("y", cpu(t)))
+	must.Succeed(t, b.Run(context.Background()))
+	outputs := must.Value(b.Outputs())(t)
+	y := must.Value(Data[float32](outputs["y"]))(t)
 	expect(t, "allocated output", y, 4, 40)
 	if device, id, err := outputs["y"].device(); err != nil || device != DeviceCPU || id != 0 {
 		t.Errorf("device %v %d, %v", device, id, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // customOp is OrtCustomOp up to ORT API version 18: its version, then functions.
@@ -167,35 +168,25 @@ func TestDomainsAtOnce(t *testing.T) {
 func TestDomainKnown(t *testing.T) {
 	known := &library.domainCache.known
 	defer known.Store(known.Swap(false))
-	if err := library.Install(Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
+	must.Succeed(t, library.Install(Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
 		if !known.Load() {
 			t.Error("a session is created before the domain is known")
 		}
 		return nil, nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	defer library.Uninstall()
-	env, err := library.env()
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := must.Value(library.env())(t)
 	var session uintptr
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&session)
-	if err := library.takeStatus("CreateSessionFromArray", library.call(slotCreateSessionFromArray, env,
+	must.Succeed(t, library.takeStatus("CreateSessionFromArray", library.call(slotCreateSessionFromArray, env,
 		uintptr(unsafe.Pointer(unsafe.SliceData(probeModel))), uintptr(len(probeModel)), 0,
-		uintptr(unsafe.Pointer(&session)))); err != nil {
-		t.Fatal(err)
-	}
+		uintptr(unsafe.Pointer(&session)))))
 	library.releaseSession(session)
 
 	known.Store(false)
-	s, err := library.NewSessionFromBytes(probeModel, SessionOptions{Unpatched: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(library.NewSessionFromBytes(probeModel, SessionOptions{Unpatched: true}))(t)
 	defer s.Close()
 	if !known.Load() {
 		t.Error("a session of this package is created before the domain is known")

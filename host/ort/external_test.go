@@ -6,15 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestExternalFolder: weights that the patched model leaves in files of the folder.
 func TestExternalFolder(t *testing.T) {
 	dir := t.TempDir()
 	// The offset is odd on purpose: weights inside an .onnx file lie anywhere.
-	if err := os.WriteFile(filepath.Join(dir, "w.bin"), append([]byte{9}, rawFloats(10, 20)...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "w.bin"), append([]byte{9}, rawFloats(10, 20)...), 0o644))
 	skeleton := marshal(t, sum(external("w", "w.bin", 1, 2)))
 	relu := marshal(t, unary("Relu"))
 	patch := func(p Patch) Hook {

@@ -8,17 +8,14 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort/fetch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // touch makes a file that Find takes for a library; Find does not open it.
 func touch(t *testing.T, path string) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, nil, 0o644))
 	return path
 }
 
@@ -27,14 +24,8 @@ func TestFindOrder(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	system := t.TempDir()
 	t.Setenv("LD_LIBRARY_PATH", ":relative:"+system)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Value(os.Executable())(t)
+	cache := must.Value(CacheDir())(t)
 	dir := t.TempDir()
 	// From the last place that Find looks at to the first: each wins over those before.
 	for _, step := range []struct {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // handlerOf asks the kernel for the handler of a signal.
@@ -52,10 +53,7 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 	r := newRaw(t)
 	at, size := r.bytes(marshal(t, unary("Relu")))
 	create := func(options uintptr) *Session {
-		s, err := r.session(slotCreateSessionFromArray, at, size, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(r.session(slotCreateSessionFromArray, at, size, options))(t)
 		return s
 	}
 	unpatched := create(r.options())

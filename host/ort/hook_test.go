@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // negate is a Patcher whose work shows: Relu becomes Neg. Models without Relu stay as they are.
@@ -45,9 +46,7 @@ func negate(r Request) (*Patch, error) {
 
 func install(t testing.TB, h Hook) {
 	t.Helper()
-	if err := library.Install(h); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, library.Install(h))
 	t.Cleanup(func() {
 		if err := library.Uninstall(); err != nil {
 			t.Error(err)
@@ -102,9 +101,7 @@ func TestHookReachesEverySession(t *testing.T) {
 			if _, ok := library.hook.retained.Load(s.native); ok {
 				t.Error("Retained outlived the session")
 			}
-			if err := library.Uninstall(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, library.Uninstall())
 			check(t, way.make, 0, 2)
 		})
 	}
@@ -121,10 +118,7 @@ func TestUninstallRestores(t *testing.T) {
 			for i := range table.n {
 				words = append(words, loadWord(table.at, i))
 			}
-			maps, err := readMaps()
-			if err != nil {
-				t.Fatal(err)
-			}
+			maps := must.Value(readMaps())(t)
 			m, _ := maps.at(table.at)
 			protection = append(protection, m.perm)
 		}
@@ -147,9 +141,7 @@ func TestUninstallRestores(t *testing.T) {
 		if library.Installed() == nil {
 			t.Error("Installed() is nil while a hook is installed")
 		}
-		if err := errors.Join(library.Uninstall(), library.Uninstall()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(library.Uninstall(), library.Uninstall()))
 		after, afterProtection := snapshot()
 		for i := range after {
 			if after[i] != words[i] {
@@ -344,9 +336,7 @@ func TestRequest(t *testing.T) {
 		t.Errorf("from bytes: path %q, %d bytes, entries %v", seen.Path, len(seen.Model), entries)
 	}
 	r := newRaw(t)
-	if _, err := r.session(slotCreateSession, r.text(path), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(r.session(slotCreateSession, r.text(path), 0))(t)
 	if seen.Path != path || has || len(entries) != 0 {
 		t.Errorf("null options: %+v, entries %v", seen, entries)
 	}
@@ -381,9 +371,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 	call := func(table uintptr, index int, args ...uintptr) {
 		t.Helper()
 		status, _, _ := purego.SyscallN(loadWord(table, index), args...)
-		if err := library.takeStatus("call", status); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.takeStatus("call", status))
 	}
 	editor, compile := library.call(slotGetModelEditorApi), library.call(slotGetCompileApi)
 	const finalize = 19
@@ -395,10 +383,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 		out := r.word()
 		call(editor, index, append(args, r.options(), uintptr(unsafe.Pointer(out)))...)
 		call(editor, finalize, *out, 0, 0)
-		s, err := library.wrapSession(*out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(library.wrapSession(*out))(t)
 		expect(t, "y", run(t, s, -1, 2), 0, 2)
 		s.Close()
 	}
@@ -409,10 +394,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 	call(compile, setOutput, *out, r.text(compiled))
 	call(compile, int(compileCompileModel), r.env, *out)
 	purego.SyscallN(loadWord(compile, release), *out)
-	b, err := os.ReadFile(compiled)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(compiled))(t)
 	if nodes := unmarshal(t, b).Graph.Node; len(nodes) != 1 || nodes[0].GetOpType() != "Relu" {
 		t.Errorf("the compiled model has nodes %v", nodes)
 	}

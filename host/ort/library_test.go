@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // fakeRuntime compiles a library with the entry point of ONNX Runtime and some version.
@@ -26,9 +28,7 @@ func fakeRuntime(t *testing.T, version string, flags ...string) string {
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.so")
-	if err := os.WriteFile(text, []byte("not a library"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(text, []byte("not a library"), 0o644))
 	libc := filepath.Join(dir, "other.so")
 	if out, err := exec.Command("cc", "-shared", "-o", libc, "-x", "c", "/dev/null").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -65,10 +65,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("refused libraries stay mapped: %v, %v", libraries, err)
 	}
 	// A binding may have mapped an old one: it is refused, and the good one is still found.
-	handle, err := purego.Dlopen(old, purego.RTLD_NOW)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := must.Value(purego.Dlopen(old, purego.RTLD_NOW))(t)
 	defer purego.Dlclose(handle)
 	libraries, err := Loaded()
 	if len(libraries) != 1 || libraries[0] != library || !errors.Is(err, ErrTooOld) ||
@@ -79,9 +76,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenTwice(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link.so")
-	if err := os.Symlink(library.path, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(library.path, link))
 	again, err := Open(link)
 	if err != nil || again != library {
 		t.Errorf("got %p (%v), want the same library %p", again, err, library)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // load is what a process of its own reports about making one session.
@@ -69,35 +70,23 @@ func TestLoadChild(t *testing.T) {
 		}
 		return
 	}
-	skeleton, err := os.ReadFile(filepath.Join(dir, "skeleton"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	skeleton := must.Value(os.ReadFile(filepath.Join(dir, "skeleton")))(t)
 	if how == "patched" {
 		install(t, Hook{Strict: true, Patcher: func(r Request) (*Patch, error) {
 			return &Patch{Model: skeleton, ExternalFolder: filepath.Dir(r.Path)}, nil
 		}})
 	}
 	start := time.Now()
-	s, err := library.NewSession(filepath.Join(dir, "model.onnx"), SessionOptions{IntraOpThreads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(library.NewSession(filepath.Join(dir, "model.onnx"), SessionOptions{IntraOpThreads: 2}))(t)
 	l := load{Milliseconds: float64(time.Since(start).Microseconds()) / 1000}
 	s.Close()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Value(os.ReadFile("/proc/self/status"))(t)
 	for line := range strings.Lines(string(status)) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
 			l.PeakKB, _ = strconv.Atoi(f[1])
 		}
 	}
-	b, err := json.Marshal(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(json.Marshal(l))(t)
 	fmt.Println(string(b))
 }
 
@@ -127,9 +116,7 @@ func writeLargeModel(t *testing.T, file, skeleton string) {
 		from = to
 	}
 	content := marshal(t, m)
-	if err := os.WriteFile(file, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, content, 0o644))
 	for i, w := range m.Graph.Initializer {
 		offset := bytes.Index(content, w.RawData[:256])
 		if offset < 0 {
@@ -138,7 +125,5 @@ func writeLargeModel(t *testing.T, file, skeleton string) {
 		m.Graph.Initializer[i] = external(w.GetName(), filepath.Base(file), offset, width*width)
 		m.Graph.Initializer[i].Dims = w.Dims
 	}
-	if err := os.WriteFile(skeleton, marshal(t, m), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(skeleton, marshal(t, m), 0o644))
 }

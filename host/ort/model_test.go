@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // The models of the tests: y = op(x), and y = x + w with w in various places.
@@ -45,19 +46,14 @@ func model(g *onnx.Graph) *onnx.Model {
 
 func marshal(t testing.TB, m *onnx.Model) []byte {
 	t.Helper()
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(m))(t)
 	return b
 }
 
 func unmarshal(t testing.TB, b []byte) *onnx.Model {
 	t.Helper()
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(b, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(b, m))
 	return m
 }
 
@@ -106,8 +102,6 @@ func sum(weights ...*onnx.Tensor) *onnx.Model {
 func writeModel(t testing.TB, m *onnx.Model) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, marshal(t, m), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, marshal(t, m), 0o644))
 	return path
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	onnxruntime "github.com/yalue/onnxruntime_go"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // other is onnxruntime_go, initialised once as a program does.
@@ -23,15 +25,9 @@ var other = sync.OnceValue(func() error {
 // advanced runs an AdvancedSession over the model's bytes.
 func advanced(t testing.TB, model []byte, o *onnxruntime.SessionOptions, x ...float32) ([]float32, error) {
 	t.Helper()
-	in, err := onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x))(t)
 	defer in.Destroy()
-	out, err := onnxruntime.NewEmptyTensor[float32](onnxruntime.NewShape(int64(len(x))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(onnxruntime.NewEmptyTensor[float32](onnxruntime.NewShape(int64(len(x)))))(t)
 	defer out.Destroy()
 	s, err := onnxruntime.NewAdvancedSessionWithONNXData(model, []string{"x"}, []string{"y"},
 		[]onnxruntime.Value{in}, []onnxruntime.Value{out}, o)
@@ -53,10 +49,7 @@ func dynamic(t testing.TB, path string, o *onnxruntime.SessionOptions, x ...floa
 		return nil, err
 	}
 	defer s.Destroy()
-	in, err := onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(onnxruntime.NewTensor(onnxruntime.NewShape(int64(len(x))), x))(t)
 	defer in.Destroy()
 	outputs := []onnxruntime.Value{nil}
 	if err := s.Run([]onnxruntime.Value{in}, outputs); err != nil {
@@ -69,25 +62,15 @@ func dynamic(t testing.TB, path string, o *onnxruntime.SessionOptions, x ...floa
 // TestOnnxruntimeGo: sessions of onnxruntime_go are patched while a hook is installed and unpatched
 // otherwise, from bytes and from a file, with options and without.
 func TestOnnxruntimeGo(t *testing.T) {
-	if err := other(); err != nil {
-		t.Fatal(err)
-	}
-	libraries, err := Loaded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other())
+	libraries := must.Value(Loaded())(t)
 	if len(libraries) != 1 || libraries[0] != library {
 		t.Fatalf("Loaded() gives %v, want the one library of the process", libraries)
 	}
 	content, path := marshal(t, unary("Relu")), writeModel(t, unary("Relu"))
-	options, err := onnxruntime.NewSessionOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must.Value(onnxruntime.NewSessionOptions())(t)
 	defer options.Destroy()
-	if err := options.AddSessionConfigEntry("graft.plugins", "a"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, options.AddSessionConfigEntry("graft.plugins", "a"))
 	check := func(what string, want ...float32) {
 		t.Helper()
 		for name, o := range map[string]*onnxruntime.SessionOptions{"options": options, "no options": nil} {
@@ -119,17 +102,13 @@ func TestOnnxruntimeGo(t *testing.T) {
 	if !slices.Equal(entries, []string{"", "", "a", "a"}) {
 		t.Errorf("config entries seen: %q", entries)
 	}
-	if err := library.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, library.Uninstall())
 	check("after", 0, 2)
 }
 
 // TestOnnxruntimeGoFallback: the warning, and the error under Strict as onnxruntime_go gives it.
 func TestOnnxruntimeGoFallback(t *testing.T) {
-	if err := other(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other())
 	path := writeModel(t, unary("Relu"))
 	refuse := func(Request) (*Patch, error) { return nil, fmt.Errorf("softmax has no axis") }
 	var log bytes.Buffer
@@ -151,9 +130,7 @@ func TestOnnxruntimeGoFallback(t *testing.T) {
 // TestOnnxruntimeGoConcurrently mixes both bindings on several goroutines while the hook comes
 // and goes.
 func TestOnnxruntimeGoConcurrently(t *testing.T) {
-	if err := other(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other())
 	content, path := marshal(t, unary("Relu")), writeModel(t, unary("Relu"))
 	var workers sync.WaitGroup
 	for w := range 3 {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // listener is a kernel that notes what its node is.
@@ -64,7 +65,7 @@ func TestOperator(t *testing.T) {
 	closed := 0
 	f32 := Parameter{Element: Float32}
 	optional := Parameter{Element: Float32, Optional: true}
-	op, err := library.NewOperator(
+	op := must.Value(library.NewOperator(
 		Operator{Name: "Listen", Since: 1, Inputs: []Parameter{f32, optional, f32}, Outputs: []Parameter{optional, f32},
 			Create: func(n *NodeInfo) (NodeKernel, error) {
 				i, hasI := n.Int("i")
@@ -90,10 +91,7 @@ func TestOperator(t *testing.T) {
 					return nil, errors.New("made to refuse")
 				}
 				return &made, nil
-			}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			}}))(t)
 	domains := []Domain{{Name: "test.listen", Operators: []uintptr{op}}}
 	model := func(i int64) []byte {
 		m := unary("Listen")

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // library is the runtime that all tests run on.
@@ -30,29 +32,17 @@ func TestMain(m *testing.M) {
 // run runs a session of y = f(x) over float32[n].
 func run(t testing.TB, s *Session, x ...float32) []float32 {
 	t.Helper()
-	in, err := NewTensor(s.library, []int64{int64(len(x))}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(NewTensor(s.library, []int64{int64(len(x))}, x))(t)
 	defer in.Close()
-	results, err := s.Run(context.Background(), map[string]*Value{"x": in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must.Value(s.Run(context.Background(), map[string]*Value{"x": in}))(t)
 	defer closeAll(results)
-	y, err := Data[float32](results[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	y := must.Value(Data[float32](results[0]))(t)
 	return slices.Clone(y)
 }
 
 func session(t testing.TB, model []byte, o SessionOptions) *Session {
 	t.Helper()
-	s, err := library.NewSessionFromBytes(model, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(library.NewSessionFromBytes(model, o))(t)
 	t.Cleanup(s.Close)
 	return s
 }

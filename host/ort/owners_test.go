@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestOwners: what a value's count says where its owners are known.
@@ -11,10 +13,7 @@ func TestOwners(t *testing.T) {
 	if !library.tellsOwners() {
 		t.Fatal("the owners of a tensor cannot be told of this ONNX Runtime: no session shares panels")
 	}
-	v, err := NewTensor(library, []int64{1}, []float32{0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Value(NewTensor(library, []int64{1}, []float32{0}))(t)
 	defer v.Close()
 	if !library.soleOwner(v.native) {
 		t.Error("a new value has another owner")

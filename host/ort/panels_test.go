@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // square is the side of the matrices of these tests.
@@ -86,12 +87,9 @@ func line() []float32 {
 // weights are released when a session has laid them out, and no answer depends on them or on another session any more.
 func TestSessionsSharePanels(t *testing.T) {
 	m := product("v", "w")
-	own, err := library.NewSessionFromBytes(marshal(t, m),
+	own := must.Value(library.NewSessionFromBytes(marshal(t, m),
 		SessionOptions{Unpatched: true, Config: map[string]string{ConfigExternalFolder: "/proc/self"},
-			Weights: []Weight{matrix(t, "v", 0.5), matrix(t, "w", -0.25)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Weights: []Weight{matrix(t, "v", 0.5), matrix(t, "w", -0.25)}}))(t)
 	want := run(t, own, line()...)
 	own.Close()
 	if n := sessionsOfContainers(); len(n) > 0 {
@@ -161,14 +159,9 @@ func resident(t *testing.T) int {
 	t.Helper()
 	trim()
 	debug.FreeOSMemory()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile("/proc/self/statm"))(t)
 	var all, in int
-	if _, err := fmt.Sscan(string(b), &all, &in); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(fmt.Sscan(string(b), &all, &in))(t)
 	return in * os.Getpagesize()
 }
 

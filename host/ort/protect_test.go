@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestReplaceWord writes to a read-only page of its own.
@@ -14,10 +16,7 @@ func TestReplaceWord(t *testing.T) {
 	}
 	at := uintptr(unsafe.Pointer(&page[0]))
 	permissions := func() string {
-		maps, err := readMaps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := must.Value(readMaps())(t)
 		m, _ := maps.at(at)
 		return m.perm
 	}
@@ -33,13 +32,9 @@ func TestReplaceWord(t *testing.T) {
 			t.Errorf("the page is %s afterwards", p)
 		}
 	}
-	if err := syscall.Mprotect(page, syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mprotect(page, syscall.PROT_READ|syscall.PROT_WRITE))
 	if err := replaceWord(at, 8, 1); err != nil || *wordAt(at) != 1 || permissions() != "rw-p" {
 		t.Errorf("a writable page: %v, %d, %s", err, *wordAt(at), permissions())
 	}
-	if err := syscall.Munmap(page); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Munmap(page))
 }

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // succeed makes ONNX Runtime's own functions of these slots succeed without doing anything, after
@@ -33,9 +35,7 @@ var succeeds = purego.NewCallback(func() uintptr { return 0 })
 func replaced(t testing.TB, s slot, callback any) {
 	t.Helper()
 	at, own, fake := library.api+uintptr(s)*wordSize, library.fn(s), purego.NewCallback(callback)
-	if err := replaceWord(at, own, fake); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replaceWord(at, own, fake))
 	t.Cleanup(func() {
 		if err := replaceWord(at, fake, own); err != nil {
 			t.Error(err)
@@ -126,19 +126,13 @@ func TestAppended(t *testing.T) {
 				return status
 			})
 			options := r.options()
-			if err := library.try("append", test.slot, append([]uintptr{options}, test.args...)...); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, library.try("append", test.slot, append([]uintptr{options}, test.args...)...))
 			clone := r.word()
-			if err := library.try("CloneSessionOptions", slotCloneSessionOptions, options,
-				uintptr(unsafe.Pointer(clone))); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, library.try("CloneSessionOptions", slotCloneSessionOptions, options,
+				uintptr(unsafe.Pointer(clone))))
 			// What the clone has must not depend on its original, which may be released first.
 			library.hook.appended.forget(options)
-			if _, err := r.session(slotCreateSessionFromArray, at, size, *clone); err != nil {
-				t.Fatal(err)
-			}
+			must.Value(r.session(slotCreateSessionFromArray, at, size, *clone))(t)
 			if !slices.Equal(seen.list, []Appended{test.want}) || seen.automatic {
 				t.Errorf("the clone has %v, automatic %v; want %v", seen.list, seen.automatic, test.want)
 			}
@@ -153,12 +147,8 @@ func TestAppended(t *testing.T) {
 			seen := watch(t)
 			succeed(t, s)
 			options := r.options()
-			if err := library.try("policy", s, options, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.session(slotCreateSessionFromArray, at, size, options); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, library.try("policy", s, options, 0, 0))
+			must.Value(r.session(slotCreateSessionFromArray, at, size, options))(t)
 			if !seen.automatic || len(seen.list) != 0 {
 				t.Errorf("slot %d: %v, automatic %v", s, seen.list, seen.automatic)
 			}
@@ -182,24 +172,18 @@ func TestAppendedInOrder(t *testing.T) {
 	t.Run("append", func(t *testing.T) {
 		succeed(t, slotSessionOptionsAppendExecutionProvider)
 		for _, name := range []string{"NvTensorRTRTX", "CUDA", "NvTensorRTRTX"} {
-			if err := library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text(name), 0, 0,
-				0); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, library.try("append", slotSessionOptionsAppendExecutionProvider, options, r.text(name), 0, 0,
+				0))
 		}
 	})
-	if _, err := r.session(slotCreateSessionFromArray, at, size, options); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(r.session(slotCreateSessionFromArray, at, size, options))(t)
 	if want := []Appended{{"NvTensorRTRTXExecutionProvider", 0}, {CUDA, 0}}; !slices.Equal(seen.list, want) {
 		t.Errorf("got %v, want %v", seen.list, want)
 	}
 	if _, err := r.session(slotCreateSessionFromArray, at, size, 0); err != nil || len(seen.list) != 0 {
 		t.Errorf("null options: %v, %v", seen.list, err)
 	}
-	if err := library.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, library.Uninstall())
 	if list, _ := library.hook.appended.of(options); list != nil {
 		t.Errorf("after Uninstall: %v", list)
 	}
@@ -212,9 +196,7 @@ func TestAppendedByAnAddressUsedAgain(t *testing.T) {
 	out := r.word()
 	create := func() uintptr {
 		t.Helper()
-		if err := library.try("CreateSessionOptions", slotCreateSessionOptions, uintptr(unsafe.Pointer(out))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, library.try("CreateSessionOptions", slotCreateSessionOptions, uintptr(unsafe.Pointer(out))))
 		return *out
 	}
 	old := create()

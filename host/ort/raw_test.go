@@ -3,6 +3,8 @@ package ort
 import (
 	"testing"
 	"unsafe"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // raw calls the C API as another binding would.
@@ -13,10 +15,7 @@ type raw struct {
 }
 
 func newRaw(t testing.TB) *raw {
-	env, err := library.env()
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := must.Value(library.env())(t)
 	r := &raw{TB: t, env: env}
 	t.Cleanup(func() { clear(r.pins) }) // holds r, and with it what it pins, through the test
 	return r

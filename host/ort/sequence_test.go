@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sequence is the model y = [x, x].
@@ -23,14 +24,8 @@ func sequence() *onnx.Model {
 
 func TestSequenceOutput(t *testing.T) {
 	s := session(t, marshal(t, sequence()), SessionOptions{})
-	x, err := NewTensor(library, []int64{2}, []float32{3, 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.Run(context.Background(), map[string]*Value{"x": x})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(NewTensor(library, []int64{2}, []float32{3, 4}))(t)
+	out := must.Value(s.Run(context.Background(), map[string]*Value{"x": x}))(t)
 	defer closeAll(out)
 	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a sequence, needed a tensor") {
 		t.Errorf("bytes of a sequence: %v", err)
@@ -87,14 +82,8 @@ func TestNewSequence(t *testing.T) {
 	m.Graph.Node = []*onnx.Node{node("Identity", []string{"x"}, []string{"y"})}
 	s := session(t, marshal(t, m), SessionOptions{})
 	data := []float32{3, 4}
-	item, err := NewTensor(library, []int64{2}, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := library.NewSequence([]*Value{item, item})
-	if err != nil {
-		t.Fatal(err)
-	}
+	item := must.Value(NewTensor(library, []int64{2}, data))(t)
+	x := must.Value(library.NewSequence([]*Value{item, item}))(t)
 	item.Close()
 	data[0] = 5 // the sequence has copies
 	out, err := s.Run(context.Background(), map[string]*Value{"x": x})
@@ -111,14 +100,8 @@ func TestNewSequence(t *testing.T) {
 	y, _ := Data[float32](items[1])
 	expect(t, "second item", y, 3, 4)
 
-	words, err := library.NewStrings([]int64{1}, []string{"word"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := library.NewSequence([]*Value{words})
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := must.Value(library.NewStrings([]int64{1}, []string{"word"}))(t)
+	text := must.Value(library.NewSequence([]*Value{words}))(t)
 	defer text.Close()
 	if items, err := text.Items(); err != nil || len(items) != 1 {
 		t.Errorf("a sequence of strings has %d items, %v", len(items), err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestSessionDescribes(t *testing.T) {
@@ -28,22 +29,13 @@ func TestSessionDescribes(t *testing.T) {
 
 func TestRunErrors(t *testing.T) {
 	s := session(t, marshal(t, unary("Relu")), SessionOptions{})
-	x, err := NewTensor(library, []int64{1}, []float32{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(NewTensor(library, []int64{1}, []float32{1}))(t)
 	ctx := context.Background()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	closed, err := NewTensor(library, []int64{1}, []float32{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Value(NewTensor(library, []int64{1}, []float32{1}))(t)
 	closed.Close()
-	wrong, err := NewTensor(library, []int64{1}, []int64{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	wrong := must.Value(NewTensor(library, []int64{1}, []int64{1}))(t)
 	for _, c := range []struct {
 		name    string
 		ctx     context.Context
@@ -92,26 +84,18 @@ func endless() *onnx.Model {
 // TestRunEndsWithContext: a run that would take forever ends when its context does.
 func TestRunEndsWithContext(t *testing.T) {
 	s := session(t, marshal(t, endless()), SessionOptions{})
-	x, err := NewTensor(library, []int64{1}, []float32{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(NewTensor(library, []int64{1}, []float32{1}))(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Run(ctx, map[string]*Value{"x": x}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	var refusal *Error
-	b, err := s.NewBinding()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(s.NewBinding())(t)
 	defer b.Close()
 	ctx, cancel2 := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel2()
-	if err := errors.Join(b.Input("x", x), b.OutputTo("y", cpu(t))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(b.Input("x", x), b.OutputTo("y", cpu(t))))
 	if err := b.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &refusal) {
 		t.Errorf("binding: got %v, want the context's error and ONNX Runtime's", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // off says of values that differ at all that they do.
@@ -48,9 +50,7 @@ func TestShadow(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer at.Close()
-			if _, err := tryRun(t, x, at, 3, -4); err != nil {
-				t.Fatal(err)
-			}
+			must.Value(tryRun(t, x, at, 3, -4))(t)
 			y, _ := Data[float32](at)
 			expect(t, "the place", y, 6, -4)
 		} else {
@@ -107,21 +107,13 @@ func TestShadowOfAShare(t *testing.T) {
 // BenchmarkRun is the cost of a run of the smallest model: unpatched without a hook, and patched with its way back.
 func BenchmarkRun(b *testing.B) {
 	loop := func(b *testing.B, x *Session) {
-		in, err := NewTensor(library, []int64{2}, []float32{1, 2})
-		if err != nil {
-			b.Fatal(err)
-		}
+		in := must.Value(NewTensor(library, []int64{2}, []float32{1, 2}))(b)
 		defer in.Close()
-		out, err := NewTensor(library, []int64{2}, []float32{1, 2})
-		if err != nil {
-			b.Fatal(err)
-		}
+		out := must.Value(NewTensor(library, []int64{2}, []float32{1, 2}))(b)
 		defer out.Close()
 		inputs, names, results := map[string]*Value{"x": in}, []string{"y"}, []*Value{out}
 		for b.Loop() {
-			if err := x.RunInto(context.Background(), inputs, names, results); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, x.RunInto(context.Background(), inputs, names, results))
 		}
 	}
 	content := marshal(b, reluTwice("Relu", ""))

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSlots compares every index in slots.go with the order of functions in ONNX Runtime's C
@@ -20,10 +22,7 @@ func TestSlots(t *testing.T) {
 	if err != nil {
 		t.Fatalf("finding the header: %v", err)
 	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "onnxruntime_c_api.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "onnxruntime_c_api.h")))(t)
 	header := string(text)
 	if want := "#define ORT_API_VERSION " + strconv.Itoa(APIVersion) + "\n"; !strings.Contains(header, want) {
 		t.Errorf("the header does not have %q", want)
@@ -33,10 +32,7 @@ func TestSlots(t *testing.T) {
 		"editor":  headerTable(t, header, "OrtModelEditorApi"),
 		"compile": headerTable(t, header, "OrtCompileApi"),
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "slots.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Value(parser.ParseFile(token.NewFileSet(), "slots.go", nil, 0))(t)
 	checked := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)

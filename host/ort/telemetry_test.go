@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 const markTelemetry = "GRAFT_TEST_TELEMETRY"
@@ -14,9 +16,7 @@ const markTelemetry = "GRAFT_TEST_TELEMETRY"
 // telemetry has its files.
 func TestTelemetryIsOff(t *testing.T) {
 	if os.Getenv(markTelemetry) != "" {
-		if _, err := library.env(); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(library.env())(t)
 		return
 	}
 	folder := t.TempDir()
@@ -26,10 +26,7 @@ func TestTelemetryIsOff(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(folder))(t)
 	for _, e := range entries {
 		t.Errorf("the temporary folder holds %s", e.Name())
 	}

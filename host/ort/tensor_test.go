@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // identity is the model y = x of one type.
@@ -28,10 +29,7 @@ func through(t *testing.T, in *Value, err error, element ElementType, dims ...an
 	}
 	t.Cleanup(in.Close)
 	s := session(t, marshal(t, identity(element, dims...)), SessionOptions{})
-	out, err := s.Run(context.Background(), map[string]*Value{"x": in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(s.Run(context.Background(), map[string]*Value{"x": in}))(t)
 	t.Cleanup(out[0].Close)
 	if out[0].Element() != element || out[0].Kind() != KindTensor || !slices.Equal(out[0].Shape(), in.Shape()) {
 		t.Errorf("in: %v %v, out: %v of %v %v", element, in.Shape(), out[0].Kind(), out[0].Element(), out[0].Shape())
@@ -100,17 +98,11 @@ func TestTensorsOfBytes(t *testing.T) {
 		s.Close()
 	}
 	// Two elements a byte; ONNX Runtime has no Identity for them.
-	packed, err := library.NewTensorBytes(Int4, []int64{3}, []byte{0x21, 0x03})
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := must.Value(library.NewTensorBytes(Int4, []int64{3}, []byte{0x21, 0x03}))(t)
 	if found, err := packed.Bytes(); err != nil || !slices.Equal(found, []byte{0x21, 0x03}) || packed.Element() != Int4 {
 		t.Errorf("int4: got %v % x (%v)", packed.Element(), found, err)
 	}
-	half, err := library.NewTensorBytes(Float16, []int64{1}, []byte{1, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	half := must.Value(library.NewTensorBytes(Float16, []int64{1}, []byte{1, 2}))(t)
 	if bits, err := Data[uint16](half); err != nil || bits[0] != 0x0201 {
 		t.Errorf("float16 as uint16: %x, %v", bits, err)
 	}
@@ -146,10 +138,7 @@ func TestTensorsOfStrings(t *testing.T) {
 }
 
 func TestTensorErrors(t *testing.T) {
-	good, err := NewTensor(library, []int64{2}, []float32{1, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Value(NewTensor(library, []int64{2}, []float32{1, 2}))(t)
 	cases := []struct {
 		name string
 		do   func() error

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestUninstallWhileASessionIsMade: a session that is made while the hook goes has no way back, since nobody sees its
@@ -22,13 +24,9 @@ func TestUninstallWhileASessionIsMade(t *testing.T) {
 		status, _, _ := purego.SyscallN(own, options)
 		return status
 	})
-	if err := replaceWord(slot, own, instead); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replaceWord(slot, own, instead))
 	x := session(t, s.plain, SessionOptions{})
-	if err := replaceWord(slot, instead, own); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replaceWord(slot, instead, own))
 	if !library.hook.backs.none() || s.closed != 1 {
 		t.Errorf("a way back that is never used; the plain model was released %d times", s.closed)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestWayBack: where a run of a patched session fails, the program gets the plain model's answer, and from then on that
@@ -25,9 +27,7 @@ func TestWayBack(t *testing.T) {
 				} else {
 					var err error
 					path := t.TempDir() + "/m.onnx"
-					if err := os.WriteFile(path, s.plain, 0o644); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, os.WriteFile(path, s.plain, 0o644))
 					if x, err = library.NewSession(path, SessionOptions{IntraOpThreads: 1, Optimization: OptimizeBasic}); err != nil {
 						t.Fatal(err)
 					}
@@ -91,19 +91,13 @@ func tryRun(t testing.TB, s *Session, place *Value, x ...float32) (*Value, error
 func TestErrorsOfTheProgram(t *testing.T) {
 	s := stage(t, false)
 	x := session(t, s.plain, SessionOptions{})
-	in, err := NewTensor(library, []int64{1, 2}, []float32{1, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(NewTensor(library, []int64{1, 2}, []float32{1, 2}))(t)
 	defer in.Close()
 	if _, err := x.Run(context.Background(), map[string]*Value{"x": in}); err == nil ||
 		!strings.Contains(err.Error(), "Invalid rank for input: x") {
 		t.Errorf("a wrong rank: got %v", err)
 	}
-	ints, err := NewTensor(library, []int64{2}, []int64{1, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ints := must.Value(NewTensor(library, []int64{2}, []int64{1, 2}))(t)
 	defer ints.Close()
 	if _, err := x.Run(context.Background(), map[string]*Value{"x": ints}); err == nil ||
 		!strings.Contains(err.Error(), "Unexpected input data type") {
@@ -117,9 +111,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	}
 	defer done()
 	end()
-	if err := library.try("RunOptionsSetTerminate", slotRunOptionsSetTerminate, options); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, library.try("RunOptionsSetTerminate", slotRunOptionsSetTerminate, options))
 	r := newRaw(t)
 	in1, _ := NewTensor(library, []int64{2}, []float32{1, 2})
 	defer in1.Close()
@@ -134,10 +126,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	}
 
 	// A place of the wrong shape is refused by both, in the plain session's words.
-	place, err := NewTensor(library, []int64{3}, []float32{0, 0, 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := must.Value(NewTensor(library, []int64{3}, []float32{0, 0, 0}))(t)
 	defer place.Close()
 	s.how.Store(well)
 	unpatched := session(t, s.plain, SessionOptions{Unpatched: true})
@@ -182,15 +171,10 @@ func TestNoWayBack(t *testing.T) {
 func TestPlacesOfTheProgram(t *testing.T) {
 	s := stage(t, false)
 	x := session(t, s.plain, SessionOptions{})
-	place, err := NewTensor(library, []int64{2}, []float32{50, 50})
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := must.Value(NewTensor(library, []int64{2}, []float32{50, 50}))(t)
 	defer place.Close()
 	s.how.Store(fails)
-	if _, err := tryRun(t, x, place, 3, -4); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(tryRun(t, x, place, 3, -4))(t)
 	y, _ := Data[float32](place)
 	expect(t, "the place", y, 6, -4)
 
@@ -217,19 +201,11 @@ func TestWayBackOfBindings(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			in, err := NewTensor(library, []int64{2}, []float32{3, -4})
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := must.Value(NewTensor(library, []int64{2}, []float32{3, -4}))(t)
 			defer in.Close()
-			out, err := NewTensor(library, []int64{2}, []float32{50, 50})
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Value(NewTensor(library, []int64{2}, []float32{50, 50}))(t)
 			defer out.Close()
-			if err := b.Input("x", in); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.Input("x", in))
 			switch where {
 			case "a place":
 				err = b.Output("y", out)
@@ -245,9 +221,7 @@ func TestWayBackOfBindings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if where != "the input's memory" {
-				if err := b.Run(context.Background()); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, b.Run(context.Background()))
 			}
 			s.how.Store(fails)
 			err = b.Run(context.Background())
@@ -261,10 +235,7 @@ func TestWayBackOfBindings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := b.Outputs()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Value(b.Outputs())(t)
 			defer got["y"].Close()
 			y, _ := Data[float32](got["y"])
 			expect(t, "bound", y, 6, -4)
@@ -327,10 +298,7 @@ func TestWayBackOfAsync(t *testing.T) {
 	})
 	start := func(data []float32, rank ...int64) (e ended, y []float32) {
 		t.Helper()
-		in, err := NewTensor(library, append(rank, int64(len(data))), data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Value(NewTensor(library, append(rank, int64(len(data))), data))(t)
 		defer in.Close()
 		names, values, outs, places := []uintptr{r.text("x")}, []uintptr{in.native}, []uintptr{r.text("y")}, []uintptr{0}
 		r.pins = append(r.pins, names, values, outs, places)
@@ -349,10 +317,7 @@ func TestWayBackOfAsync(t *testing.T) {
 		if e.user != 77 || e.n != 1 || e.outputs == 0 {
 			t.Fatalf("called with %+v", e)
 		}
-		v, err := library.newValue(loadWord(e.outputs, 0), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Value(library.newValue(loadWord(e.outputs, 0), nil, nil))(t)
 		defer v.Close()
 		y, _ = Data[float32](v)
 		return e, append([]float32(nil), y...)
@@ -379,9 +344,7 @@ func TestWayBackAfterUninstall(t *testing.T) {
 	own := library.fn(slotRun)
 	s := stage(t, false)
 	x, other := session(t, s.plain, SessionOptions{}), session(t, s.plain, SessionOptions{})
-	if err := library.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, library.Uninstall())
 	s.how.Store(fails)
 	expect(t, "the run that failed", run(t, x, 3, -4), 6, -4)
 	expect(t, "after it", run(t, x, 5, -6), 10, -6)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // outside is memory outside of Go's heap with n copies of x, for as long as the test runs.
@@ -63,10 +64,7 @@ func TestWeights(t *testing.T) {
 					return &Patch{Model: content, ExternalFolder: "/proc/self", Weights: []Weight{v, w}}, nil
 				}}
 			}
-			s, err := library.NewSessionFromBytes(given, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(library.NewSessionFromBytes(given, o))(t)
 			if vReleased.Load() != 1 || wReleased.Load() != 0 {
 				t.Errorf("released %d times where there is a copy and %d where there is none, want once and never",
 					vReleased.Load(), wReleased.Load())

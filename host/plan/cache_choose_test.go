@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // twoCores is about the machine of design notes: reading is cheap beside computing.
@@ -19,10 +20,7 @@ func one(n int64) [2]int64 { return [2]int64{n, n} }
 
 func choose(t *testing.T, m plan.Machine, o plan.CacheOptions, kinds ...plan.Kind) []plan.CacheChoice {
 	t.Helper()
-	choices, err := plan.ChooseCaches(plan.NewPredictor(m, nil, plan.Implementations{}, nil), kinds, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	choices := must.Value(plan.ChooseCaches(plan.NewPredictor(m, nil, plan.Implementations{}, nil), kinds, o))(t)
 	return choices
 }
 

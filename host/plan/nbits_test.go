@@ -14,20 +14,15 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // ownManifest is that of a plugin of graft's own.
 func ownManifest(t *testing.T, name string) *manifest.Manifest {
 	t.Helper()
 	path := filepath.Join("..", "..", "plugins", name, manifest.FileName)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Parse(path, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(path))(t)
+	m := must.Value(manifest.Parse(path, b))(t)
 	return m
 }
 
@@ -95,9 +90,7 @@ func TestNBits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			defer plan.SetNBitsKnown(!c.unknown)()
 			g, s := blockstest.Graph(t, c.text)
-			if _, err := fused.TakeApart(g, s); err != nil {
-				t.Fatal(err)
-			}
+			must.Value(fused.TakeApart(g, s))(t)
 			s = graph.Infer(g)
 			p := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{packed}, c.options)
 			if c.name == "not asked for" {
@@ -150,9 +143,7 @@ func TestNBitsAroundOthers(t *testing.T) {
 		" accuracy_level=4": {"com.microsoft.MatMulNBits rounds what becomes of its result",
 			"of which Other would make float32"}} {
 		g, s := blockstest.Graph(t, text+level)
-		if _, err := fused.TakeApart(g, s); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(fused.TakeApart(g, s))(t)
 		s = graph.Infer(g)
 		p := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{others}, plan.Options{Force: true})
 		if len(p.Choices) != 2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestOperands plans ONNX's Attention over operands that ONNX allows and an
@@ -39,7 +40,7 @@ func TestOperands(t *testing.T) {
 			return &onnx.ValueInfo{Name: proto.String(name), Type: &onnx.Type{Value: &onnx.Type_TensorType_{
 				TensorType: &onnx.Type_TensorType{ElemType: proto.Int32(int32(e)), Shape: shape}}}}
 		}
-		data, err := proto.Marshal(&onnx.Model{
+		data := must.Value(proto.Marshal(&onnx.Model{
 			IrVersion: proto.Int64(11), OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(24)}},
 			Graph: &onnx.Graph{
 				Name: proto.String("attention"),
@@ -47,18 +48,9 @@ func TestOperands(t *testing.T) {
 				Input: []*onnx.ValueInfo{value("q", c.query, 2, 3, 4, 8), value("k", c.query, 2, 3, 6, 8),
 					value("v", c.value, 2, 3, 6, 8), value("m", c.mask, c.maskDims...)},
 				Output: []*onnx.ValueInfo{value("y", c.query, 2, 3, 4, 8)},
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.Parse(data, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := graph.New(m.Proto(), m)
-		if err != nil {
-			t.Fatal(err)
-		}
+			}}))(t)
+		m := must.Value(model.Parse(data, ""))(t)
+		g := must.Value(graph.New(m.Proto(), m))(t)
 		shapes := graph.Infer(g)
 		report := blocks.Find(g, shapes)
 		if len(report.Blocks) != 1 {

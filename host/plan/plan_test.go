@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // decoder is one layer of attention over a past.
@@ -38,7 +39,7 @@ const decoder = `
 // parsed reads a manifest as it stands in a plugin's folder.
 func parsed(t *testing.T, name, operators string) *manifest.Manifest {
 	t.Helper()
-	m, err := manifest.Parse("plugin.yaml", []byte(fmt.Sprintf(`schema_version: 1
+	m := must.Value(manifest.Parse("plugin.yaml", []byte(fmt.Sprintf(`schema_version: 1
 name: %s
 version: 0.1.0
 abi: "1.0"
@@ -47,10 +48,7 @@ summary: for a test
 variants:
   - {device: cpu, os: linux, arch: amd64, file: lib%[1]s.so}
 operators:
-%s`, name, operators)))
-	if err != nil {
-		t.Fatal(err)
-	}
+%s`, name, operators))))(t)
 	return m
 }
 
@@ -200,13 +198,8 @@ func TestPlanFiles(t *testing.T) {
 	manifests := []*manifest.Manifest{fast, attention(t, "lame", "Lame", `dtype: float32`, 1)}
 	p := makePlan(t, decoder, plan.Options{Force: true}, fast)
 	path := filepath.Join(t.TempDir(), "plan.json")
-	if err := plan.WriteFile(path, p); err != nil {
-		t.Fatal(err)
-	}
-	got, err := plan.ReadFile(path, manifests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, plan.WriteFile(path, p))
+	got := must.Value(plan.ReadFile(path, manifests))(t)
 	if diff := cmp.Diff(map[string]string{"p_Softmax": "Fast"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -218,9 +211,7 @@ func TestPlanFiles(t *testing.T) {
 		{`{"schema_version": 1, "choices": [{"node": "n", "operator": "fasst"}]}`,
 			`names the operator "fasst" for n, and no plugin that is loaded has it, did you mean Fast?`},
 	} {
-		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
 		if _, err := plan.ReadFile(path, manifests); err == nil || !strings.Contains(err.Error(), c.want) ||
 			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got the error %v, want %q", c.text, err, c.want)

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // geluOf is the pattern of gelu around a value x.
@@ -241,17 +242,8 @@ func TestQuantizationNoiseWithinLoops(t *testing.T) {
 
 func viewed(t *testing.T, p *onnx.Model) (*graph.Graph, *graph.Shapes) {
 	t.Helper()
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(p))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	return g, graph.Infer(g)
 }

@@ -11,40 +11,26 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // wholeOf plans a fixture with some built-in plugins and estimates the whole of it.
 func wholeOf(t *testing.T, exporter, name string, edit func(*onnx.Model), plugins ...string) (*plan.Plan, plan.Whole) {
 	t.Helper()
-	f, err := models.Lookup(exporter, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := f.Bytes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup(exporter, name))(t)
+	b := must.Value(f.Bytes(1))(t)
+	m := must.Value(model.Parse(b, ""))(t)
 	t.Cleanup(func() { m.Close() })
 	if edit != nil {
 		edit(m.Proto())
 	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	shapes := graph.Infer(g)
 	report := blocks.Find(g, shapes)
 	var manifests []*manifest.Manifest
 	for _, name := range plugins {
-		manifest, err := manifest.Read("../../plugins/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		manifest := must.Value(manifest.Read("../../plugins/" + name))(t)
 		manifests = append(manifests, manifest)
 	}
 	o := plan.Options{Machine: plan.Machine{Bandwidth: 20e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9,

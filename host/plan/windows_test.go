@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -16,23 +17,11 @@ import (
 func TestExpectationOfUnknownLengths(t *testing.T) {
 	fast := attention(t, "fast", "Fast", "dtype: float32", 1)
 	expected := func(name string) (list []float64) {
-		f, err := models.Lookup("families", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := f.Bytes(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.Parse(b, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(models.Lookup("families", name))(t)
+		b := must.Value(f.Bytes(1))(t)
+		m := must.Value(model.Parse(b, ""))(t)
 		defer m.Close()
-		g, err := graph.New(m.Proto(), m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(graph.New(m.Proto(), m))(t)
 		s := graph.Infer(g)
 		for _, c := range plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{fast}, plan.Options{Force: true}).Choices {
 			if c.Block != nil && c.Block.Attention != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // open loads a variation of the fixture.
@@ -34,10 +35,7 @@ func open(t *testing.T, flags ...string) (*Plugin, error) {
 
 func mustOpen(t *testing.T, flags ...string) *Plugin {
 	t.Helper()
-	p, err := open(t, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(open(t, flags...))(t)
 	return p
 }
 
@@ -75,17 +73,11 @@ func TestOpen(t *testing.T) {
 // recordFolder makes a record of a folder as it is, in another.
 func recordFolder(t *testing.T, data, folder string) *trust.Record {
 	t.Helper()
-	files, err := content.Read(folder, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Value(content.Read(folder, nil))(t)
 	known := trust.Content{SchemaVersion: 2, Plugins: map[string]trust.Verified{}}
 	known.Add(trust.Verified{Name: "toy", Folders: []string{folder}, Files: files,
 		Libraries: map[string]trust.Ran{"libtoy.so": {Device: "cpu"}}})
-	text, err := json.Marshal(known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(json.Marshal(known))(t)
 	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), text)
 	return trust.At(data)
 }
@@ -161,16 +153,10 @@ func TestOpenRefusals(t *testing.T) {
 		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
 		built := filepath.Join(folder, "build", "toy")
 		for _, in := range []string{filepath.Join(folder, "build", "objects"), built} {
-			if err := os.MkdirAll(in, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(in, "libtoy.so"), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.MkdirAll(in, 0o755))
+			must.Succeed(t, os.WriteFile(filepath.Join(in, "libtoy.so"), nil, 0o644))
 		}
-		if err := os.WriteFile(filepath.Join(built, manifest.FileName), []byte(plugintest.Manifest), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(built, manifest.FileName), []byte(plugintest.Manifest), 0o644))
 		_, err := Open(folder, OpenOptions{})
 		want := folder + "/libtoy.so: no such file; the folder holds the plugin's sources, needed a shared library; name " +
 			"the folder that it was built into: " + built
@@ -209,17 +195,13 @@ func TestOpenWithoutRecord(t *testing.T) {
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the library ran before it was verified")
 	}
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(data, 0o755))
 	plugintest.WriteFile(t, filepath.Join(data, trust.FileName), []byte("{"))
 	if _, err := Open(folder, OpenOptions{}); err == nil || !errors.Is(err, refusal.ErrStore) ||
 		!strings.Contains(err.Error(), "cannot read the record of verified libraries: unexpected end of JSON input") {
 		t.Errorf("a damaged record: %v", err)
 	}
-	if err := os.Remove(filepath.Join(data, trust.FileName)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(data, trust.FileName)))
 	recordFolder(t, data, folder)
 	if _, err := Open(folder, OpenOptions{}); err != nil {
 		t.Errorf("a recorded library: %v", err)
@@ -228,15 +210,10 @@ func TestOpenWithoutRecord(t *testing.T) {
 		t.Errorf("the library did not run: %v", err)
 	}
 	// Another version stands beside it, though the process has loaded the file of this path before.
-	if err := os.Remove(filepath.Join(folder, "libtoy.so")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(folder, "libtoy.so")))
 	plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t, "-DSCORE=40")))
 	t.Setenv(UnverifiedVariable, "1")
-	p, err := Open(folder, OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(Open(folder, OpenOptions{}))(t)
 	if score, _, err := p.Probe(tensor.CPU); score != 40 || err != nil {
 		t.Errorf("a replaced library: score %d, %v; want that of the new one", score, err)
 	}
@@ -249,10 +226,7 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Destroy()
-	x, err := tensor.New(tensor.Float32, 5, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(tensor.New(tensor.Float32, 5, 7))(t)
 	for i := range tensor.Elems[float32](x) {
 		tensor.Elems[float32](x)[i] = float32(i)
 	}
@@ -262,10 +236,7 @@ func TestKernel(t *testing.T) {
 		t.Fatalf("shapes %v, %v", shapes, err)
 	}
 	for _, threads := range []int{1, 3} {
-		y, err := tensor.New(tensor.Float32, 5, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		y := must.Value(tensor.New(tensor.Float32, 5, 7))(t)
 		size, err := k.Workspace([]*tensor.Tensor{x}, []*tensor.Tensor{y}, threads)
 		if err != nil || size != 4096 {
 			t.Fatalf("workspace %d, %v", size, err)
@@ -273,9 +244,7 @@ func TestKernel(t *testing.T) {
 		var lines []string
 		log := func(level int, text string) { lines = append(lines, fmt.Sprint(level, " ", text)) }
 		ctx := &RunContext{Workspace: NewWorkspace(size), Threads: threads, Log: log}
-		if err := k.Run(ctx, []*tensor.Tensor{x}, []*tensor.Tensor{y}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, k.Run(ctx, []*tensor.Tensor{x}, []*tensor.Tensor{y}))
 		for i, v := range tensor.Elems[float32](y) {
 			if v != float32(3*i) {
 				t.Fatalf("%d threads: element %d is %v, want %d", threads, i, v, 3*i)
@@ -371,10 +340,7 @@ func TestKernelErrors(t *testing.T) {
 func TestAttributesReachC(t *testing.T) {
 	values := []manifest.Attribute{{Name: "a", Value: int64(-3)}, {Name: "b", Value: 0.5}, {Name: "c", Value: "text"},
 		{Name: "d", Value: []int64{1, 2}}, {Name: "e", Value: []float64{0.25, 4}}, {Name: "f", Value: []int64{}}}
-	c, err := cAttributes(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Value(cAttributes(values))(t)
 	d := &describer{p: &Plugin{}}
 	for i, a := range c {
 		got := d.attribute(a, "x")

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/plugin/trust"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSwapsDuringLoad exchanges library and manifest of verified plugins, over and over, with others that were not
@@ -81,9 +82,7 @@ func TestSwapsDuringLoad(t *testing.T) {
 		if plugintest.Exists(mark) {
 			t.Fatalf("try %d: a library that was not verified ran", try)
 		}
-		if err := os.RemoveAll(folder); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.RemoveAll(folder))
 	}
 	t.Logf("%d tries: %d loads, %d refusals", tries, loads, refusals)
 	if loads == 0 || refusals == 0 {
@@ -118,9 +117,7 @@ func TestContentIsTheRecord(t *testing.T) {
 			plugintest.Write(t, folder, plugintest.Manifest, plugintest.Build(t))
 			plugintest.WriteFile(t, folder+"/table", []byte("numbers"))
 			record := recordFolder(t, t.TempDir(), folder)
-			if err := test.change(folder); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, test.change(folder))
 			_, err := Open(folder, OpenOptions{Trust: record})
 			if test.want == "" {
 				if err != nil {
@@ -149,18 +146,14 @@ func TestRecordOfOthers(t *testing.T) {
 	plugintest.Write(t, folder, plugintest.Manifest, plugintest.Build(t))
 	record := recordFolder(t, data, folder)
 	path := filepath.Join(data, trust.FileName)
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(path, 0o666))
 	want := path + ": cannot read the record of verified libraries: found that others can write to it (mode 666), " +
 		"needed what only its owner can change; run: chmod go-w " + path
 	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil ||
 		err.Error()[:len(path)+60] != want[:len(path)+60] || !errors.Is(err, refusal.ErrStore) {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	if err := errors.Join(os.Chmod(path, 0o644), os.Chmod(filepath.Dir(data), 0o755), os.Chmod(data, 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Chmod(path, 0o644), os.Chmod(filepath.Dir(data), 0o755), os.Chmod(data, 0o777)))
 	want = data + ": found that others can write to it (mode 777), needed a place for verified plugins that only its " +
 		"owner can change; run: chmod go-w " + data
 	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil || err.Error() != want {
@@ -182,10 +175,7 @@ func TestDescriptorIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := open(t, "-DSCORE=42")
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Value(open(t, "-DSCORE=42"))(t)
 	for want, p := range map[int]*Plugin{41: first, 42: second} {
 		if score, _, err := p.Probe(tensor.CPU); score != want || err != nil {
 			t.Errorf("score %d, %v; want %d", score, err, want)
@@ -197,10 +187,7 @@ func TestDescriptorIsTaken(t *testing.T) {
 func TestOldRecord(t *testing.T) {
 	data := t.TempDir()
 	folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, plugintest.Build(t))
-	sum, err := file.SHA256(filepath.Join(folder, "libtoy.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sum := must.Value(file.SHA256(filepath.Join(folder, "libtoy.so")))(t)
 	plugintest.WriteFile(t, filepath.Join(data, trust.FileName),
 		fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy", "folders": [%q]}}}`, sum, folder))
 	if _, err := Open(folder, OpenOptions{Trust: trust.At(data)}); err == nil ||

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Functions that compute with what a model says, before anything is known to fit.
@@ -33,26 +35,20 @@ func planned(path string) bool {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(path))(t)
 	return string(text)
 }
 
 func TestPlansDoNotWrap(t *testing.T) {
 	root := "../.."
 	sources := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(root, "plugins"), func(path string, _ fs.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(filepath.Join(root, "plugins"), func(path string, _ fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(root, path)
 		if name = filepath.ToSlash(name); err == nil && planned(name) {
 			sources[name] = read(t, path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	returns := returned(sources)
 	seen := 0
 	for name, source := range sources {
@@ -75,10 +71,7 @@ var planCall = regexp.MustCompile(`\b(?:MakePlan|WorkspaceBytes|PlanTopK|PlanSca
 // TestLaunchesAreCountable: each source of a CUDA variant that plans a launch has RequireCountable before it, in the
 // same file or in one that it includes.
 func TestLaunchesAreCountable(t *testing.T) {
-	sources, err := filepath.Glob("../../plugins/*/cuda/*.cu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := must.Value(filepath.Glob("../../plugins/*/cuda/*.cu"))(t)
 	included := regexp.MustCompile(`#include "([\w/.-]*_cuda\.h)"`)
 	seen := 0
 	for _, path := range sources {

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // version is the release of ONNX whose cases are run, and caseCount how many it has.
@@ -42,17 +43,11 @@ func readCases(t *testing.T) []testCase {
 	if v := strings.TrimSpace(string(found)); v != version {
 		t.Fatalf("%s holds the cases of ONNX %s, %s is needed; remove build/peers and run `make peers`", folder, v, version)
 	}
-	paths, err := filepath.Glob(filepath.Join(folder, "*", "model.onnx"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Value(filepath.Glob(filepath.Join(folder, "*", "model.onnx")))(t)
 	slices.Sort(paths)
 	cases := make([]testCase, len(paths))
 	for i, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
 		c := testCase{name: filepath.Base(filepath.Dir(path)), path: path, model: &onnx.Model{}}
 		if err := proto.Unmarshal(data, c.model); err != nil {
 			t.Fatalf("%s: %v", path, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // shortMask is an Attention whose mask has fewer columns than there are keys.
@@ -49,33 +50,17 @@ func TestShortMask(t *testing.T) {
 			defer closeAll(padded)
 			o := options()
 			o.Unpatched = true
-			unpatched, err := newSession(t, whole, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := run(unpatched, padded)
-			if err != nil {
-				t.Fatal(err)
-			}
+			unpatched := must.Value(newSession(t, whole, o))(t)
+			want := must.Value(run(unpatched, padded))(t)
 			defer closeAll(want)
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := write(path, short); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, write(path, short))
 			o = options()
 			o.Config = map[string]string{configForce: "1"}
-			s, err := library.NewSession(path, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(library.NewSession(path, o))(t)
 			defer s.Close()
-			if err := replaced(testCase{path: path}); err != nil {
-				t.Fatal(err)
-			}
-			found, err := run(s, inputs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, replaced(testCase{path: path}))
+			found := must.Value(run(s, inputs))(t)
 			defer closeAll(found)
 			if err := differences(short, want, found, comparison.CompareValues); err != nil {
 				t.Error(err)

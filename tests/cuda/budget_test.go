@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestCheckBudgets(t *testing.T) {
@@ -40,10 +42,7 @@ Tile<*,128>    255  64  16
 			"line 4: no kernel is called Tile<*,128>: remove the line",
 		}},
 	} {
-		budgets, err := ParseBudgets(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		budgets := must.Value(ParseBudgets(strings.NewReader(text)))(t)
 		if diff := cmp.Diff(c.want, CheckBudgets(budgets, c.kernels)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // entry is an entry of a fat binary as nvcc 13.0 writes it.
@@ -34,10 +36,7 @@ func fatbin(entries ...[]byte) []byte {
 func TestFatbins(t *testing.T) {
 	plain := fatbin(entry(entrySASS, 80, 0, 128), entry(entrySASS, 90, 0, 64), entry(entryPTX, 90, 0, 32))
 	hopper := fatbin(entry(entrySASS, 80, 0, 8), entry(entrySASS, 90, flagSpecific, 8), entry(entryPTX, 90, 0, 8))
-	all, err := parseFatbins(slices.Concat(plain, make([]byte, 24), hopper, make([]byte, 8)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Value(parseFatbins(slices.Concat(plain, make([]byte, 24), hopper, make([]byte, 8))))(t)
 	want := []string{"sm_80 sm_90 compute_90", "sm_80 sm_90a compute_90"}
 	if len(all) != len(want) {
 		t.Fatalf("found %d fat binaries, need %d", len(all), len(want))

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 const report = `ptxas info    : 0 bytes gmem
@@ -24,13 +26,8 @@ ptxas info    : Used 255 registers, used 1 barriers, 424 bytes cumulative stack 
 `
 
 func TestParseReport(t *testing.T) {
-	got, err := ParseReport(strings.NewReader(report))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Demangle(got); err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(ParseReport(strings.NewReader(report)))(t)
+	must.Succeed(t, Demangle(got))
 	want := []Resources{
 		{Kernel: "Gelu<float,true>", Arch: "sm_80", Registers: 30},
 		{Kernel: "Kern<Half,64,2>", Arch: "sm_90a", Registers: 255, Stack: 384, SpillStores: 700, SpillLoads: 704,

@@ -22,6 +22,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // holder is the variable of a process that has a session of the model at a path until its input ends.
@@ -36,9 +37,7 @@ func TestHolder(t *testing.T) {
 	s := openLinear(t, path, shared.Always)
 	defer s.Close()
 	fmt.Printf("answers %s\nlies in %s\n", answerLinear(t, s), weightsFile(t))
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(io.Copy(io.Discard, os.Stdin))(t)
 }
 
 // TestProcesses: a session whose weights another process made answers as one with its own, also when that process was
@@ -50,9 +49,7 @@ func TestProcesses(t *testing.T) {
 	for i := range versions {
 		versions[i] = linear(t, i)
 		path := filepath.Join(folder, fmt.Sprintf("version%d.onnx", i))
-		if err := os.WriteFile(path, versions[i], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, versions[i], 0o644))
 		s := openLinear(t, path, shared.Never)
 		want[i] = answerLinear(t, s)
 		if weightsFile(t) != "" {
@@ -66,24 +63,14 @@ func TestProcesses(t *testing.T) {
 		func() error { return os.Truncate(path, 100) },
 		func() error { return os.Remove(path) },
 	} {
-		if err := os.WriteFile(path, versions[0], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, versions[0], 0o644))
 		maker := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHolder$")
 		maker.Env = append(os.Environ(), holder+"="+path)
 		maker.Stderr = os.Stderr
-		in, err := maker.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Value(maker.StdinPipe())(t)
 		defer in.Close()
-		out, err := maker.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := maker.Start(); err != nil {
-			t.Fatal(err)
-		}
+		out := must.Value(maker.StdoutPipe())(t)
+		must.Succeed(t, maker.Start())
 		said := bufio.NewScanner(out)
 		line := func(begin string) string {
 			for said.Scan() {
@@ -102,9 +89,7 @@ func TestProcesses(t *testing.T) {
 		if file := weightsFile(t); file == "" || file != made {
 			t.Errorf("weights lie in %q, want the first process's %q", file, made)
 		}
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, change())
 		_ = maker.Process.Kill()
 		_ = maker.Wait()
 		if got := answerLinear(t, s); got != want[0] {
@@ -140,34 +125,22 @@ func linear(t *testing.T, version int) []byte {
 		return &onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), Dims: dims,
 			RawData: raw}
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
+	b := must.Value(proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}},
 		Graph: &onnx.Graph{Name: proto.String("linear"), Input: []*onnx.ValueInfo{value("x")},
 			Output:      []*onnx.ValueInfo{value("y")},
 			Initializer: []*onnx.Tensor{tensor("w", raw, width, width), tensor("b", make([]byte, 4*width), width)},
 			Node: []*onnx.Node{{OpType: proto.String("MatMul"), Input: []string{"x", "w"}, Output: []string{"p"}},
-				{OpType: proto.String("Add"), Input: []string{"p", "b"}, Output: []string{"y"}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+				{OpType: proto.String("Add"), Input: []string{"p", "b"}, Output: []string{"y"}}}}}))(t)
 	return b
 }
 
 func openLinear(t *testing.T, path string, wish shared.Wish) *ort.Session {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	p := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), Share: wish}
-	s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: p.Patch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: p.Patch}))(t)
 	return s
 }
 
@@ -177,24 +150,12 @@ func answerLinear(t *testing.T, s *ort.Session) string {
 	for i := range x {
 		x[i] = float32(i%7) - 3
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := ort.NewTensor(l, []int64{2, width}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	v := must.Value(ort.NewTensor(l, []int64{2, width}, x))(t)
 	defer v.Close()
-	out, err := s.Run(context.Background(), map[string]*ort.Value{"x": v})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(s.Run(context.Background(), map[string]*ort.Value{"x": v}))(t)
 	defer out[0].Close()
-	b, err := out[0].Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(out[0].Bytes())(t)
 	return fmt.Sprintf("%x", b)
 }
 
@@ -203,10 +164,7 @@ var inMemoryFile = regexp.MustCompile(`(\d+) +/memfd:graft-weights-`)
 // weightsFile is the inode of the memory file with weights that this process has; "" for none.
 func weightsFile(t *testing.T) string {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := must.Value(os.ReadFile("/proc/self/maps"))(t)
 	if found := inMemoryFile.FindSubmatch(maps); found != nil {
 		return string(found[1])
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func value(name string, element onnx.Tensor_DataType, shape ...int64) *onnx.ValueInfo {
@@ -135,24 +136,15 @@ func bringing() map[string]*onnx.Model {
 
 func plugins(t *testing.T) *loaded.Set {
 	t.Helper()
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Value(loaded.Load(nil, true))(t)
 	return set
 }
 
 // session makes a session of a model through graft, with what was handed over for it and what was logged.
 func session(t *testing.T, set *loaded.Set, m *onnx.Model) (p *ort.Patch, log string, err error) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	data := must.Value(proto.Marshal(m))(t)
 	var lines bytes.Buffer
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true},
 		Logger: slog.New(slog.NewTextHandler(&lines, nil))}
@@ -232,22 +224,15 @@ func TestFoldersThatBringOperators(t *testing.T) {
 	const from = "../../models/tiny-gpt2"
 	folder := t.TempDir()
 	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json"} {
-		data, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(filepath.Join(from, name)))(t)
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), data, 0o644))
 	}
 	data, err := os.ReadFile(filepath.Join(from, "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	open := func() error {
 		if data, err = proto.Marshal(m); err == nil {
 			err = os.WriteFile(filepath.Join(folder, "model.onnx"), data, 0o644)
@@ -261,9 +246,7 @@ func TestFoldersThatBringOperators(t *testing.T) {
 		}
 		return err
 	}
-	if err := open(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, open())
 	n := brought()
 	n.Input = n.Input[:0]
 	m.Graph.Node = append(m.Graph.Node, n)

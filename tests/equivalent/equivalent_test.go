@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -35,19 +36,10 @@ func fixtures(t *testing.T, f func(t *testing.T, o *Original, m *model.Model)) {
 		}
 		t.Run(fixture.String(), func(t *testing.T) {
 			t.Parallel()
-			b, err := fixture.Bytes(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.Parse(b, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(fixture.Bytes(1))(t)
+			m := must.Value(model.Parse(b, ""))(t)
 			defer m.Close()
-			o, err := Read(m.Proto(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Value(Read(m.Proto(), m))(t)
 			f(t, o, m)
 		})
 	}
@@ -57,10 +49,7 @@ func fixtures(t *testing.T, f func(t *testing.T, o *Original, m *model.Model)) {
 // the variant.
 func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string) (list []string) {
 	t.Helper()
-	g, err := graph.New(p, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(p, m))(t)
 	r := blocks.Find(g, graph.Infer(g))
 	for _, u := range r.Unrecognised {
 		list = append(list, "unrecognised "+u.Op) // reasons name nodes
@@ -74,10 +63,7 @@ func facts(t *testing.T, p *onnx.Model, m *model.Model, names map[string]string)
 				original(p.Output, names)
 			a.Projections = &p
 		}
-		j, err := json.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Value(json.Marshal(a))(t)
 		w := b.Wiring
 		known := fmt.Sprintf(" input %t, before its positions %t, kept %t", w.Input != nil, w.RawKey != nil,
 			w.LeavingKey != nil && w.LeavingValue != nil)
@@ -181,14 +167,8 @@ var lengths = map[string]int64{
 }
 
 func TestAnswersStay(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	answered := 5 // variants of each graph that are run
 	if testing.Short() {
 		answered = 1
@@ -201,14 +181,9 @@ func TestAnswersStay(t *testing.T) {
 			if *only != 0 {
 				seed = *only
 			}
-			d, err := o.Vary(seed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must.Value(o.Vary(seed))(t)
 			path := filepath.Join(t.TempDir(), "variant.onnx")
-			if err := m.Write(context.Background(), d.Model, path, model.WriteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, m.Write(context.Background(), d.Model, path, model.WriteOptions{}))
 			// Rare variants are sound and yet more than ONNX Runtime's own
 			// optimizer or shape inference can take.
 			s, err := l.NewSession(path, ort.SessionOptions{Unpatched: true})
@@ -240,30 +215,15 @@ func TestAnswersStay(t *testing.T) {
 // TestVariantsDiffer tests the rules themselves: variants of two
 // seeds are not alike, and those of one are.
 func TestVariantsDiffer(t *testing.T) {
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := f.Bytes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := Read(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
+	b := must.Value(f.Bytes(1))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	o := must.Value(Read(m.Proto(), m))(t)
 	sizes := map[int]bool{}
 	for seed := range uint64(20) {
 		var ops [2]string
 		for i := range ops {
-			d, err := o.Vary(seed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must.Value(o.Vary(seed))(t)
 			for _, n := range d.Model.Graph.Node {
 				ops[i] += n.GetOpType() + n.GetName() + " "
 			}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -24,16 +26,10 @@ func TestEveryCall(t *testing.T) {
 		var hits []string
 		for n := 0; ; n++ {
 			for _, kill := range []bool{false, true} {
-				folder, err := filepath.EvalSymlinks(t.TempDir())
-				if err != nil {
-					t.Fatal(err)
-				}
-				run, err := start(context.Background(),
+				folder := must.Value(filepath.EvalSymlinks(t.TempDir()))(t)
+				run := must.Value(start(context.Background(),
 					exec.Command("/bin/sh", "-c", `(echo hello >"$0/a" && cat "$0/a" && mv "$0/a" "$0/b" && sleep 0.1) || exit 3`,
-						folder), []string{folder}, Fault{n, kill})
-				if err != nil {
-					t.Fatal(err)
-				}
+						folder), []string{folder}, Fault{n, kill}))(t)
 				if run.Hit == "" && (run.Code != 0 || run.Stdout != "hello\n") {
 					t.Fatalf("without a fault: %+v", run)
 				}

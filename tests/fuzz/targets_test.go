@@ -9,13 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestEveryTargetHasALimit: each fuzz target of the tree asks limittest what its input may cost, so that an input
 // that takes too long or too much memory is found as a panic is.
 func TestEveryTargetHasALimit(t *testing.T) {
 	files, targets := token.NewFileSet(), 0
-	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -38,10 +40,7 @@ func TestEveryTargetHasALimit(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if targets < 20 {
 		t.Errorf("found %d fuzz targets, needed 20: they are not where they are searched", targets)
 	}

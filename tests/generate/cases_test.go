@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -22,10 +23,7 @@ var (
 
 func load(t *testing.T, model string) *Expected {
 	t.Helper()
-	e, err := Load(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(Load(model))(t)
 	return e
 }
 

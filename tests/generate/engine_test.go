@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -20,20 +21,11 @@ import (
 // export of its weights, many cases in flight at once: tokens equal, scores within
 // 1e-4.
 func TestEngineGivesHuggingFacesTokens(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	prompts := 0
 	for _, name := range Models() {
-		e, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(Load(name))(t)
 		prompts += len(e.Cases)
 		for _, f := range models.SmallFolders() {
 			if f.Model != e.Model {
@@ -41,13 +33,8 @@ func TestEngineGivesHuggingFacesTokens(t *testing.T) {
 			}
 			t.Run(f.Name, func(t *testing.T) {
 				dir := t.TempDir()
-				if err := models.Small(f.Name, dir); err != nil {
-					t.Fatal(err)
-				}
-				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, models.Small(f.Name, dir))
+				g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1}))(t)
 				defer g.Close()
 				compare(t, g, e)
 			})
@@ -139,10 +126,7 @@ func narrow(list []int64) []int32 {
 // Every option of the expectations is one that the search knows.
 func TestExpectationsTryEveryKind(t *testing.T) {
 	for _, name := range Models() {
-		e, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(Load(name))(t)
 		kinds := map[string]bool{}
 		for _, c := range e.Cases {
 			kinds[c.Kind] = true

@@ -9,20 +9,15 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestGenaiQuantisedFolders: of models that onnxruntime-genai's builder wrote in four bits, the engine generates the
 // tokens that ONNX Runtime generates of the same file, with the file's integers.
 func TestGenaiQuantisedFolders(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	folders := models.SmallQuantised()
 	if len(folders) < 2 {
 		t.Fatalf("%d folders, want at least 2", len(folders))
@@ -30,24 +25,13 @@ func TestGenaiQuantisedFolders(t *testing.T) {
 	for _, f := range folders {
 		t.Run(f.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(f.Name, dir); err != nil {
-				t.Fatal(err)
-			}
-			e, err := Load(f.Model)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Threads: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(f.Name, dir))
+			e := must.Value(Load(f.Model))(t)
+			x := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Threads: 1}))(t)
 			defer x.Close()
 			want := generated(t, x, e,
 				func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
-			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1}))(t)
 			defer g.Close()
 			if r := g.Weights(); len(r.Linear) == 0 || r.Linear[0].Type != "int4 of the model" {
 				t.Errorf("weights are %+v, want int4 of the model", r)

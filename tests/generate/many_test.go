@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -31,14 +32,8 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 	if err != nil {
 		t.Skip("GRAFT_TEST_PROBLEMS is the number of prompts, 500 for the figure in docs/performance.md")
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, c := range []struct {
 		by      quantisation
 		rounds  bool // rows, as it runs
@@ -62,9 +57,7 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 			prompts := (prompts + n) / len(folders)
 			t.Run(c.by.name+"/"+folder, func(t *testing.T) {
 				dir := t.TempDir()
-				if err := models.Small(folder, dir); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, models.Small(folder, dir))
 				if n := quantise(t, dir, c.by); n < 8 {
 					t.Fatalf("%d linear layers were quantised", n)
 				}
@@ -75,19 +68,13 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 				var runtimes [2][][][]int32
 				var e *Expected
 				for i, level := range []ort.OptimizationLevel{ort.OptimizeDefault, ort.OptimizeNone} {
-					x, err := exported.OpenAt(dir, o, level)
-					if err != nil {
-						t.Fatal(err)
-					}
+					x := must.Value(exported.OpenAt(dir, o, level))(t)
 					defer x.Close()
 					e = randomCases(prompts, x.Config().Vocab)
 					runtimes[i] = together(t, x, e,
 						func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 				}
-				g, err := decode.Open(dir, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := must.Value(decode.Open(dir, o))(t)
 				defer g.Close()
 				got := together(t, g, e, g.SearchWith)
 				var optimised, plain, own, alone int
@@ -163,12 +150,9 @@ func together(t *testing.T, g generate.Device, e *Expected,
 		}
 	}
 	for _, kind := range kinds {
-		o, err := searchWith([]byte(kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(searchWith([]byte(kind)))(t)
 		at := -1
-		err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+		must.Succeed(t, g.Run(t.Context(), o, func() (*decode.Input, error) {
 			for at++; at < len(e.Cases); at++ {
 				if string(e.Cases[at].Options) == kind {
 					in := inputOf(e, e.Cases[at])
@@ -182,10 +166,7 @@ func together(t *testing.T, g generate.Device, e *Expected,
 				list[out.Index] = append(list[out.Index], h.Tokens)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return list
 }

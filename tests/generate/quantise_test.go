@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // quantisation is a way in which others quantise the linear layers of an exported model.
@@ -211,9 +212,7 @@ func quantise(t *testing.T, folder string, by quantisation) (layers int) {
 			t.Fatal(err)
 		}
 		var p onnx.Model
-		if err := proto.Unmarshal(data, &p); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, proto.Unmarshal(data, &p))
 		z := &quantiser{graph: p.Graph, made: map[string]bool{}}
 		z.visit(p.Graph, map[string]*onnx.Tensor{}, by)
 		p.OpsetImport = append(p.OpsetImport,
@@ -221,9 +220,7 @@ func quantise(t *testing.T, folder string, by quantisation) (layers int) {
 		if data, err = proto.Marshal(&p); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o644))
 		layers += z.count
 	}
 	return layers

@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -22,14 +23,8 @@ import (
 // of the same files, and multiplies with the integers that the files hold. Where rows are rounded to eight bits as a
 // model runs, the last bit of a number decides between two integers, and a token may differ once in a while.
 func TestQuantizedFolders(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	shortly := "nothing"
 	for _, c := range []struct {
 		by      quantisation
@@ -58,33 +53,22 @@ func TestQuantizedFolders(t *testing.T) {
 			shortly = c.holds // one way of each
 			t.Run(c.by.name+"/"+folder, func(t *testing.T) {
 				dir := t.TempDir()
-				if err := models.Small(folder, dir); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, models.Small(folder, dir))
 				if n := quantise(t, dir, c.by); n < 8 {
 					t.Fatalf("%d linear layers were quantised", n)
 				}
 				at := slices.IndexFunc(models.SmallFolders(), func(f models.SmallFolder) bool { return f.Name == folder })
-				e, err := Load(models.SmallFolders()[at].Model)
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := must.Value(Load(models.SmallFolders()[at].Model))(t)
 				e.Cases = slices.DeleteFunc(slices.Clone(e.Cases),
 					func(c Case) bool { return c.Option != "" || c.Kind != "greedy" && c.Kind != "beam4" })
 				if testing.Short() {
 					e.Cases = few(e.Cases)
 				}
-				x, err := exported.OpenAt(dir, decode.Options{Library: l, Plugins: set, Threads: 1}, c.level)
-				if err != nil {
-					t.Fatal(err)
-				}
+				x := must.Value(exported.OpenAt(dir, decode.Options{Library: l, Plugins: set, Threads: 1}, c.level))(t)
 				defer x.Close()
 				want := generated(t, x, e,
 					func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
-				g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1}))(t)
 				defer g.Close()
 				if r := g.Weights(); c.holds != "" && (len(r.Linear) == 0 || r.Linear[0].Type != c.holds) {
 					t.Errorf("weights are %+v, want %s", r, c.holds)
@@ -149,28 +133,13 @@ func TestQuantizedFolderOfACaller(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS")); err == nil {
 		prompts = n
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Value(os.ReadFile(path))(t)
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	o := decode.Options{Library: l, Plugins: set, Batch: 1}
-	g, err := generate.Open(folder, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(generate.Open(folder, o))(t)
 	defer g.Close()
-	x, err := generate.OpenExported(folder, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(generate.OpenExported(folder, o))(t)
 	defer x.Close()
 	t.Logf("weights: %+v", g.Device.(*decode.Generator).Weights())
 	words := strings.Fields(string(raw))

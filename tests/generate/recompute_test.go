@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -49,9 +50,7 @@ func (l *ids) UnmarshalJSON(b []byte) error {
 func newRecomputer(t *testing.T, l *ort.Library, name string, patcher ort.Patcher) *recomputer {
 	t.Helper()
 	dir := t.TempDir()
-	if err := models.Small(name, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, dir))
 	r := &recomputer{library: l}
 	read(t, filepath.Join(dir, "config.json"), &r.config)
 	read(t, filepath.Join(dir, "generation_config.json"), &r.generation)
@@ -81,10 +80,7 @@ func read(t *testing.T, path string, into any) {
 
 func session(t *testing.T, l *ort.Library, path string, patcher ort.Patcher) *ort.Session {
 	t.Helper()
-	s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: patcher})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: patcher}))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -254,15 +250,9 @@ func counting(n int64) []int64 {
 
 // TestFoldersGenerateWhatIsExpected runs greedy cases of every folder.
 func TestFoldersGenerateWhatIsExpected(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, name := range Models() {
-		e, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(Load(name))(t)
 		for _, folder := range models.SmallFolders() {
 			if folder.Model == name {
 				t.Run(folder.Name, func(t *testing.T) { newRecomputer(t, l, folder.Name, nil).compare(t, e, 5) })
@@ -280,10 +270,7 @@ func (r *recomputer) compare(t *testing.T, e *Expected, n int) {
 			continue
 		}
 		ran++
-		got, err := r.greedy(context.Background(), e, c, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(r.greedy(context.Background(), e, c, 64))(t)
 		if !slices.Equal(got, c.Sequences[0]) {
 			t.Errorf("prompt %v, features %d\n got %v\nwant %v", c.Prompt, c.FeaturesSeed, got, c.Sequences[0])
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -18,23 +19,15 @@ import (
 // several, and with each strategy of the cache. (That probabilities are Hugging Face's after each combination of
 // warpers, and tokens with the same random numbers, is compared in host/generate/decode/search.)
 func TestASeedGivesTheSameTokens(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	folds := fold.At(t.TempDir(), nil)
 	asked := []byte(
 		`{"do_sample": true, "seed": 11, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.97,
 		"num_return_sequences": 2, "max_new_tokens": 10}`)
 	for _, name := range []string{"llama-mha", "bart"} {
 		dir := t.TempDir()
-		if err := models.Small(name, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(name, dir))
 		// The answers of a generator, once to all inputs.
 		answers := func(o decode.Options) (list []string) {
 			o.Library, o.Plugins, o.CacheBytes, o.Folds = l, set, 64<<20, folds
@@ -43,14 +36,11 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			defer g.Close()
-			s, err := g.SearchWith(asked)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(g.SearchWith(asked))(t)
 			const inputs = 4
 			list = make([]string, inputs)
 			i := -1
-			if err := g.Run(t.Context(), s, func() (*decode.Input, error) {
+			must.Succeed(t, g.Run(t.Context(), s, func() (*decode.Input, error) {
 				if i++; i == inputs {
 					return nil, nil
 				}
@@ -64,9 +54,7 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 					list[out.Index] += fmt.Sprintln(h.Tokens)
 				}
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			return list
 		}
 		usual := prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -18,38 +19,21 @@ import (
 // the encoder's positions, which Moonshine's decoder makes of one over samples, has more than one element for each
 // 384 positions.
 func TestSoundsOfAnyLength(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	dir := t.TempDir()
-	if err := models.Small("moonshine", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("moonshine", dir))
 	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1, Batch: 2}
-	g, err := decode.Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(decode.Open(dir, o))(t)
 	defer g.Close()
-	x, err := exported.Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(exported.Open(dir, o))(t)
 	defer x.Close()
 	var want [][]int32
 	lengths := []int64{modeldir.MinSamples, 8000, 8001, 8001, 160_000, 385 * 384, 3000}
 	for _, device := range []generate.Device{x, g} {
-		search, err := decode.SearchOf(dir, device.Config(), []byte(`{"num_beams": 2, "max_new_tokens": 12}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		search := must.Value(decode.SearchOf(dir, device.Config(), []byte(`{"num_beams": 2, "max_new_tokens": 12}`)))(t)
 		got, i := make([][]int32, len(lengths)), -1
-		err = device.Run(t.Context(), search, func() (*decode.Input, error) {
+		must.Succeed(t, device.Run(t.Context(), search, func() (*decode.Input, error) {
 			if i++; i >= len(lengths) {
 				return nil, nil
 			}
@@ -59,10 +43,7 @@ func TestSoundsOfAnyLength(t *testing.T) {
 		}, func(out decode.Output) error {
 			got[out.Index] = out.Hypotheses[0].Tokens
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if want == nil {
 			want = got
 		}

@@ -11,20 +11,15 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestEveryStrategy generates every case with each KV-cache strategy, forced on every layer that can use it: the
 // tokens are equal. A layer with another strategy says why, and each strategy is used by some layer.
 func TestEveryStrategy(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	folds := fold.At(t.TempDir(), nil)
 	attentions := map[string]prepare.Attention{
 		// Every third length has keys and values.
@@ -36,10 +31,7 @@ func TestEveryStrategy(t *testing.T) {
 	}
 	used := map[plan.Strategy]int{}
 	for _, name := range Models() {
-		e, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(Load(name))(t)
 		for i, f := range models.SmallFolders() {
 			if f.Model != e.Model {
 				continue
@@ -52,14 +44,9 @@ func TestEveryStrategy(t *testing.T) {
 				a := attentions[name]
 				t.Run(f.Name+"/"+name, func(t *testing.T) {
 					dir := t.TempDir()
-					if err := models.Small(f.Name, dir); err != nil {
-						t.Fatal(err)
-					}
-					g, err := decode.Open(dir,
-						decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, models.Small(f.Name, dir))
+					g := must.Value(decode.Open(dir,
+						decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds}))(t)
 					defer g.Close()
 					if name == "either" && !g.Engine().HasEncoder() {
 						return

@@ -19,6 +19,7 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/hub"
 	"github.com/opgraft/graft/host/distribute/hub/hubtest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const name = "org/model"
@@ -45,10 +46,7 @@ func newPair(t *testing.T) *pair {
 	if err != nil {
 		t.Skipf("huggingface_hub is not installed: %v; run make peers", err)
 	}
-	r, err := hubtest.Folder("../../models/g2p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(hubtest.Folder("../../models/g2p"))(t)
 	r.Small = 100_000
 	for _, graph := range []string{"encoder_model.onnx", "decoder_model_merged.onnx"} { // as repositories have them
 		r.Files["onnx/"+graph] = r.Files[graph]

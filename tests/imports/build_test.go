@@ -6,18 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestMovedBuild: a build of a tree that was moved or copied since says what to do, where CMake ends with pages.
 func TestMovedBuild(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cmake")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(folder, 0o755))
 	cache := "CMAKE_HOME_DIRECTORY:INTERNAL=/a/former/place\n"
-	if err := os.WriteFile(filepath.Join(folder, "CMakeCache.txt"), []byte(cache), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "CMakeCache.txt"), []byte(cache), 0o600))
 	build := exec.Command("abi/cmake/build-tree.sh", folder, "1")
 	build.Dir = root
 	out, err := build.CombinedOutput()

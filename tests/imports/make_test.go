@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share,
@@ -16,10 +18,7 @@ import (
 // make test-longest; and none runs in two places.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
-	data, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(root, "Makefile")))(t)
 	for line := range strings.Lines(string(data)) {
 		if name, list, found := strings.Cut(line, "="); found {
 			lists[strings.TrimSpace(name)] = strings.Fields(list)
@@ -103,7 +102,7 @@ func asksForShort(file *ast.File) (found bool) {
 // parsed hands over every Go file of the module.
 func parsed(t *testing.T, each func(folder string, test bool, file *ast.File)) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -126,8 +125,5 @@ func parsed(t *testing.T, each func(folder string, test bool, file *ast.File)) {
 			each(filepath.ToSlash(folder), strings.HasSuffix(path, "_test.go"), file)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

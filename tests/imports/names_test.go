@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // pluginNames are names of graft's own plugins and of their operators. A stranger's plugin
@@ -15,7 +17,7 @@ var pluginNames = regexp.MustCompile(`flash-decode|el-attention|slim-attention|p
 
 // TestHostNamesNoPlugin: host/plugin/defaults alone names operators of graft's own plugins.
 func TestHostNamesNoPlugin(t *testing.T) {
-	err := filepath.WalkDir(filepath.Join(root, "host"), func(file string, d os.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(filepath.Join(root, "host"), func(file string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") ||
 			d.Name() == "defaults.go" && filepath.Base(filepath.Dir(file)) == "defaults" {
 			return err
@@ -30,8 +32,5 @@ func TestHostNamesNoPlugin(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // most is by how many bytes a program, without symbols, may grow that enables graft and does nothing else with it.
@@ -21,10 +23,7 @@ func TestEnablingIsLean(t *testing.T) {
 			"./testdata/"+name).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		info, err := os.Stat(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Value(os.Stat(program))(t)
 		size[name] = info.Size()
 	}
 	t.Logf("without graft %d bytes, with it %d: %d more", size["plain"], size["enables"], size["enables"]-size["plain"])
@@ -32,10 +31,7 @@ func TestEnablingIsLean(t *testing.T) {
 		t.Errorf("enabling graft adds %d bytes to a program, needed at most %d: go build -ldflags=-dumpdep says what "+
 			"holds what", grown, most)
 	}
-	deps, err := exec.Command("go", "list", "-deps", "./testdata/enables").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	deps := must.Value(exec.Command("go", "list", "-deps", "./testdata/enables").Output())(t)
 	for _, pkg := range strings.Fields(string(deps)) {
 		if pkg == "net/http" || strings.HasPrefix(pkg, "google.golang.org/grpc") ||
 			strings.HasPrefix(pkg, "golang.org/x/text/language") {

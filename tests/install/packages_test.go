@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // machine is this processor as Python names it.
@@ -80,9 +81,7 @@ func TestNpm(t *testing.T) {
 	}
 	out := run(t, folder, env, "/usr/bin/env", "node", "-p", "JSON.stringify(require('opgraft'))")
 	var paths struct{ Binary, Library string }
-	if err := json.Unmarshal([]byte(out), &paths); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(out), &paths))
 	for _, path := range []string{paths.Binary, paths.Library} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
@@ -100,14 +99,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Skip("no C compiler")
 	}
-	at, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Value(ort.Find(""))(t)
+	header := must.Value(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output())(t)
 	folder := t.TempDir()
 	env := []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir(), "ORT_DISABLE_TELEMETRY=1"}
 	run(t, folder, env, "/bin/tar", "-xzf", filepath.Join(dist(t), "graft-"+version(t)+"-linux-"+runtime.GOARCH+".tar.gz"),

@@ -23,6 +23,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/graftcommand"
 )
 
@@ -185,10 +186,7 @@ func numbers(t *testing.T, text string) []float64 {
 	t.Helper()
 	var list []float64
 	for field := range strings.FieldsSeq(text) {
-		x, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Value(strconv.ParseFloat(field, 64))(t)
 		list = append(list, x)
 	}
 	return list
@@ -345,14 +343,9 @@ func TestRuntimes(t *testing.T) {
 // copyOf is a model that a test may spoil.
 func copyOf(t *testing.T, model string) string {
 	t.Helper()
-	data, err := os.ReadFile(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(model))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -410,9 +403,7 @@ func variant(t *testing.T, model string, factor float32, inside bool) string {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	g := m.Graph
 	for _, w := range g.Initializer {
 		if w.GetDataType() != int32(onnx.Tensor_FLOAT) || len(w.GetDims()) != 1 {
@@ -443,9 +434,7 @@ func variant(t *testing.T, model string, factor float32, inside bool) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "variant.onnx")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -464,13 +453,8 @@ func TestReplacedModel(t *testing.T) {
 		}
 		path, set := copyOf(t, models[0]), cache(t)
 		for i := range 3 {
-			data, err := os.ReadFile(models[i%2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			data := must.Value(os.ReadFile(models[i%2]))(t)
+			must.Succeed(t, os.WriteFile(path, data, 0o600))
 			k.patched(t, want[i%2], 1, run{args: []string{k.linked, path, "1"}, set: set})
 			found, err := filepath.Glob(filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs", "*.onnx"))
 			if err != nil || i == 0 && len(found) != c.graphs {
@@ -518,9 +502,7 @@ func TestSurroundings(t *testing.T) {
 	})
 	t.Run("closed standard input and output", func(t *testing.T) {
 		garbage := script(t, "")
-		if err := os.WriteFile(garbage, []byte("no program"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(garbage, []byte("no program"), 0o700))
 		set := cache(t)
 		set["GRAFT_BINARY"], set["LD_PRELOAD"] = garbage, k.library
 		_, talk, err := k.start(t,
@@ -565,9 +547,7 @@ func TestSurroundings(t *testing.T) {
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "graft")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 	return path
 }
 
@@ -607,9 +587,7 @@ func TestLeft(t *testing.T) {
 			preloaded(with(cache(t), "GRAFT_BINARY", script(t, "echo graft: out of luck >&2; exit 3"))))
 		k.left(t, want, "found no entry", 1, preloaded(with(cache(t), "GRAFT_BINARY", script(t, "exit 0"))))
 		garbage := script(t, "")
-		if err := os.WriteFile(garbage, []byte("no program"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(garbage, []byte("no program"), 0o700))
 		k.left(t, want, "cannot start: Exec format error", 1, preloaded(with(cache(t), "GRAFT_BINARY", garbage)))
 	})
 	t.Run("hanging command", func(t *testing.T) {
@@ -621,10 +599,7 @@ func TestLeft(t *testing.T) {
 		if d := time.Since(begin); d > 30*time.Second {
 			t.Errorf("took %v", d)
 		}
-		text, err := os.ReadFile(trace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Value(os.ReadFile(trace))(t)
 		ids := strings.Fields(string(text))
 		if len(ids) != 2 { // one of each of the two processes, of three sessions each
 			t.Errorf("the command ran %d times", len(ids))
@@ -645,9 +620,7 @@ func TestLeft(t *testing.T) {
 		k.left(t, want, "found no cache folder", 1,
 			run{args: program, set: map[string]string{"XDG_CACHE_HOME": "", "HOME": "here"}})
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, nil, 0o600))
 		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": file}})
 		// where root cannot write either
 		k.left(t, want, "cannot store a graph", 1, run{args: program, set: map[string]string{"XDG_CACHE_HOME": "/proc"}})
@@ -671,9 +644,7 @@ func TestLeft(t *testing.T) {
 	})
 	t.Run("bad model", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "bad.onnx")
-		if err := os.WriteFile(path, []byte("no model at all"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte("no model at all"), 0o600))
 		plain, first, err := k.start(t, run{args: []string{k.linked, path, "1"}, plain: true})
 		out, second, err2 := k.start(t, run{args: []string{k.linked, path, "1"}, set: with(cache(t), "GRAFT_VERBOSE", "0")})
 		if err == nil || err2 == nil || first != second || plain != out {
@@ -709,10 +680,7 @@ func TestSpoiledCache(t *testing.T) {
 	folder := filepath.Join(set["XDG_CACHE_HOME"], "graft", "graphs")
 	// spoil changes the entry's file and the graph's.
 	find := func() (entry, graph string) {
-		files, err := filepath.Glob(filepath.Join(folder, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Value(filepath.Glob(filepath.Join(folder, "*")))(t)
 		for _, f := range files {
 			if strings.HasSuffix(f, ".onnx") {
 				graph = f
@@ -724,10 +692,7 @@ func TestSpoiledCache(t *testing.T) {
 	}
 	k.patched(t, want, 1, r)
 	entry, graph := find()
-	text, err := os.ReadFile(entry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(entry))(t)
 	for name, bad := range map[string]string{
 		"empty":               "",
 		"no entry":            "something else\n",
@@ -737,9 +702,7 @@ func TestSpoiledCache(t *testing.T) {
 		"a zero":              string(text[:30]) + "\x00" + string(text[30:]),
 		"a number that is no": strings.Replace(string(text), "\nfile ", "\nfile x", 1),
 	} {
-		if err := os.WriteFile(entry, []byte(bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(entry, []byte(bad), 0o600))
 		k.patched(t, want, 1, r)
 		if again, err := os.ReadFile(entry); err != nil || string(again) != string(text) {
 			t.Errorf("%s: the entry was not made again: %q", name, again)
@@ -752,14 +715,9 @@ func TestSpoiledCache(t *testing.T) {
 	if info, err := os.Stat(entry); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	data, err := os.ReadFile(graph)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(graph))(t)
 	for _, bad := range [][]byte{nil, []byte("no graph"), data[:len(data)/2]} {
-		if err := os.WriteFile(graph, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(graph, bad, 0o600))
 		out, talk, err := k.start(t, r)
 		if err != nil || out != want || !strings.Contains(talk, "session created without graft") {
 			t.Errorf("%v: %s", err, talk)
@@ -769,9 +727,7 @@ func TestSpoiledCache(t *testing.T) {
 	// What is read stays: the cache drops what was not for long.
 	old := time.Now().Add(-25 * 24 * time.Hour)
 	for _, path := range []string{entry, graph} {
-		if err := os.Chtimes(path, old, old); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chtimes(path, old, old))
 	}
 	k.patched(t, want, 1, r)
 	for _, path := range []string{entry, graph} {
@@ -785,9 +741,7 @@ func TestSpoiledCache(t *testing.T) {
 func TestGoProgram(t *testing.T) {
 	k := tools(t)
 	program := filepath.Join(t.TempDir(), "program")
-	if err := command("go", "build", "-o", program, "./programs/gosessions"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, command("go", "build", "-o", program, "./programs/gosessions"))
 	want := k.answers(t, encoder)
 	set := cache(t)
 	k.patched(t, want, 2, run{args: []string{program, encoder, "2"}, set: set})
@@ -801,10 +755,7 @@ func TestGoProgram(t *testing.T) {
 
 // TestHeader: what libgraft.so knows of ONNX Runtime's table is what the header says.
 func TestHeader(t *testing.T) {
-	header, err := headers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Value(headers())(t)
 	if err := command("g++", "-std=c++17", "-Wno-invalid-offsetof", "-fsyntax-only", "-I"+header, "-I../../bindings/c",
 		"programs/header.cc"); err != nil {
 		t.Error(err)
@@ -828,10 +779,8 @@ func TestSHA256(t *testing.T) {
 	}
 	for _, how := range []string{"-DBY_INSTRUCTIONS", "-DGRAFT_PORTABLE"} {
 		program := filepath.Join(t.TempDir(), "sha256")
-		if err := command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc",
-			"../../bindings/c/sha256.cc", "-o", program); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc",
+			"../../bindings/c/sha256.cc", "-o", program))
 		if out, err := exec.Command(program).Output(); err != nil || string(out) != want.String() {
 			t.Errorf("%s: %v, other hashes", how, err)
 		}
@@ -851,9 +800,7 @@ func TestManySessions(t *testing.T) {
 	// A runtime newer than those that are known to copy weights.
 	newer := *k
 	newer.library = filepath.Join(t.TempDir(), "libgraft.so")
-	if err := newer.buildLibrary(newer.library, "-DGRAFT_COPYING_API=0"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, newer.buildLibrary(newer.library, "-DGRAFT_COPYING_API=0"))
 	newer.patched(t, want, 1000, run{args: []string{k.linked, encoder, "1000", "threads=2"}, set: cache(t)})
 	newer.patched(t, want, 1, run{args: []string{k.linked, copyOf(t, encoder), "1", "spoil"}, set: cache(t)})
 	k.left(t, want, "found no cache folder", 1,
@@ -877,31 +824,19 @@ func csharp(t *testing.T, folder string) []string {
 	program := filepath.Join(out, "Sessions.dll")
 	args := []string{"-noconfig", "-nostdlib", "-langversion:7", "-out:" + program, "-r:" + core,
 		"-r:" + filepath.Join(shared, "netstandard.dll"), "-r:" + binding}
-	references, err := filepath.Glob(filepath.Join(shared, "System*.dll"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	references := must.Value(filepath.Glob(filepath.Join(shared, "System*.dll")))(t)
 	for _, path := range references {
 		args = append(args, "-r:"+path)
 	}
-	if err := command("mcs", append(args, "programs/Sessions.cs")...); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(binding)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, command("mcs", append(args, "programs/Sessions.cs")...))
+	data := must.Value(os.ReadFile(binding))(t)
 	settings := fmt.Sprintf(
 		`{"runtimeOptions": {"framework": {"name": "Microsoft.NETCore.App", "version": %q}, "configProperties": {"System.Globalization.Invariant": true}}}`, filepath.Base(shared))
 	for name, content := range map[string][]byte{"Microsoft.ML.OnnxRuntime.dll": data,
 		"Sessions.runtimeconfig.json": []byte(settings)} {
-		if err := os.WriteFile(filepath.Join(out, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(out, name), content, 0o600))
 	}
-	if err := os.Chmod(dotnet, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(dotnet, 0o755))
 	return []string{dotnet, program}
 }
 
@@ -916,30 +851,20 @@ func TestBindings(t *testing.T) {
 	if sessions == "" {
 		sessions = "1000"
 	}
-	n, err := strconv.Atoi(sessions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Value(strconv.Atoi(sessions))(t)
 	k := tools(t)
-	model, err := filepath.Abs(encoder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Value(filepath.Abs(encoder))(t)
 	want := k.answers(t, model)
 	jars, err := filepath.Glob(filepath.Join(folder, "java", "*.jar"))
 	if err != nil || len(jars) != 1 {
 		t.Fatalf("%v: found %q, needed one archive of onnxruntime", err, jars)
 	}
 	classes := t.TempDir()
-	if err := command("javac", "-d", classes, "-cp", jars[0], "programs/Sessions.java"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, command("javac", "-d", classes, "-cp", jars[0], "programs/Sessions.java"))
 	// The name that linkers look for.
 	link := t.TempDir()
 	for _, name := range []string{"libonnxruntime.so", "libonnxruntime.so.1"} {
-		if err := os.Symlink(k.runtime, filepath.Join(link, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(k.runtime, filepath.Join(link, name)))
 	}
 	rust := func(name string, env []string, args ...string) string {
 		target := filepath.Join(folder, name)

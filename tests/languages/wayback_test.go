@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // tinyModel writes y = -x over float32[n]; or one that reads the fourth element on the way, and fails where there is
@@ -36,15 +37,10 @@ func tinyModel(t *testing.T, path string, fails bool) string {
 	} else {
 		node("Neg", []string{"x"}, "y")
 	}
-	data, err := proto.Marshal(
+	data := must.Value(proto.Marshal(
 		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
-			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}))(t)
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -158,9 +154,7 @@ func TestWayBack(t *testing.T) {
 		}
 		for _, spoil := range []func(
 			string) error{func(p string) error { return os.WriteFile(p, []byte("other bytes"), 0o600) }, os.Remove} {
-			if err := spoil(copies[0]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, spoil(copies[0]))
 			_, talk, err := k.start(t, r)
 			if err == nil || strings.Count(talk, nothing) != 1 || !strings.Contains(talk, "found no copy of the model's bytes") {
 				t.Errorf("%v: %s", err, talk)

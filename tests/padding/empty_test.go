@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -24,18 +25,10 @@ func TestNothingToEncode(t *testing.T) {
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
+			m := must.Value(model.Open(path))(t)
 			defer m.Close()
-			plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 			defer plain.Close()
 			for _, mode := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
 				s, computed := b.patched(t, path, mode)

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -99,24 +100,14 @@ func rewritten(t *testing.T, edit func(*onnx.Model)) string {
 }
 
 func rewrittenOf(t *testing.T, exporter, name string, edit func(*onnx.Model)) string {
-	f, err := models.Lookup(exporter, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup(exporter, name))(t)
 	folder := t.TempDir()
 	encoder, path := filepath.Join(folder, "encoder.onnx"), filepath.Join(folder, "model.onnx")
-	if err := f.Write(encoder, 1); err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Open(encoder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(encoder, 1))
+	m := must.Value(model.Open(encoder))(t)
 	defer m.Close()
 	edit(m.Proto())
-	if err := m.Write(t.Context(), m.Proto(), path, model.WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Write(t.Context(), m.Proto(), path, model.WriteOptions{}))
 	return path
 }
 
@@ -298,20 +289,11 @@ func TestRunsThatAreRefused(t *testing.T) {
 		{"nothing wrong", []int64{2, 4}, ids(8, 3), []float32{1, 1, 1, 0, 0, 0, 0, 0}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tokens, err := ort.NewTensor(b.library, c.shape, c.ids)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tokens := must.Value(ort.NewTensor(b.library, c.shape, c.ids))(t)
 			defer tokens.Close()
-			types, err := ort.NewTensor(b.library, c.shape, ids(len(c.ids), 0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			types := must.Value(ort.NewTensor(b.library, c.shape, ids(len(c.ids), 0)))(t)
 			defer types.Close()
-			mask, err := ort.NewTensor(b.library, []int64{2, 4}, c.mask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			mask := must.Value(ort.NewTensor(b.library, []int64{2, 4}, c.mask))(t)
 			defer mask.Close()
 			results, err := s.Run(t.Context(),
 				map[string]*ort.Value{"input_ids": tokens, "token_type_ids": types, "given": mask})
@@ -327,15 +309,9 @@ func TestRunsThatAreRefused(t *testing.T) {
 
 // kept is why a model's padding is kept without a word, or "".
 func (b *bench) kept(t *testing.T, path string) string {
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, b.set.Manifests(), b.set.Plan(plan.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, b.set.Manifests(), b.set.Plan(plan.Options{})))(t)
 	if facts, why := padding.Find(a.Graph, a.Shapes, a.Report); facts == nil && why == "" {
 		t.Fatal("the mask was not found")
 	}

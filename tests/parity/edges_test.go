@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const signature = `
@@ -45,24 +46,13 @@ const attention = `
 // TestEdges runs small models whose shape arithmetic, outputs or scopes are
 // unusual, patched against unpatched, at lengths of zero too.
 func TestEdges(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for name, p := range edges(t) {
 		t.Run(name, func(t *testing.T) {
-			b, err := proto.Marshal(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(proto.Marshal(p))(t)
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := os.WriteFile(path, b, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, b, 0o644))
 			for _, dims := range []map[string]int64{
 				{"batch": 2, "seq": 3, "past": 5}, {"batch": 1, "seq": 1, "past": 0}, {"batch": 3, "seq": 1, "past": 7},
 			} {

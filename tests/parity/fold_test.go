@@ -16,33 +16,23 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestFold runs a linear layer whose weight has rank 4 of 64 through the plugin that
 // folds it into two, and one of full rank that its fold refuses.
 func TestFold(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load([]string{"../../build/examples"}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load([]string{"../../build/examples"}, true))(t)
 	for _, test := range []struct {
 		name           string
 		rank, replaced int
 	}{{"low", 4, 1}, {"full", 64, 0}} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := os.WriteFile(path, linearLayer(t, test.rank), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			r, err := comparison.Answers(context.Background(), l, set, path,
-				comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, linearLayer(t, test.rank), 0o644))
+			r := must.Value(comparison.Answers(context.Background(), l, set, path,
+				comparison.Options{A: "none", B: "low-rank", Inputs: inputs.Options{Seed: 1}}))(t)
 			if r.B.Replaced != test.replaced || !r.Parity.OK {
 				t.Errorf("%d replaced, answers equal: %v (%+v); want %d, true", r.B.Replaced, r.Parity.OK, r.Parity.Outputs,
 					test.replaced)
@@ -79,7 +69,7 @@ func linearLayer(t *testing.T, rank int) []byte {
 				}},
 			}}}}
 	}
-	b, err := proto.Marshal(&onnx.Model{
+	b := must.Value(proto.Marshal(&onnx.Model{
 		IrVersion:   proto.Int64(8),
 		OpsetImport: []*onnx.OperatorSet{{Version: proto.Int64(18)}},
 		Graph: &onnx.Graph{
@@ -90,9 +80,6 @@ func linearLayer(t *testing.T, rank int) []byte {
 				Dims: []int64{n, n}, RawData: raw}},
 			Node: []*onnx.Node{{OpType: proto.String("MatMul"), Input: []string{"x", "w"}, Output: []string{"y"}}},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return b
 }

@@ -10,33 +10,24 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestGenerationWithLyingNames: whatever a folder's graphs call their lengths, the engine
 // opens it and gives the tokens that it gives under honest names.
 func TestGenerationWithLyingNames(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, name := range []string{"gpt2", "bart", "t5", "llama"} {
 		t.Run(name, func(t *testing.T) {
 			honest := filepath.Join(t.TempDir(), name)
-			if err := models.Small(name, honest); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(name, honest))
 			want := generated(t, l, set, honest)
 			for lie, rename := range lies {
 				t.Run(lie, func(t *testing.T) {
 					dir := filepath.Join(t.TempDir(), name)
-					if err := os.CopyFS(dir, os.DirFS(honest)); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, os.CopyFS(dir, os.DirFS(honest)))
 					graphs, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
 					if err != nil || len(graphs) == 0 {
 						t.Fatalf("%s holds no graph: %v", dir, err)
@@ -58,10 +49,7 @@ func TestGenerationWithLyingNames(t *testing.T) {
 // generated are the best sequences of a few inputs.
 func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]int32 {
 	t.Helper()
-	g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20}))(t)
 	defer g.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 2, 8
@@ -69,7 +57,7 @@ func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]in
 		{Tokens: []int32{9, 30, 7, 21, 14, 6, 40}}}
 	list := make([][]int32, len(inputs))
 	next := 0
-	err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+	must.Succeed(t, g.Run(t.Context(), o, func() (*decode.Input, error) {
 		if next == len(inputs) {
 			return nil, nil
 		}
@@ -80,10 +68,7 @@ func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]in
 	}, func(out decode.Output) error {
 		list[out.Index] = best(out.Hypotheses)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return list
 }
 

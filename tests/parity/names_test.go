@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -98,23 +99,15 @@ var fewer = map[string]int{
 // the names, the patched model agrees with the unpatched one, as many blocks are
 // replaced, and inputs can be made.
 func TestDeclaredNames(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for i, f := range models.Fixtures() {
 		if f.Exporter == "full" || f.Exporter == "families" && testing.Short() && i%4 != 0 {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			honest := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(honest, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(honest, 1))
 			// Rows, tokens and past are of three lengths.
 			at := maps.Clone(others)
 			maps.Copy(at, points[1])
@@ -161,9 +154,7 @@ func renameAxes(t *testing.T, from, to string, lie func([]string)) {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(b, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(b, m))
 	for _, list := range [][]*onnx.ValueInfo{m.Graph.Input, m.Graph.Output, m.Graph.ValueInfo} {
 		for _, v := range list {
 			dims := v.GetType().GetTensorType().GetShape().GetDim()
@@ -185,7 +176,5 @@ func renameAxes(t *testing.T, from, to string, lie func([]string)) {
 	if b, err = proto.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(to, b, 0o644))
 }

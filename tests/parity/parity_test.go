@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -41,23 +42,15 @@ var unrunnable = map[string]string{
 }
 
 func TestFixtures(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, f := range models.Fixtures() {
 		if f.Exporter == "full" {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
 			for i, dims := range points {
 				if why := unrunnable[fmt.Sprintf("%s/%d", f, i)]; why != "" {
 					t.Logf("point %d has no reference: %s", i, why)

@@ -9,20 +9,15 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestZeroLengths: where ONNX Runtime runs a model with an axis of no elements, the patched model runs
 // and agrees.
 func TestZeroLengths(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	ran := 0
 	for _, f := range models.Fixtures() {
 		if f.Exporter == "full" {
@@ -30,9 +25,7 @@ func TestZeroLengths(t *testing.T) {
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
 			for _, zero := range []string{"batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"} {
 				at := maps.Clone(others)
 				maps.Copy(at, points[1])

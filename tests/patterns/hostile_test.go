@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sums is a pattern of sums of sums, of which every one may have its inputs in either order, over a Relu: in a graph
@@ -31,10 +32,7 @@ func sums(depth int) string {
 // one is the operator of a pattern.
 func one(t *testing.T, pattern string) *manifest.Manifest {
 	t.Helper()
-	m, err := manifest.Parse("hostile", []byte(before+indented(pattern, "      ")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(manifest.Parse("hostile", []byte(before+indented(pattern, "      "))))(t)
 	return m
 }
 
@@ -61,19 +59,10 @@ func nodes(t *testing.T, count int, node func(i int) (op string, in []int)) (*gr
 		}
 		p.Graph.Node = append(p.Graph.Node, n)
 	}
-	data, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(data, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.Marshal(p))(t)
+	m := must.Value(model.Parse(data, ""))(t)
 	t.Cleanup(func() { m.Close() })
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	return g, graph.Infer(g)
 }
 
@@ -127,12 +116,10 @@ func TestHostileGraphs(t *testing.T) {
 			m := one(t, c.pattern)
 			var p *plan.Plan
 			begun, parts := g.Steps()
-			if err := g.Bounded(t.Context(), func() error {
+			must.Succeed(t, g.Bounded(t.Context(), func() error {
 				p = plan.Make(g, shapes, &blocks.Report{}, []*manifest.Manifest{m}, plan.Options{Force: true})
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			taken, _ := g.Steps()
 			t.Logf("%d steps for each node, input and output", (taken-begun)/parts)
 			if got := p.Replaced() > 0; got != c.replaced {

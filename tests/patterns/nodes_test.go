@@ -8,16 +8,14 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // asNodes is a model with each layer normalisation written as its nine nodes.
 func asNodes(t *testing.T, m *model.Model) *onnx.Model {
 	t.Helper()
 	p := proto.Clone(m.Proto()).(*onnx.Model)
-	g, err := graph.New(p, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(p, m))(t)
 	var list []*graph.Node
 	g.Walk(func(n *graph.Node) {
 		if n.Is("LayerNormalization") {
@@ -27,10 +25,7 @@ func asNodes(t *testing.T, m *model.Model) *onnx.Model {
 	for _, n := range list {
 		in := n.Graph
 		node := func(op string, inputs ...*graph.Value) *graph.Value {
-			added, err := in.AddNode(&onnx.Node{OpType: proto.String(op)}, inputs, []string{in.FreshName("nine")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			added := must.Value(in.AddNode(&onnx.Node{OpType: proto.String(op)}, inputs, []string{in.FreshName("nine")}))(t)
 			return added.Out[0]
 		}
 		x := n.In[0]
@@ -46,11 +41,7 @@ func asNodes(t *testing.T, m *model.Model) *onnx.Model {
 		in.Replace(n.Out[0], y)
 		in.Remove(n)
 	}
-	if err := g.Sort(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Sort())
+	must.Succeed(t, g.Commit())
 	return p
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/onnxtext"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/matching"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var blocksOfPage = regexp.MustCompile("(?s)\n```(yaml|text)\n(.*?)\n```")
@@ -33,10 +34,7 @@ operators:
 // TestPage: each example of docs/patterns.md is a manifest, and matches the graphs that stand after it as the page
 // says.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/patterns.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Value(os.ReadFile("../../docs/patterns.md"))(t)
 	var op *manifest.Operator
 	text, patterns, graphs := "", 0, 0
 	for _, b := range blocksOfPage.FindAllStringSubmatch(string(page), -1) {
@@ -86,10 +84,7 @@ func found(t *testing.T, op *manifest.Operator, text string) *matching.Found {
 	t.Helper()
 	g, m := parsed(t, text)
 	_ = g
-	f, err := matching.Find(t.Context(), op, m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(matching.Find(t.Context(), op, m.Proto(), m))(t)
 	return f
 }
 
@@ -100,18 +95,9 @@ func parsed(t *testing.T, text string) (*graph.Graph, *model.Model) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	data, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(data, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.Marshal(p))(t)
+	m := must.Value(model.Parse(data, ""))(t)
 	t.Cleanup(func() { m.Close() })
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	return g, m
 }

@@ -12,19 +12,14 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestReplacements: what stands in place of a form gives the answers of what stood there, outputs that nothing reads
 // and values that stay included.
 func TestReplacements(t *testing.T) {
-	library, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	const softplus = `
 pattern:
   inputs: [x]
@@ -124,15 +119,11 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 			_, source := parsed(t, c.graph)
 			paths := [2]string{filepath.Join(t.TempDir(), "a.onnx"), filepath.Join(t.TempDir(), "b.onnx")}
 			p := source.Proto()
-			if err := source.Write(context.Background(), p, paths[0], model.WriteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, source.Write(context.Background(), p, paths[0], model.WriteOptions{}))
 			if got := replace(t, m, p, source); got != c.replaced {
 				t.Fatalf("%d replaced, want %d", got, c.replaced)
 			}
-			if err := source.Write(context.Background(), p, paths[1], model.WriteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, source.Write(context.Background(), p, paths[1], model.WriteOptions{}))
 			ops := map[string]bool{}
 			for _, n := range p.Graph.Node {
 				ops[n.GetOpType()] = true
@@ -147,11 +138,8 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 					t.Errorf("%s is in the patched graph", op)
 				}
 			}
-			r, err := comparison.Answers(t.Context(), library, set, paths[0],
-				comparison.Options{A: "none", B: "none", ModelB: paths[1], Inputs: inputs.Options{Seed: 1}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(comparison.Answers(t.Context(), library, set, paths[0],
+				comparison.Options{A: "none", B: "none", ModelB: paths[1], Inputs: inputs.Options{Seed: 1}}))(t)
 			for _, out := range r.Parity.Outputs {
 				if !out.OK {
 					t.Errorf("%s: %s, %d differ, max %g", out.Name, out.Problem, out.Disagree, out.MaxAbsolute)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/graftcommand"
 )
 
@@ -60,10 +61,7 @@ func TestPackage(t *testing.T) {
 		peers = peers[:1]
 	}
 	for _, peer := range peers {
-		program, err := filepath.Abs(filepath.Join("..", "..", "build", "peers", peer, "bin", "python"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		program := must.Value(filepath.Abs(filepath.Join("..", "..", "build", "peers", peer, "bin", "python")))(t)
 		if _, err := os.Stat(program); err != nil {
 			t.Fatalf("the Python environment is not there: %v; run `make peers`", err)
 		}
@@ -82,18 +80,11 @@ func TestPackage(t *testing.T) {
 // command builds graft where every user finds it: a case runs as another.
 func command(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "graft-python-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(os.MkdirTemp("", "graft-python-"))(t)
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	if err := os.Chmod(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(folder, 0o755))
 	binary := filepath.Join(folder, "graft")
-	if err := graftcommand.Write(binary); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graftcommand.Write(binary))
 	return binary
 }
 
@@ -101,10 +92,7 @@ func command(t *testing.T) string {
 // called with.
 func runCase(t *testing.T, name, binary string, python ...string) {
 	t.Helper()
-	plugins, err := filepath.Abs("../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugins := must.Value(filepath.Abs("../../build/plugins"))(t)
 	library, err := ort.Find("") // for graft ab, where the environment's onnxruntime is too old for it
 	if err != nil {
 		t.Fatal(err)
@@ -135,14 +123,9 @@ func TestPackageWithoutAVX2(t *testing.T) {
 	if err != nil || runtime.GOARCH != "amd64" {
 		t.Skip("no qemu-x86_64 (Debian's qemu-user, which make arm64 brings), or another processor than x86-64")
 	}
-	own, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Value(os.ReadFile("/proc/cpuinfo"))(t)
 	root := t.TempDir() // in which the program finds what it would find in /
-	if err := os.Mkdir(filepath.Join(root, "proc"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(root, "proc"), 0o700))
 	if err := os.WriteFile(filepath.Join(root, "proc", "cpuinfo"), regexp.MustCompile(` avx\w*`).ReplaceAll(own, nil),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -153,19 +136,13 @@ func TestPackageWithoutAVX2(t *testing.T) {
 // newest is the Python with the newest runtime.
 func newest(t *testing.T) string {
 	t.Helper()
-	program, err := filepath.Abs("../../build/peers/new/bin/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Value(filepath.Abs("../../build/peers/new/bin/python"))(t)
 	return program
 }
 
 // TestEveryCaseIsListed holds the table against the file.
 func TestEveryCaseIsListed(t *testing.T) {
-	text, err := os.ReadFile("package/cases.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile("package/cases.py"))(t)
 	// a part of programs; in the newest runtime alone
 	listed := map[string]bool{"one_program": true, "gunicorn": true, "emulated": true}
 	for _, c := range packageCases {

@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // layers is a layer normalization, three products of it, and a feed-forward with a residual.
@@ -128,19 +129,14 @@ func once(t *testing.T, runs *runner, content []byte) {
 	p := &sessions.Patcher{Plugins: runs.set.Plugins,
 		Options: runs.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
 	var got *ort.Patch
-	s, err := runs.l.NewSessionFromBytes(content,
+	s := must.Value(runs.l.NewSessionFromBytes(content,
 		ort.SessionOptions{Patcher: func(r ort.Request) (made *ort.Patch, err error) {
 			got, err = p.Patch(r)
 			return got, err
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+		}}))(t)
 	defer s.Close()
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(got.Model, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(got.Model, m))
 	given := map[string]bool{}
 	panels := 0
 	for _, w := range got.Weights {
@@ -169,15 +165,10 @@ func TestNBitsModels(t *testing.T) {
 		"decoder with past": filepath.Join(root, "tiny-gpt2", "model.onnx")} {
 		for _, weights := range []string{"int8,activations=float32", "int4,group=64,activations=float32"} {
 			t.Run(name+" "+weights, func(t *testing.T) {
-				as, err := prepare.ParseWeights(weights)
-				if err != nil {
-					t.Fatal(err)
-				}
+				as := must.Value(prepare.ParseWeights(weights))(t)
 				to := filepath.Join(t.TempDir(), "model.onnx")
-				if _, err := quantization.File(t.Context(), path, to,
-					quantization.Options{Plugins: runs.set.Plugins, Weights: as}); err != nil {
-					t.Fatal(err)
-				}
+				must.Value(quantization.File(t.Context(), path, to,
+					quantization.Options{Plugins: runs.set.Plugins, Weights: as}))(t)
 				before, attention := factsOf(t, runs.set, path)
 				after, same := factsOf(t, runs.set, to)
 				if len(before) == 0 || !slices.Equal(before, after) {
@@ -187,10 +178,7 @@ func TestNBitsModels(t *testing.T) {
 					t.Errorf("replaced are %v, in float32 %v", same, attention)
 				}
 				o := comparison.Options{A: "none", B: "auto", Inputs: inputs.Options{Seed: 1}, Force: true}
-				r, err := comparison.Answers(t.Context(), runs.l, runs.set, to, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must.Value(comparison.Answers(t.Context(), runs.l, runs.set, to, o))(t)
 				for _, out := range r.Parity.Outputs {
 					if !out.OK {
 						t.Errorf("%s %v: %s, %d differ, at most by %g", out.Name, out.Shape, out.Problem, out.Disagree, out.MaxAbsolute)
@@ -204,15 +192,9 @@ func TestNBitsModels(t *testing.T) {
 // factsOf are the facts of a model's attention, but for the names of weights, and which operators replace what.
 func factsOf(t *testing.T, set *loaded.Set, path string) (facts, replaced []string) {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: true})))(t)
 	for _, b := range a.Report.Blocks {
 		if p := b.Attention.Projections; p != nil {
 			for _, l := range []*blocks.Linear{p.Query, p.Key, p.Value, p.Output} {
@@ -221,10 +203,7 @@ func factsOf(t *testing.T, set *loaded.Set, path string) (facts, replaced []stri
 				}
 			}
 		}
-		text, err := json.Marshal(b.Attention)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Value(json.Marshal(b.Attention))(t)
 		facts = append(facts, string(text))
 	}
 	for _, c := range a.Plan.Choices {

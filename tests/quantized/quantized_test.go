@@ -16,20 +16,15 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestBits: encoders that ONNX Runtime's own tool quantised, and rows that are rounded in special ways, have the
 // answers of an unpatched session to the bit. By default operators stand there where the CPU has VNNI, and nowhere
 // else.
 func TestBits(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, m := range quantized(t, "") {
 		name := strings.TrimSuffix(filepath.Base(m.path), ".onnx")
 		if m.inputs != "" {
@@ -53,10 +48,7 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, o comparison.Options, p
 	for _, threads := range []int{1, 2} {
 		o.A, o.B, o.Threads = "none", "quantized-linear", threads
 		o.Absolute, o.Relative = math.SmallestNonzeroFloat32, math.SmallestNonzeroFloat64
-		r, err := comparison.Answers(t.Context(), l, set, path, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(comparison.Answers(t.Context(), l, set, path, o))(t)
 		if vnni := cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW; (r.B.Replaced > 0) != vnni {
 			t.Errorf("%d of %d are replaced, VNNI is here: %v", r.B.Replaced, r.B.Blocks, vnni)
 		}

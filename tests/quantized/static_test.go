@@ -13,20 +13,15 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestStatic: encoders of which the matmuls are rounded by scales of calibration run without padding where that is
 // asked for, as scales of calibration know nothing of it; visible rows are ONNX Runtime's within what rounding moves.
 // Where sums of scores and masks are rounded too, a hidden key weighs something, and every token is computed.
 func TestStatic(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, m := range quantized(t, "--static") {
 		name := strings.TrimSuffix(filepath.Base(m.path), ".onnx")
 		t.Run(name, func(t *testing.T) {
@@ -43,12 +38,9 @@ func TestStatic(t *testing.T) {
 				return
 			}
 			for seed := range uint64(4) {
-				r, err := comparison.Answers(t.Context(), l, set, m.path,
+				r := must.Value(comparison.Answers(t.Context(), l, set, m.path,
 					comparison.Options{A: "none", B: "auto", Padding: plan.IgnorePadding, Unoptimized: true,
-						Inputs: inputs.Options{Seed: seed, Dims: map[string]int64{"batch_size": 6, "sequence_length": 23}}})
-				if err != nil {
-					t.Fatal(err)
-				}
+						Inputs: inputs.Options{Seed: seed, Dims: map[string]int64{"batch_size": 6, "sequence_length": 23}}}))(t)
 				if !slices.ContainsFunc(r.Inputs, func(in inputs.Info) bool { return in.Padding != nil && *in.Padding > 0 }) {
 					t.Fatal("nothing is padded")
 				}
@@ -62,14 +54,8 @@ func TestStatic(t *testing.T) {
 
 func analysed(t *testing.T, set *loaded.Set, path string, mode plan.Padding) *patch.Analysis {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Padding: mode}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Padding: mode})))(t)
 	return a
 }

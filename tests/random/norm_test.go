@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestEpsilonOfFusedNorms states why nothing reads the parts of a norm in random graphs. ONNX Runtime fuses a norm of
@@ -40,18 +41,12 @@ func TestEpsilonOfFusedNorms(t *testing.T) {
 		y = w.node("Mul", []value{y, w.weight(1, 8)}, y.like(y.dims...))
 		w.leave(w.node("Add", []value{y, w.weight(1, 8)}, y.like(y.dims...)))
 		g := w.graph()
-		bytes, err := proto.Marshal(g.Model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bytes := must.Value(proto.Marshal(g.Model))(t)
 		r := &run{bench: b, names: []string{g.Model.Graph.Output[0].GetName()}}
 		var answers []*ort.Value
 		for _, level := range []ort.SessionOptions{{}, {Optimization: ort.OptimizeNone}} {
 			level.Unpatched, level.IntraOpThreads, level.LogSeverity = true, 1, ort.LogFatal
-			s, err := b.library.NewSessionFromBytes(bytes, level)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(b.library.NewSessionFromBytes(bytes, level))(t)
 			list, err := r.answers(t.Context(), s, g.Runs[0])
 			s.Close()
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var (
@@ -33,14 +34,8 @@ func graphs(t *testing.T) uint64 {
 }
 
 func newBench(t *testing.T) *bench {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return &bench{library: l, set: set}
 }
 
@@ -112,10 +107,7 @@ func TestFound(t *testing.T) {
 	}
 	for _, f := range folders {
 		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
-			g, err := Read(filepath.Dir(f))
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must.Value(Read(filepath.Dir(f)))(t)
 			for _, threads := range []int{1, 3} {
 				if _, err := b.check(t.Context(), g, threads); err != nil {
 					t.Errorf("%d threads: %v", threads, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestHiddenKeysAreNotRead: of a key that a mask hides from all queries by -inf, the operator does not see what it
@@ -36,10 +37,7 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, clean := hiddenKey(c.add, c.key, c.value), hiddenKey(c.add, 0, 0)
-			bytes, err := proto.Marshal(g.Model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			bytes := must.Value(proto.Marshal(g.Model))(t)
 			replaced := 0
 			p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: true})}
 			with := ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal,
@@ -53,15 +51,9 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 			r := &run{bench: b, names: []string{g.Model.Graph.Output[0].GetName()}}
 			defer r.close()
 			answer := func(o ort.SessionOptions, feed Feed) *ort.Value {
-				s, err := b.library.NewSessionFromBytes(bytes, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Value(b.library.NewSessionFromBytes(bytes, o))(t)
 				defer s.Close()
-				list, err := r.answers(t.Context(), s, feed)
-				if err != nil {
-					t.Fatal(err)
-				}
+				list := must.Value(r.answers(t.Context(), s, feed))(t)
 				return list[0]
 			}
 			plain := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, LogSeverity: ort.LogFatal}

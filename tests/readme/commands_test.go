@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // documents are those whose commands and programs are run, from the repository's root.
@@ -30,10 +32,7 @@ func documents(t *testing.T) []string {
 // read cuts a document into its blocks.
 func read(t *testing.T, document string) []block {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root(t), document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(root(t), document)))(t)
 	list, err := cutBlocks(string(data))
 	if err != nil {
 		t.Fatalf("%s: %v", document, err)

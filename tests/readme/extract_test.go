@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // block is one fenced block of a document.
@@ -97,10 +99,7 @@ func (b block) commands() []command {
 
 func TestBlocks(t *testing.T) {
 	const document = "text\n```sh\n# talk\na one\nb \\\n  two   # exits 5: why\n\n```\n```console\n$ c\nprinted\n```\n"
-	list, err := cutBlocks(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(cutBlocks(document))(t)
 	var got []command
 	for _, b := range list {
 		got = append(got, b.commands()...)

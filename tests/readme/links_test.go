@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 var (
@@ -24,25 +26,16 @@ func anchor(text string) string {
 func TestLinks(t *testing.T) {
 	var list []string
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root(t), pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Value(filepath.Glob(filepath.Join(root(t), pattern)))(t)
 		list = append(list, found...)
 	}
 	followed := 0
 	for _, path := range list {
-		name, err := filepath.Rel(root(t), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Value(filepath.Rel(root(t), path))(t)
 		if strings.HasPrefix(name, "build/") {
 			continue
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
 		for _, m := range link.FindAllStringSubmatch(string(data), -1) {
 			u, err := url.Parse(m[1])
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -23,10 +24,7 @@ var twoCores = plan.Machine{Bandwidth: 44e9, CacheBandwidth: 180e9, CacheBytes: 
 func TestRecognitionTable(t *testing.T) {
 	_, section, _ := strings.Cut(text(t, "docs/recognition.md"), "## The graphs under models/graphs")
 	section, _, _ = strings.Cut(section, "\n## ")
-	flash, err := manifest.Read(filepath.Join(root(t), "plugins", "flash-decode"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	flash := must.Value(manifest.Read(filepath.Join(root(t), "plugins", "flash-decode")))(t)
 	rows := 0
 	for _, f := range models.Fixtures() {
 		if f.Exporter == "full" {
@@ -78,18 +76,10 @@ func TestEveryFactIsDocumented(t *testing.T) {
 func row(t *testing.T, f models.Fixture, attention *manifest.Manifest) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := f.Write(path, 1); err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(path, 1))
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, []*manifest.Manifest{attention}, plan.Options{Machine: twoCores})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, []*manifest.Manifest{attention}, plan.Options{Machine: twoCores}))(t)
 	var forms []string
 	for _, b := range a.Report.Blocks {
 		form := b.Attention.Form

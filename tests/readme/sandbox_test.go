@@ -11,16 +11,14 @@ import (
 
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/graftcommand"
 )
 
 // root is the repository's root.
 func root(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Value(filepath.Abs("../.."))(t)
 	return path
 }
 
@@ -90,10 +88,7 @@ func newSandbox(t *testing.T) *sandbox {
 	bin, plugins := graftCommand(t), pluginsBuilt(t)
 	s := &sandbox{folder: t.TempDir()}
 	home := t.TempDir()
-	data, err := os.ReadFile(filepath.Join(root(t), "models", "tiny-gpt2", "model.onnx"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(root(t), "models", "tiny-gpt2", "model.onnx")))(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -122,10 +117,7 @@ func newSandbox(t *testing.T) *sandbox {
 // readerEnvironment is that of a reader with a home and the command on PATH, who set nothing.
 func readerEnvironment(t *testing.T, home, bin string) []string {
 	t.Helper()
-	runtime, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtime := must.Value(ort.Find(""))(t)
 	return environment(map[string]string{
 		"HOME": home, "XDG_DATA_HOME": filepath.Join(home, "data"), "XDG_CACHE_HOME": filepath.Join(home, ".cache"),
 		"PATH":              bin + ":" + os.Getenv("PATH"),

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // held is an entry of the last column of docs/security.md: a folder, and names of tests in it.
@@ -51,10 +53,7 @@ func tested(t *testing.T, folder, name string) bool {
 		if e.IsDir() || !strings.Contains(e.Name(), "test") && !strings.HasSuffix(e.Name(), ".cc") {
 			continue
 		}
-		source, err := os.ReadFile(filepath.Join(root(t), folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Value(os.ReadFile(filepath.Join(root(t), folder, e.Name())))(t)
 		if definition.Match(source) {
 			return true
 		}

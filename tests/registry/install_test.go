@@ -16,6 +16,7 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/graftcommand"
 )
 
@@ -28,9 +29,7 @@ type shell struct {
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	s := &shell{t, t.TempDir(), filepath.Join(t.TempDir(), "graft")}
-	if err := graftcommand.Write(s.program); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graftcommand.Write(s.program))
 	t.Setenv("XDG_DATA_HOME", filepath.Join(s.folder, "data"))
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	return s
@@ -64,10 +63,7 @@ func (s *shell) installed() string {
 // built is the folder of a plugin of this build.
 func built(t *testing.T) string {
 	t.Helper()
-	plugin, err := filepath.Abs("../../build/plugins/fused-gelu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Value(filepath.Abs("../../build/plugins/fused-gelu"))(t)
 	if !manifest.Exists(plugin) {
 		t.Fatalf("%s: run make plugins", plugin)
 	}
@@ -94,9 +90,7 @@ func TestInstallFromRegistry(t *testing.T) {
 	if out, _ := s.graft(0, "plugin", "push", archive, at); !strings.HasPrefix(out, "there already:") {
 		t.Errorf("the same again: %s", out)
 	}
-	if err := os.Remove(filepath.Join(s.folder, archive)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(s.folder, archive)))
 
 	if _, talk := s.graft(3, "plugin", "install", "-q", at); !strings.Contains(talk,
 		"graft: "+at+": found a signature of the key ") ||
@@ -128,14 +122,9 @@ func TestInstallFromRegistry(t *testing.T) {
 		"found fused-gelu 0.1.0, needed the plugin fused-gelu in the version that the tag says") {
 		t.Errorf("an older version: %s", talk)
 	}
-	p, err := client(t).Pull(t.Context(), reference(t, at), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"},
-		reference(t, "oci://"+host+"/team/other:0.1.0")); err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(client(t).Pull(t.Context(), reference(t, at), t.TempDir()))(t)
+	must.Value(client(t).Push(t.Context(), p.Archive, &manifest.Manifest{Name: "other", Version: "0.1.0"},
+		reference(t, "oci://"+host+"/team/other:0.1.0")))(t)
 	if _, talk := s.graft(1, "plugin", "install", "-q", "oci://"+host+"/team/other:0.1.0"); !strings.Contains(talk,
 		"found fused-gelu 0.1.0, needed the plugin other") {
 		t.Errorf("another plugin: %s", talk)
@@ -162,11 +151,8 @@ func TestInstallFromRegistry(t *testing.T) {
 		}
 		http.NotFound(w, r)
 	}))
-	pair, err := tls.LoadX509KeyPair(filepath.Join(certificates, "certificate.pem"),
-		filepath.Join(certificates, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Value(tls.LoadX509KeyPair(filepath.Join(certificates, "certificate.pem"),
+		filepath.Join(certificates, "key.pem")))(t)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	server.StartTLS()
 	defer server.Close()
@@ -212,9 +198,6 @@ func retag(t *testing.T, host, repository, from, to string) {
 	}
 	answer := do(http.MethodGet, from, nil)
 	defer answer.Body.Close()
-	data, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(io.ReadAll(answer.Body))(t)
 	do(http.MethodPut, to, bytes.NewReader(data)).Body.Close()
 }

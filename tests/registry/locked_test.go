@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestLockedFromRegistry: what a lock names comes from the registry, or from a mirror when that is gone, and nothing
@@ -28,21 +29,15 @@ func TestLockedFromRegistry(t *testing.T) {
 		t.Helper()
 		s.graft(0, "plugin", "pack", folder)
 		s.graft(0, "plugin", "sign", archive, "--key", "me.key")
-		if _, err := client(t).Push(t.Context(), filepath.Join(s.folder, archive),
-			&manifest.Manifest{Name: "fused-gelu", Version: version}, reference(t, at+":"+version)); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(client(t).Push(t.Context(), filepath.Join(s.folder, archive),
+			&manifest.Manifest{Name: "fused-gelu", Version: version}, reference(t, at+":"+version)))(t)
 		for _, name := range []string{archive, archive + ".minisig"} {
-			if err := os.Rename(filepath.Join(s.folder, name), filepath.Join(s.folder, version+"-"+name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Rename(filepath.Join(s.folder, name), filepath.Join(s.folder, version+"-"+name)))
 		}
 	}
 	publish(built(t), "0.1.0")
 	other := filepath.Join(s.folder, "other")
-	if err := os.CopyFS(other, os.DirFS(built(t))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(other, os.DirFS(built(t))))
 	write(t, filepath.Join(other, "NOTES.md"), "The same version, with other files.\n")
 	publish(other, "0.3.0")
 	listed := func() (list []string) {
@@ -51,9 +46,7 @@ func TestLockedFromRegistry(t *testing.T) {
 		var all struct {
 			Plugins []struct{ Name, Version, Key string }
 		}
-		if err := json.Unmarshal([]byte(out), &all); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(out), &all))
 		for _, p := range all.Plugins {
 			if !strings.HasPrefix(p.Key, "RW") {
 				t.Errorf("%s %s has the key %q", p.Name, p.Version, p.Key)
@@ -107,10 +100,8 @@ func TestLockedFromRegistry(t *testing.T) {
 
 	s.graft(0, "plugin", "remove", "fused-gelu")
 	for _, suffix := range []string{"", ".minisig"} {
-		if err := os.Rename(filepath.Join(s.folder, "0.3.0-"+archive+suffix),
-			filepath.Join(s.folder, "bundle", archive+suffix)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Rename(filepath.Join(s.folder, "0.3.0-"+archive+suffix),
+			filepath.Join(s.folder, "bundle", archive+suffix)))
 	}
 	refused("other files from a mirror", 3, "/bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror",
 		"bundle")

@@ -28,6 +28,7 @@ import (
 	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/distribute/signing"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // password is that of the user "user"; hash is its bcrypt.
@@ -97,10 +98,7 @@ func startToStop(t *testing.T) (host string, stop func()) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := l.Addr().String()
 	l.Close()
 	users, config := filepath.Join(folder, "users"), filepath.Join(folder, "config.yaml")
@@ -110,16 +108,12 @@ storage: {filesystem: {rootdirectory: %s}}
 auth: {htpasswd: {realm: graft, path: %s}}
 http: {addr: %s, secret: of the tests, tls: {certificate: %s, key: %s}}
 `, filepath.Join(folder, "content"), users, address, filepath.Join(certificates, "certificate.pem"), filepath.Join(certificates, "key.pem"))
-	if err := errors.Join(os.WriteFile(users, []byte("user:"+hash+"\n"), 0o600),
-		os.WriteFile(config, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.WriteFile(users, []byte("user:"+hash+"\n"), 0o600),
+		os.WriteFile(config, []byte(text), 0o600)))
 	var talk bytes.Buffer
 	server := exec.CommandContext(t.Context(), program, "serve", config)
 	server.Stdout, server.Stderr = &talk, &talk
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
 	stop = sync.OnceFunc(func() {
@@ -150,34 +144,24 @@ func logIn(t *testing.T, host, user, word string) {
 	folder := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", folder)
 	text := fmt.Sprintf(`{"auths": {%q: {"auth": %q}}}`, host, base64.StdEncoding.EncodeToString([]byte(user+":"+word)))
-	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(text), 0o600))
 }
 
 func client(t *testing.T) *registry.Client {
 	t.Helper()
-	c, err := registry.New(registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Value(registry.New(registry.Options{}))(t)
 	return c
 }
 
 func reference(t *testing.T, text string) registry.Reference {
 	t.Helper()
-	r, err := registry.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(registry.Parse(text))(t)
 	return r
 }
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -213,10 +197,7 @@ func TestRegistry(t *testing.T) {
 		registry.ErrReference) || !strings.Contains(err.Error(), "flash:0.1.0_abc") {
 		t.Errorf("a tag that is not the version: %v", err)
 	}
-	first, err := c.Push(t.Context(), archive, m, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Value(c.Push(t.Context(), archive, m, r))(t)
 	if first.Known || first.Signed {
 		t.Errorf("got %+v", first)
 	}
@@ -256,13 +237,8 @@ func TestRegistry(t *testing.T) {
 	for _, version := range []string{"0.1.0", "0.2.0"} { // an index moves on
 		file := write(t, filepath.Join(folder, "index.yaml"),
 			"name: flash\nversion: "+version+"\ndescription: attention\nsource: oci://"+host+"/team/flash:"+version+"\n")
-		if _, err := c.PushIndex(t.Context(), file, index); err != nil {
-			t.Fatal(err)
-		}
-		at, err := c.PullIndex(t.Context(), index, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Value(c.PushIndex(t.Context(), file, index))(t)
+		at := must.Value(c.PullIndex(t.Context(), index, t.TempDir()))(t)
 		list, err := registry.ReadIndex(t.Context(), at)
 		if err != nil || len(list) != 1 || list[0].Version != version {
 			t.Errorf("got %+v, %v", list, err)

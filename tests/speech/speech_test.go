@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -54,18 +55,10 @@ func (c Case) name() string {
 
 func load(t *testing.T) *Expected {
 	t.Helper()
-	data, err := os.ReadFile("testdata/expected.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("testdata/expected.json.gz"))(t)
+	z := must.Value(gzip.NewReader(bytes.NewReader(data)))(t)
 	var e Expected
-	if err := json.NewDecoder(z).Decode(&e); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(z).Decode(&e))
 	return &e
 }
 
@@ -100,39 +93,23 @@ func wav(rate uint32, data []byte) []byte {
 func (e *Expected) folder(t *testing.T, name string, generation map[string]json.RawMessage) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := models.Small(name, dir); err != nil {
-		t.Fatal(err)
-	}
-	tokenizer, err := os.ReadFile("testdata/tokenizer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, dir))
+	tokenizer := must.Value(os.ReadFile("testdata/tokenizer.json"))(t)
 	all := maps.Clone(e.Generation)
 	maps.Copy(all, generation)
-	config, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Value(json.Marshal(all))(t)
 	for file, data := range map[string][]byte{
 		"preprocessor_config.json": e.Preprocessor, "tokenizer.json": tokenizer, "generation_config.json": config,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), data, 0o644))
 	}
 	return dir
 }
 
 func options(t *testing.T) decode.Options {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return decode.Options{Library: l, Plugins: set, Threads: 1, CacheBytes: 64 << 20, Batch: 3}
 }
 
@@ -141,15 +118,12 @@ func run(t *testing.T, g *generate.Generator, o search.Options, lines []string) 
 	t.Helper()
 	i := -1
 	var out []generate.Result
-	_, err := g.Run(t.Context(), o, func() (string, error) {
+	must.Value(g.Run(t.Context(), o, func() (string, error) {
 		if i++; i >= len(lines) {
 			return "", io.EOF
 		}
 		return lines[i], nil
-	}, func(r generate.Result) error { out = append(out, r); return nil }, pipeline.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, func(r generate.Result) error { out = append(out, r); return nil }, pipeline.Options{}))(t)
 	if len(out) != len(lines) {
 		t.Fatalf("%d results of %d lines", len(out), len(lines))
 	}
@@ -175,22 +149,15 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 			var lines []string
 			for _, c := range cases {
 				lines = append(lines, filepath.Join(dir, fmt.Sprintf("%d.wav", c.Seed)))
-				if err := os.WriteFile(lines[len(lines)-1], sound(c.Seed, c.Samples), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(lines[len(lines)-1], sound(c.Seed, c.Samples), 0o644))
 			}
 			for way, open := range opens {
 				t.Run(export+"/"+way+"/"+name, func(t *testing.T) {
-					g, err := open(dir, options(t))
-					if err != nil {
-						t.Fatal(err)
-					}
+					g := must.Value(open(dir, options(t)))(t)
 					defer g.Close()
 					o := g.Search()
 					for key, value := range cases[0].Options {
-						if err := o.Set(key, value); err != nil {
-							t.Fatal(err)
-						}
+						must.Succeed(t, o.Set(key, value))
 					}
 					for i, r := range run(t, g, o, lines) {
 						if r.Error != "" || len(r.Sequences) != 1 {
@@ -219,27 +186,17 @@ func TestMoonshine(t *testing.T) {
 	e.Preprocessor = []byte(
 		`{"do_normalize": false, "feature_extractor_type": "Wav2Vec2FeatureExtractor", "feature_size": 1, "sampling_rate": 16000}`)
 	dir := e.folder(t, "moonshine", nil)
-	generation, err := os.ReadFile("../../models/small/moonshine/generation_config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), generation, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generation := must.Value(os.ReadFile("../../models/small/moonshine/generation_config.json"))(t)
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), generation, 0o644))
 	var lines []string
 	for i, samples := range []int{20000, 900, 64000, 100} {
 		lines = append(lines, filepath.Join(dir, fmt.Sprintf("%d.wav", i)))
-		if err := os.WriteFile(lines[i], sound(i, samples), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(lines[i], sound(i, samples), 0o644))
 	}
 	var first []generate.Result
 	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
 		"exported": generate.OpenExported} {
-		g, err := open(dir, options(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(open(dir, options(t)))(t)
 		defer g.Close()
 		o := g.Search()
 		o.MaxNewTokens = 12
@@ -265,9 +222,7 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	dir := e.folder(t, "whisper", nil)
 	write := func(name string, data []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o644))
 		return path
 	}
 	lines := []string{
@@ -277,10 +232,7 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	}
 	wants := []string{"", "none.wav: no such file", "no such file",
 		"the sound has 44100 samples a second, needed are 16000", "text.txt: it begins with", ""}
-	g, err := generate.Open(dir, options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(generate.Open(dir, options(t)))(t)
 	defer g.Close()
 	o := g.Search()
 	results := run(t, g, o, lines)
@@ -318,27 +270,20 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 	e := load(t)
 	dir := e.folder(t, "whisper", nil)
 	path := filepath.Join(dir, "a.wav")
-	if err := os.WriteFile(path, sound(2, 9000), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, sound(2, 9000), 0o644))
 	g, err := generate.Open(dir, options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	values, err := g.Files.File(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	values := must.Value(g.Files.File(path))(t)
 	head := "{'descr': '<f4', 'fortran_order': False, 'shape': (16, 120), }"
 	data := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", head)
 	if data, err = binary.Append(data, binary.LittleEndian, values); err != nil {
 		t.Fatal(err)
 	}
 	made := filepath.Join(dir, "a.npy")
-	if err := os.WriteFile(made, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(made, data, 0o644))
 	out := run(t, g, g.Search(), []string{path, made})
 	if len(out[0].Sequences) != 1 || len(out[1].Sequences) != 1 ||
 		!slices.Equal(out[0].Sequences[0].Tokens, out[1].Sequences[0].Tokens) {
@@ -355,10 +300,7 @@ func TestSidesAgreeOnMadeFeatures(t *testing.T) {
 		g.Search = []byte(`{"num_beams": 4, "max_new_tokens": 24, "eos_token_id": []}`)
 		return generations.Compare(t.Context(), o.Library, o.Plugins, dir, g)
 	}
-	r, err := compare(generations.Options{Batch: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(compare(generations.Options{Batch: 2}))(t)
 	if r.Equal != 2 || r.Sequences != 2 || r.NewTokens != 48 || !slices.Equal(r.InputFeatures, []int64{1, 16, 120}) {
 		t.Errorf("%d of %d sequences equal, %d tokens, of features %d", r.Equal, r.Sequences, r.NewTokens, r.InputFeatures)
 	}

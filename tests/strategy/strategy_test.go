@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/tune"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -27,13 +28,8 @@ const interleaved plan.Strategy = "interleaved"
 func build(t *testing.T) (folder string) {
 	t.Helper()
 	folder = filepath.Join(t.TempDir(), "interleaved")
-	if err := os.CopyFS(folder, os.DirFS("testdata/interleaved")); err != nil {
-		t.Fatal(err)
-	}
-	abi, err := filepath.Abs("../../abi")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(folder, os.DirFS("testdata/interleaved")))
+	abi := must.Value(filepath.Abs("../../abi"))(t)
 	include, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -69,20 +65,12 @@ func load(t *testing.T, folder string) *loaded.Set {
 }
 
 func TestStrategyOfAStranger(t *testing.T) {
-	library, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(ort.FindAndOpen(""))(t)
 	set := load(t, build(t))
 	for _, model := range []string{"gpt2", "bart"} {
 		dir := filepath.Join(t.TempDir(), model)
-		if err := models.Small(model, dir); err != nil {
-			t.Fatal(err)
-		}
-		attention, err := prepare.ParseAttention(string(interleaved), set.Manifests())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(model, dir))
+		attention := must.Value(prepare.ParseAttention(string(interleaved), set.Manifests()))(t)
 		t.Run(model+" planned", func(t *testing.T) { planned(t, library, set, dir) })
 		t.Run(model+" tuned", func(t *testing.T) { tuned(t, set, dir) })
 		for _, against := range []string{"none", "keys_values"} { // none is the model as exported
@@ -91,11 +79,8 @@ func TestStrategyOfAStranger(t *testing.T) {
 			}
 		}
 		t.Run(model+" used", func(t *testing.T) {
-			g, err := decode.Open(dir,
-				decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: attention})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must.Value(decode.Open(dir,
+				decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: attention}))(t)
 			defer g.Close()
 			for _, l := range g.Engine().Strategies() {
 				if l.Strategy != interleaved || l.Plugin != "interleaved" || l.Reason != "" {
@@ -108,34 +93,21 @@ func TestStrategyOfAStranger(t *testing.T) {
 
 // A strategy that is not exact is used where it is named, and nowhere else.
 func TestStrategyThatIsNotExact(t *testing.T) {
-	library, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(ort.FindAndOpen(""))(t)
 	folder := build(t)
 	manifest := filepath.Join(folder, "plugin.yaml")
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(manifest))(t)
 	changed := strings.Replace(string(text), "      inputs: keys_values\n",
 		"      inputs: keys_values\n      exact: false\n", 1)
 	changed = strings.Replace(changed, "bandwidth: 0.4, flops: 0.05, overhead_us: 8",
 		"bandwidth: 1, flops: 1, overhead_us: 0", 1)
-	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(manifest, []byte(changed), 0o600))
 	set := load(t, folder)
 	dir := filepath.Join(t.TempDir(), "gpt2")
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	for _, named := range []plan.Strategy{"", interleaved} {
-		g, err := decode.Prepare(dir,
-			decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(decode.Prepare(dir,
+			decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}}))(t)
 		c := g.Choices[0]
 		g.Close()
 		refused := c.Options[len(c.Options)-1].Refused
@@ -149,10 +121,7 @@ func TestStrategyThatIsNotExact(t *testing.T) {
 
 // planned: the planner weighs the strategy beside the others, by its own bytes and cost.
 func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
-	g, err := decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20}))(t)
 	defer g.Close()
 	for _, c := range g.Choices {
 		var usual, own *plan.Option
@@ -177,27 +146,16 @@ func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
 
 // tuned: its operator is measured beside the others, and the table says so.
 func tuned(t *testing.T, set *loaded.Set, dir string) {
-	m, err := prepare.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(prepare.Open(t.Context(), dir))(t)
 	defer m.Close()
-	layers, err := m.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	layers := must.Value(m.Layers())(t)
 	known := plan.Implementations{}.Among(set.Manifests())
 	for _, l := range layers {
 		r := plan.Range{Keys: [2]int64{16, 16}, Own: [2]int64{0, 4}, Beams: [2]int64{1, 2}, Batch: [2]int64{1, 1}}
-		table, err := tune.Measure(t.Context(), l,
-			tune.Options{Plugins: set.Plugins, Implementations: known, Range: r, Repeats: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := must.Value(tune.Measure(t.Context(), l,
+			tune.Options{Plugins: set.Plugins, Implementations: known, Range: r, Repeats: 1}))(t)
 		folder := t.TempDir()
-		if _, err := table.Save(folder); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(table.Save(folder))(t)
 		tables, notes := tune.Load(folder, set.Plugins, known, 0, l)
 		if len(notes) > 0 {
 			t.Fatal(notes)
@@ -211,16 +169,10 @@ func tuned(t *testing.T, set *loaded.Set, dir string) {
 
 // compared: its tokens are those of the other side.
 func compared(t *testing.T, library *ort.Library, set *loaded.Set, dir, against string, beams int) {
-	search, err := json.Marshal(map[string]any{"num_beams": beams, "max_new_tokens": 12, "min_new_tokens": 12})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := generations.Compare(t.Context(), library, set, dir,
+	search := must.Value(json.Marshal(map[string]any{"num_beams": beams, "max_new_tokens": 12, "min_new_tokens": 12}))(t)
+	r := must.Value(generations.Compare(t.Context(), library, set, dir,
 		generations.Options{A: against, B: string(interleaved), Search: search,
-			Batch: 3, PromptLength: 10, Seed: 1, Rounds: 1, CacheBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Batch: 3, PromptLength: 10, Seed: 1, Rounds: 1, CacheBytes: 64 << 20}))(t)
 	if r.Equal != r.Sequences || r.Sequences == 0 {
 		t.Errorf("%d of %d sequences are equal", r.Equal, r.Sequences)
 	}

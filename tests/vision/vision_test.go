@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -40,18 +41,10 @@ type Expected struct {
 
 func load(t *testing.T) *Expected {
 	t.Helper()
-	data, err := os.ReadFile("testdata/expected.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("testdata/expected.json.gz"))(t)
+	z := must.Value(gzip.NewReader(bytes.NewReader(data)))(t)
 	var e Expected
-	if err := json.NewDecoder(z).Decode(&e); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(z).Decode(&e))
 	return &e
 }
 
@@ -70,9 +63,7 @@ func picture(t *testing.T, seed int) []byte {
 		}
 	}
 	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, png.Encode(&b, m))
 	return b.Bytes()
 }
 
@@ -80,9 +71,7 @@ func picture(t *testing.T, seed int) []byte {
 func (e *Expected) folder(t *testing.T, name, model string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := models.Small(name, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, dir))
 	write(t, dir, "tokenizer.json", e.Models[model].Tokenizer)
 	write(t, dir, "preprocessor_config.json", e.Models[model].Preprocessor)
 	return dir
@@ -91,22 +80,14 @@ func (e *Expected) folder(t *testing.T, name, model string) string {
 func write(t *testing.T, dir, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }
 
 func options(t *testing.T) decode.Options {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return decode.Options{Library: l, Plugins: set, Batch: 3, CacheBytes: 64 << 20, Threads: 1}
 }
 
@@ -164,10 +145,7 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 		for way, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
 			"exported": generate.OpenExported} {
 			t.Run(f.Name+"/"+way, func(t *testing.T) {
-				g, err := open(dir, options(t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := must.Value(open(dir, options(t)))(t)
 				defer g.Close()
 				for _, cases := range groups {
 					var files []string
@@ -191,10 +169,7 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 func TestPicturesThatCannotBeRead(t *testing.T) {
 	e := load(t)
 	dir := e.folder(t, "trocr", "trocr")
-	g, err := generate.Open(dir, options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(generate.Open(dir, options(t)))(t)
 	defer g.Close()
 	files := []string{write(t, dir, "1.png", picture(t, 1)), filepath.Join(dir, "none.png"), "",
 		write(t, dir, "text.png", []byte("no picture")), filepath.Join(dir, "1.png")}
@@ -215,9 +190,7 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 		pipeline.Options{}); err == nil || !strings.Contains(err.Error(), "the model reads images") {
 		t.Errorf("%v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, "preprocessor_config.json")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
 	if _, err := generate.Open(dir, options(t)); err == nil ||
 		!strings.Contains(err.Error(), "preprocessor_config.json: not found, needed how pixel values are computed") {
 		t.Errorf("%v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // kind is what an operator does wrong.
@@ -53,19 +54,14 @@ func (j *injector) function(slot int) *uintptr {
 // newInjector replaces the function by which operators ask for their outputs.
 func newInjector(t *testing.T, l *ort.Library) *injector {
 	t.Helper()
-	base, err := l.APIBase()
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := must.Value(l.APIBase())(t)
 	table, _, _ := purego.SyscallN(*(*uintptr)(pointer(base)), ort.APIVersion)
 	j := &injector{t: t, table: table, known: map[uintptr]string{}}
 	at := j.function(slotGetOutput)
 	page := uintptr(syscall.Getpagesize())
 	start := uintptr(unsafe.Pointer(at)) &^ (page - 1)
-	if err := syscall.Mprotect(unsafe.Slice((*byte)(pointer(start)), page),
-		syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mprotect(unsafe.Slice((*byte)(pointer(start)), page),
+		syscall.PROT_READ|syscall.PROT_WRITE))
 	original := *at
 	*at = purego.NewCallback(func(context, index, dims, n, out uintptr) uintptr {
 		j.mu.Lock()

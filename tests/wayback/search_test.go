@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // search writes a graph with the operators of plugins for searches, which no fixture has: scores without repeated
@@ -48,13 +49,8 @@ func search(t *testing.T) (path string) {
 				value("bias", onnx.Tensor_FLOAT, rows, best)},
 			Output: []*onnx.ValueInfo{value("y", onnx.Tensor_FLOAT, rows, best),
 				value("indices", onnx.Tensor_INT64, rows, best)}}}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(m))(t)
 	path = filepath.Join(t.TempDir(), "search.onnx")
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, b, 0o644))
 	return path
 }

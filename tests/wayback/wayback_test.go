@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -33,10 +34,7 @@ func number(t *testing.T) int {
 	if text == "" {
 		return 40
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Value(strconv.Atoi(text))(t)
 	return n
 }
 
@@ -65,28 +63,20 @@ type subject struct {
 // TestFaults has every operator fail at some run of a session, or give a result of a wrong shape: no run is lost,
 // its answers are those of the model without graft, and one warning is written.
 func TestFaults(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	injector := newInjector(t, l)
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
 	var names []string
-	if err := l.Install(ort.Hook{Logger: logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
+	must.Succeed(t, l.Install(ort.Hook{Logger: logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
 		p, err := patcher.Patch(r)
 		if p != nil {
 			names = injector.take(p.Domains)
 		}
 		return p, err
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	t.Cleanup(func() { _ = l.Uninstall() })
 
 	var subjects []*subject
@@ -104,9 +94,7 @@ func TestFaults(t *testing.T) {
 	for _, f := range models.Fixtures() {
 		if slices.Contains(fixtures, f.String()) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
 			add(f.String(), path)
 		}
 	}
@@ -184,10 +172,7 @@ func open(t *testing.T, l *ort.Library, name, path string) *subject {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.inputs.Close)
-	x, err := l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1, Unpatched: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1, Unpatched: true}))(t)
 	defer x.Close()
 	if s.want, err = x.Run(context.Background(), s.inputs.Values); err != nil {
 		t.Fatal(err)
@@ -275,38 +260,26 @@ func (s *subject) compare(t *testing.T, what string, out []*ort.Value, unpatched
 // TestReplacedModel: of a model's file that was replaced since, nothing is made: a run that fails does, and never
 // answers as another model.
 func TestReplacedModel(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	var log bytes.Buffer
 	injector := newInjector(t, l)
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
 	var names []string
-	if err := l.Install(ort.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	must.Succeed(t, l.Install(ort.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Patcher: func(r ort.Request) (*ort.Patch, error) {
 			p, err := patcher.Patch(r)
 			if p != nil {
 				names = injector.take(p.Domains)
 			}
 			return p, err
-		}}); err != nil {
-		t.Fatal(err)
-	}
+		}}))
 	t.Cleanup(func() { _ = l.Uninstall() })
 	s := open(t, l, "search", search(t))
 	x := s.session(t, l, false)
 	defer x.Close()
-	if err := os.WriteFile(s.path+".new", s.content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(s.path+".new", s.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(s.path+".new", s.content, 0o644))
+	must.Succeed(t, os.Rename(s.path+".new", s.path))
 	before := graft.Reverted()
 	for range 2 {
 		injector.arm(names[0], fails)
@@ -314,10 +287,7 @@ func TestReplacedModel(t *testing.T) {
 			t.Errorf("got %v, %v, want the operator's error", out, err)
 		}
 	}
-	out, err := s.run(x, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(s.run(x, false))(t)
 	s.compare(t, "a run that does not fail", out, false)
 	if text := log.String(); graft.Reverted() != before || strings.Count(text, "level=WARN") != 1 ||
 		!strings.Contains(text, "is not what it was when the model was opened") {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 const root = "../.."
@@ -92,10 +94,7 @@ func TestPrivateWords(t *testing.T) {
 	if err != nil {
 		t.Fatalf("git ls-files: %v; the test needs a checkout", err)
 	}
-	text, err := os.ReadFile(allowed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(allowed))(t)
 	standing := strings.Fields(string(text))
 	all, rules := strings.Split(strings.Trim(string(out), "\x00"), "\x00"), rules()
 	var with []string
@@ -131,9 +130,7 @@ func TestPrivateWords(t *testing.T) {
 		return
 	}
 	left := slices.DeleteFunc(standing, func(name string) bool { return slices.Contains(stale, name) })
-	if err := os.WriteFile(allowed, []byte(strings.Join(append(left, ""), "\n")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(allowed, []byte(strings.Join(append(left, ""), "\n")), 0o644))
 }
 
 // TestFindings shows what is a private word and what is not.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -24,27 +25,15 @@ func TestWalk(t *testing.T) {
 	folder := t.TempDir()
 	put := func(exporter, name, to string) {
 		t.Helper()
-		f, err := models.Lookup(exporter, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(folder, to)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Write(filepath.Join(folder, to), 1); err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(models.Lookup(exporter, name))(t)
+		must.Succeed(t, os.MkdirAll(filepath.Dir(filepath.Join(folder, to)), 0o755))
+		must.Succeed(t, f.Write(filepath.Join(folder, to), 1))
 	}
 	put("optimum", "bert", "a/model.onnx")
 	put("optimum", "bert", "same.onnx")
-	if err := os.WriteFile(filepath.Join(folder, "text.onnx"), []byte("no model"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "text.onnx"), []byte("no model"), 0o644))
 	t.Chdir("../..")
-	rows, err := walk(t.Context(), []string{folder}, "build/peers/new/bin/python", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Value(walk(t.Context(), []string{folder}, "build/peers/new/bin/python", time.Minute))(t)
 	if len(rows) != 2 {
 		t.Fatalf("%d rows of three files, two of them equal", len(rows))
 	}
@@ -59,9 +48,7 @@ func TestWalk(t *testing.T) {
 		t.Error("nothing is wrong, the verdict is that something is")
 	}
 	var b bytes.Buffer
-	if err := table(&b, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, table(&b, rows))
 	if !strings.HasSuffix(b.String(), "\n2 files, 1 right, 0 different, 0 broken, 0 untried, 1 refused.\n") {
 		t.Errorf("the table ends in %q", b.String())
 	}
@@ -69,10 +56,7 @@ func TestWalk(t *testing.T) {
 
 // TestTimeLimit holds that a file which takes too long is a row.
 func TestTimeLimit(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Value(os.Executable())(t)
 	r := child(t.Context(), self, "none.onnx", "", 0)
 	if r.Verdict != broken || !strings.Contains(r.Problem, "longer than 0s") || good([]row{r}) {
 		t.Errorf("the row is %+v", r)

@@ -8,29 +8,22 @@ import (
 
 	"github.com/opgraft/graft/host/base/cuda"
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // open opens a fake driver of the test's own.
 func open(t *testing.T, settings ...string) (*cudatest.Fake, cuda.Device) {
 	t.Helper()
 	fake := cudatest.Load(t, settings...)
-	driver, err := cuda.OpenPath(fake.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	device, err := driver.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	driver := must.Value(cuda.OpenPath(fake.Path))(t)
+	device := must.Value(driver.Device(0))(t)
 	return fake, device
 }
 
 func TestExercise(t *testing.T) {
 	_, device := open(t)
 	for range 2 {
-		if err := exercise(device); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, exercise(device))
 	}
 }
 
@@ -44,10 +37,7 @@ func TestOnDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, device := range devices {
-		info, err := device.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Value(device.Info())(t)
 		t.Logf("%+v", info)
 		if err := exercise(device); err != nil {
 			t.Errorf("device %d: %v", device.Ordinal(), err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/base/cuda"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestThreads: a thread has the context during a call and in Do, and no longer.
@@ -161,16 +162,9 @@ func TestStreamsAreAsynchronous(t *testing.T) {
 	if err := x.stream.Synchronize(); err != nil || string(out) != "graphics" {
 		t.Errorf("copied %q: %v", out, err)
 	}
-	end, err := x.context.MakeEvent(cuda.EventDefault)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := end.Record(x.stream); err != nil {
-		t.Fatal(err)
-	}
-	if err := end.Synchronize(); err != nil {
-		t.Fatal(err)
-	}
+	end := must.Value(x.context.MakeEvent(cuda.EventDefault))(t)
+	must.Succeed(t, end.Record(x.stream))
+	must.Succeed(t, end.Synchronize())
 	if took, err := x.event.Elapsed(end); took != 750*time.Microsecond || err != nil { // three steps of driver.c
 		t.Errorf("two copies and an event took %v: %v", took, err)
 	}

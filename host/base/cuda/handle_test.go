@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/cuda"
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // things is one of each.
@@ -116,16 +117,12 @@ func TestUseAfterClose(t *testing.T) {
 			}
 			closeOne := map[string]func() error{"stream": x.stream.Close, "event": x.event.Close, "module": x.module.Close,
 				"memory": x.memory.Close, "context": x.context.Close}[what]
-			if err := closeOne(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, closeOne())
 			refused(t, use(x), cuda.ErrClosed, "found ", what+" that is closed")
 			if err := closeOne(); err != nil {
 				t.Errorf("the second Close: %v", err)
 			}
-			if err := x.context.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, x.context.Close())
 			refused(t, use(x), cuda.ErrClosed, "found a context that is closed")
 			if err := closeOne(); err != nil {
 				t.Errorf("the Close after the context's: %v", err)
@@ -145,17 +142,12 @@ func TestHandlesAfterClose(t *testing.T) {
 	}
 	host := x.host.Bytes()
 	for _, c := range []func() error{x.stream.Close, x.memory.Close, x.host.Close} {
-		if err := c(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c())
 	}
 	if x.stream.Handle() != 0 || x.memory.Ptr() != 0 || x.host.Bytes() != nil {
 		t.Error("closed things have an address")
 	}
-	more, err := x.context.MemAlloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	more := must.Value(x.context.MemAlloc(8))(t)
 	refused(t, x.context.MemcpyHtoDAsync(more, host[:8], nil), cuda.ErrArgument,
 		"memory of Context.MemAllocHost that is open")
 	if err := x.context.Close(); err != nil || x.context.Handle() != 0 {
@@ -205,9 +197,7 @@ func TestContextClosesWhatItMade(t *testing.T) {
 	if left := x.fake.Left(); len(left) != 6 {
 		t.Fatalf("made only %v", left)
 	}
-	if err := x.context.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.context.Close())
 	if left := x.fake.Left(); len(left) != 0 {
 		t.Errorf("left %v", left)
 	}
@@ -215,36 +205,22 @@ func TestContextClosesWhatItMade(t *testing.T) {
 
 func TestOtherContext(t *testing.T) {
 	x := makeThings(t)
-	device, err := x.context.Device().Driver().Device(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := device.PrimaryContext()
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := must.Value(x.context.Device().Driver().Device(1))(t)
+	other := must.Value(device.PrimaryContext())(t)
 	defer other.Close()
 	refused(t, other.MemsetD8(x.memory, 0, 1), cuda.ErrArgument,
 		"cuMemsetD8: found memory of another context, needed all of one")
 	refused(t, other.MemsetD8Async(x.memory, 0, 1, x.stream), cuda.ErrArgument, "of another context")
-	event, err := other.MakeEvent(cuda.EventDefault)
-	if err != nil {
-		t.Fatal(err)
-	}
+	event := must.Value(other.MakeEvent(cuda.EventDefault))(t)
 	refused(t, x.stream.Wait(event), cuda.ErrArgument, "found a stream of another context")
 	refused(t, event.Record(x.stream), cuda.ErrArgument, "found a stream of another context")
 
 	// Two of one device are one to the driver, and each has to be closed.
-	same, err := x.context.Device().PrimaryContext()
-	if err != nil {
-		t.Fatal(err)
-	}
+	same := must.Value(x.context.Device().PrimaryContext())(t)
 	if same.Handle() != x.context.Handle() || x.fake.Get("contexts") != 3 {
 		t.Errorf("%d contexts", x.fake.Get("contexts"))
 	}
-	if err := same.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, same.Close())
 	if err := x.context.Synchronize(); err != nil {
 		t.Error(err)
 	}

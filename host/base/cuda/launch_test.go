@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/base/cuda"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestLaunchArguments(t *testing.T) {
@@ -53,14 +54,8 @@ func TestLaunchArguments(t *testing.T) {
 
 func TestLaunchLimits(t *testing.T) {
 	x := makeThings(t)
-	reverse, err := x.module.Function("reverse")
-	if err != nil {
-		t.Fatal(err)
-	}
-	same, err := x.module.Function("reverse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reverse := must.Value(x.module.Function("reverse"))(t)
+	same := must.Value(x.module.Function("reverse"))(t)
 	one := cuda.Dim3{X: 1}
 	for want, config := range map[string]cuda.LaunchConfig{
 		"found a grid of 0 in x, needed 1 to 2147483647":          {Block: one},
@@ -83,9 +78,7 @@ func TestLaunchLimits(t *testing.T) {
 		refused(t, reverse.Launch(config, x.memory), cuda.ErrArgument, "launch of reverse: "+want)
 	}
 	// Both Functions are one kernel: what one raises holds for the other.
-	if err := same.SetMaxDynamicSharedSize(100 << 10); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, same.SetMaxDynamicSharedSize(100<<10))
 	if err := reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 100 << 10}, x.memory); err != nil {
 		t.Error(err)
 	}
@@ -223,10 +216,7 @@ func TestCopyArguments(t *testing.T) {
 // TestDefaultStream waits for streams that wait for it, and for no others.
 func TestDefaultStream(t *testing.T) {
 	x := makeThings(t)
-	waits, err := x.context.MakeStream(cuda.StreamDefault)
-	if err != nil {
-		t.Fatal(err)
-	}
+	waits := must.Value(x.context.MakeStream(cuda.StreamDefault))(t)
 	for _, err := range []error{
 		x.context.MemsetD8Async(x.memory, 1, 8, waits),
 		x.context.MemsetD8Async(x.memory.At(8), 2, 8, x.stream),
@@ -244,9 +234,7 @@ func TestDefaultStream(t *testing.T) {
 	if other || err != nil {
 		t.Errorf("the stream that it does not wait for is done: %v, %v", other, err)
 	}
-	if err := x.context.Synchronize(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, x.context.Synchronize())
 	if other, err := x.stream.Query(); !other || err != nil {
 		t.Errorf("after Context.Synchronize a stream is done: %v, %v", other, err)
 	}

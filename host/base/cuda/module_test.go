@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/cuda"
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var garbage []byte
@@ -60,22 +61,15 @@ func TestModules(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "kernels.ptx")
-	if err := os.WriteFile(path, cudatest.Kernels, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	module, err := x.context.LoadModule(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, cudatest.Kernels, 0o600))
+	module := must.Value(x.context.LoadModule(path))(t)
 	if f, err := module.Function("reverse"); err != nil || f.Name() != "reverse" {
 		t.Error(err)
 	}
 	if _, err := x.context.LoadModule(path + "2"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("text"), 0o600))
 	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) ||
 		!strings.HasPrefix(err.Error(), path+": ") {
 		t.Error(err)

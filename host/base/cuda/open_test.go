@@ -14,6 +14,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/cuda"
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // refused requires an *diagnostic.Error of a kind, with every one of the texts.
@@ -61,9 +62,7 @@ func TestNoDriver(t *testing.T) {
 	// A kernel's module without its library is a container without its GPUs.
 	line := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:10:10 UTC 2025\nGCC version:  " +
 		"gcc 12\n"
-	if err := os.WriteFile(module, []byte(line), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(module, []byte(line), 0o600))
 	if !cuda.Expected() {
 		t.Error("no driver is expected where the kernel has its module")
 	}
@@ -74,9 +73,7 @@ func TestNoDriver(t *testing.T) {
 
 func TestNotADriver(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "libcuda.so.1")
-	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(text, []byte("text"), 0o600))
 	_, err := cuda.OpenPath(text)
 	refused(t, err, cuda.ErrDriver, text+": found a library that does not load: ",
 		"needed the libcuda.so.1 of NVIDIA's driver for ")
@@ -213,10 +210,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	fake := cudatest.Load(t)
-	driver, err := cuda.OpenPath(fake.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	driver := must.Value(cuda.OpenPath(fake.Path))(t)
 	devices, err := driver.Devices()
 	if err != nil || len(devices) != 2 {
 		t.Fatalf("found %d devices: %v", len(devices), err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // What a terminal would act on, and what a reader would not see, stands as an escape; all else stays.
@@ -43,10 +44,7 @@ func TestPrintable(t *testing.T) {
 // JSON means what it did, and a terminal can be given it.
 func TestPrintableJSON(t *testing.T) {
 	s := "a\x1b\x7f\u009b\u202e\u200b\u2028\U000e0041\U0001f600 |<b> größe"
-	data, err := json.Marshal(map[string]string{s: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(json.Marshal(map[string]string{s: s}))(t)
 	safe := diagnostic.PrintableJSON(data)
 	var back map[string]string
 	if err := json.Unmarshal(safe, &back); err != nil || back[s] != s {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestAvailable(t *testing.T) {
@@ -42,12 +44,8 @@ func TestAvailable(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for path, content := range c.files {
-			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755))
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 		}
 		if got := available(filepath.Join(dir, "proc"), filepath.Join(dir, "sys")); got != c.want {
 			t.Errorf("%s: %d bytes, want %d", c.name, got, c.want)

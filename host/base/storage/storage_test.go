@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -50,10 +52,7 @@ func beKilled(folder string) {
 
 func names(t *testing.T, folder string) string {
 	t.Helper()
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(folder))(t)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -63,9 +62,7 @@ func names(t *testing.T, folder string) string {
 
 func write(t *testing.T, path, content string, access Access) {
 	t.Helper()
-	if err := Write(path, []byte(content), access); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Write(path, []byte(content), access))
 }
 
 func TestWrite(t *testing.T) {
@@ -73,10 +70,7 @@ func TestWrite(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "a")
 	mode := func() fs.FileMode {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Value(os.Stat(path))(t)
 		return info.Mode().Perm()
 	}
 	write(t, path, "1", Shared)
@@ -84,9 +78,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("a new file has the mode %o, want the umask's", mode())
 	}
 	for _, kept := range []fs.FileMode{0o600, 0o666, 0o640} {
-		if err := os.Chmod(path, kept); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(path, kept))
 		write(t, path, "2", Shared)
 		if mode() != kept {
 			t.Errorf("a rewritten file has the mode %o, want %o as before", mode(), kept)
@@ -109,19 +101,13 @@ func TestWriteInPlaceOfOthers(t *testing.T) {
 	folder := t.TempDir()
 	victim, path := filepath.Join(folder, "victim"), filepath.Join(folder, "a")
 	write(t, victim, "victim", Shared)
-	if err := os.Symlink(victim, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(victim, path))
 	write(t, path, "mine", Private)
 	if data, _ := os.ReadFile(victim); string(data) != "victim" {
 		t.Errorf("the link's target holds %q", data)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
+	must.Succeed(t, unix.Mkfifo(path, 0o600))
 	write(t, path, "mine", Private)
 	if data, err := ReadOwn(path, 10); string(data) != "mine" || err != nil {
 		t.Errorf("found %q, %v", data, err)
@@ -140,9 +126,7 @@ func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
 	if data, _ := os.ReadFile(path); string(data) != "old" || names(t, folder) != "a" {
 		t.Errorf("found %q among %s", data, names(t, folder))
 	}
-	if err := os.Mkdir(filepath.Join(folder, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(folder, "folder"), 0o755))
 	if err := Write(filepath.Join(folder, "folder"), nil, Shared); err == nil || names(t, folder) != "a folder" {
 		t.Errorf("in a folder's place: %v, %s", err, names(t, folder))
 	}
@@ -153,13 +137,8 @@ func TestTheNextRunSweeps(t *testing.T) {
 	folder := t.TempDir()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), "GRAFT_TEST_KILLED="+folder)
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(child.StdoutPipe())(t)
+	must.Succeed(t, child.Start())
 	said := make([]byte, 6)
 	if _, err := io.ReadFull(out, said); err != nil || string(said) != "ready\n" {
 		t.Fatalf("the child said %q, %v", said, err)
@@ -172,13 +151,8 @@ func TestTheNextRunSweeps(t *testing.T) {
 			_ = os.Chtimes(e, old, old) // age is no reason
 		}
 		write(t, filepath.Join(folder, "a"), "whole", Shared)
-		f, err := Temporary(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Remove(); err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(Temporary(folder))(t)
+		must.Succeed(t, f.Remove())
 		entries, _ = filepath.Glob(filepath.Join(folder, folderPrefix+"*"))
 		hidden, _ = filepath.Glob(filepath.Join(folder, ".a.*"))
 		return len(hidden), len(entries)
@@ -186,15 +160,11 @@ func TestTheNextRunSweeps(t *testing.T) {
 	if file, folders := next(); file != 1 || folders != 1 {
 		t.Errorf("of a living process %d files and %d folders are left, want one each", file, folders)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Process.Kill())
 	_ = child.Wait()
 	// Begun, but killed before it had its lock; and what others made with such a name.
 	for _, name := range []string{"begun", "theirs"} {
-		if err := os.Mkdir(filepath.Join(folder, folderPrefix+name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(filepath.Join(folder, folderPrefix+name), 0o700))
 	}
 	write(t, filepath.Join(folder, folderPrefix+"theirs", "precious"), "", Shared)
 	if file, folders := next(); file != 0 || folders != 1 {
@@ -242,9 +212,7 @@ func TestOpenOwn(t *testing.T) {
 		t.Errorf("a larger file: %v", err)
 	}
 	if os.Geteuid() == 0 {
-		if err := os.Chown(at("theirs"), 12345, -1); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chown(at("theirs"), 12345, -1))
 		if _, err := ReadOwn(at("theirs"), 100); err == nil || !strings.Contains(err.Error(), "belongs to the user 12345") {
 			t.Errorf("another's file: %v", err)
 		}
@@ -279,19 +247,13 @@ func TestManyWritersOfOneFile(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), ".lock")
-	first, err := Lock(context.Background(), path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Value(Lock(context.Background(), path, nil))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	waited := 0
 	if _, err := Lock(ctx, path, func() { waited++; cancel() }); !errors.Is(err, context.Canceled) || waited != 1 {
 		t.Errorf("the second: %v, %d waits", err, waited)
 	}
 	first.Close()
-	second, err := Lock(context.Background(), path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Value(Lock(context.Background(), path, nil))(t)
 	second.Close()
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // behaviour is a function of testdata/hostile.c and what it is called with.
@@ -69,15 +71,9 @@ const markVariable = "GRAFT_TEST_MARK"
 // TestHostile: whatever native code does, its task ends with an answer or an error that says what it did, and
 // no process, file or descriptor is left; also where the system does not allow every layer.
 func TestHostile(t *testing.T) {
-	library, err := hostile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(hostile())(t)
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(library)) })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	port := listener.Addr().(*net.TCPAddr).Port
 	t.Setenv("TMPDIR", t.TempDir())
@@ -219,10 +215,7 @@ func marked(t *testing.T, mark string) []string {
 // descriptors is how many files this process has open.
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // scribbled is what a child is to try with a path.
@@ -67,13 +69,9 @@ func TestScratch(t *testing.T) {
 		t.Run("without "+strings.Join(without, ", "), func(t *testing.T) {
 			outside := t.TempDir()
 			scratch := filepath.Join(outside, "scratch")
-			if err := os.Mkdir(scratch, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Mkdir(scratch, 0o700))
 			there := filepath.Join(outside, "there")
-			if err := os.WriteFile(there, []byte("as it was"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(there, []byte("as it was"), 0o600))
 			child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Scratch: scratch, without: without})
 			if err != nil {
 				t.Fatal(err)
@@ -106,9 +104,7 @@ func TestScratch(t *testing.T) {
 					continue
 				}
 				var got string
-				if err := child.Run(context.Background(), "scribble", test.try, &got); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, child.Run(context.Background(), "scribble", test.try, &got))
 				if (got == "<nil>") != test.may {
 					t.Errorf("%s %s: %s; it may is %t", test.try.What, test.try.Path, got, test.may)
 				}
@@ -144,10 +140,7 @@ func TestScratchIsBounded(t *testing.T) {
 // TestNoScratch: without a scratch folder no file is made anywhere.
 func TestNoScratch(t *testing.T) {
 	folder := t.TempDir()
-	child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := must.Value(Start(context.Background(), Options{Subject: "/p/libtoy.so"}))(t)
 	defer child.Close()
 	if lacks := missing(child, nil); strings.Contains(lacks, LayerLandlock) && strings.Contains(lacks, LayerNamespaces) {
 		t.Skipf("this system lacks %s", lacks)

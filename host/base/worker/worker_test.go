@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // tasks misbehave in the ways that native code can, without native code.
@@ -71,10 +73,7 @@ func started(t *testing.T, opts Options) *Child {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	opts.Subject = "/p/libtoy.so"
-	child, err := Start(context.Background(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := must.Value(Start(context.Background(), opts))(t)
 	t.Cleanup(func() {
 		child.Close()
 		gone(t, child.process.cmd.Process.Pid)
@@ -218,9 +217,7 @@ func TestDiesWithParent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	outer := exec.Command(os.Args[0])
 	outer.Env = append(os.Environ(), parentVariable+"="+path)
-	if err := outer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, outer.Start())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -240,9 +237,7 @@ func TestDiesWithParent(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if err := outer.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, outer.Process.Kill())
 	gone(t, guard)
 	gone(t, child)
 	<-done
@@ -250,10 +245,7 @@ func TestDiesWithParent(t *testing.T) {
 
 func mustGlob(t *testing.T, pattern string) []string {
 	t.Helper()
-	found, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Value(filepath.Glob(pattern))(t)
 	return found
 }
 
@@ -295,9 +287,7 @@ func TestExecutable(t *testing.T) {
 		t.Errorf("without any: %v, want %s", err, want)
 	}
 	onPath := filepath.Join(folder, "graft")
-	if err := os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755))
 	if got, err := executable("/p/libtoy.so"); err != nil || got != onPath {
 		t.Errorf("on PATH: %s, %v; want %s", got, err, onPath)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sparsePacked is a tar of one file with PAX records.
@@ -24,18 +25,12 @@ func sparsePacked(t *testing.T, records map[string]string, size int) []byte {
 	for key, value := range records {
 		hidden[strings.Replace(key, "GNU.", "GNX.", 1)] = value
 	}
-	if err := w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: int64(size), PAXRecords: hidden,
-		Format: tar.FormatPAX}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: int64(size), PAXRecords: hidden,
+		Format: tar.FormatPAX}))
 	content := make([]byte, size)
 	copy(content, "1\n0\n512\n") // a map of one piece, as the form 1.0 has it in the content
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(w.Write(content))(t)
+	must.Succeed(t, w.Close())
 	return bytes.ReplaceAll(b.Bytes(), []byte("GNX.sparse"), []byte("GNU.sparse"))
 }
 
@@ -44,15 +39,9 @@ func oldSparse(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: 512, Format: tar.FormatGNU}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(make([]byte, 512)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.WriteHeader(&tar.Header{Name: "plugin.yaml", Mode: 0o644, Size: 512, Format: tar.FormatGNU}))
+	must.Value(w.Write(make([]byte, 512)))(t)
+	must.Succeed(t, w.Close())
 	head := b.Bytes()[:512]
 	head[156] = tar.TypeGNUSparse
 	copy(head[386:], fmt.Sprintf("%011o\x00%011o\x00", 4<<30-512, 512))
@@ -144,9 +133,7 @@ func TestNothingIsWrittenOfABadArchive(t *testing.T) {
 // A named pipe that has the name of an archive is not waited for.
 func TestAPipeIsNoArchive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(path, 0o600))
 	if err := Unpack(context.Background(), path, t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(), "found a named pipe") {
 		t.Errorf("error %v", err)

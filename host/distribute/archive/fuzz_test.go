@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // FuzzArchive unpacks archives: nothing may appear outside, and nothing but files and folders inside.
@@ -25,9 +26,7 @@ func FuzzArchive(f *testing.F) {
 		}
 		outer := t.TempDir()
 		inner := filepath.Join(outer, "in", "side")
-		if err := os.MkdirAll(inner, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(inner, 0o755))
 		path := filepath.Join(outer, "x"+kind)
 		plugintest.WriteFile(t, path, data)
 		l := defaultLimits

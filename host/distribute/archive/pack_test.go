@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/distribute/signing"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // tree writes a plugin's folder in an order, with a umask.
@@ -42,10 +43,8 @@ func tree(t *testing.T, umask int, backwards bool, more map[string]string) strin
 	}
 	for _, name := range names {
 		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777),
-			os.WriteFile(path, []byte(all[name]), 0o666)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o777),
+			os.WriteFile(path, []byte(all[name]), 0o666)))
 	}
 	return folder
 }
@@ -53,9 +52,7 @@ func tree(t *testing.T, umask int, backwards bool, more map[string]string) strin
 func packed(t *testing.T, folder string) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Pack(&b, folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Pack(&b, folder))
 	return b.Bytes()
 }
 
@@ -108,10 +105,7 @@ func TestPacksAreReproducible(t *testing.T) {
 // What Pack wrote says nothing of who packed it, and is unpacked to the same files.
 func TestWhatIsPacked(t *testing.T) {
 	data := packed(t, tree(t, 0o077, false, nil))
-	g, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(gzip.NewReader(bytes.NewReader(data)))(t)
 	if g.Name != "" || g.Comment != "" || !g.ModTime.IsZero() || g.OS != 255 {
 		t.Errorf("the header of gzip is %+v", g.Header)
 	}
@@ -135,9 +129,7 @@ func TestWhatIsPacked(t *testing.T) {
 	}
 	path, to := filepath.Join(t.TempDir(), "a.tar.gz"), t.TempDir()
 	plugintest.WriteFile(t, path, data)
-	if err := Unpack(context.Background(), path, to); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Unpack(context.Background(), path, to))
 	if text := plugintest.ReadFile(t, filepath.Join(to, "toy-0.1.0/data/deep/x.bin")); string(text) != "x" {
 		t.Errorf("unpacked %q", text)
 	}
@@ -183,9 +175,7 @@ func TestPackRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := tree(t, 0o022, false, nil)
-			if err := c.change(folder); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.change(folder))
 			err := Pack(io.Discard, folder)
 			if c.want == "" {
 				if err != nil {

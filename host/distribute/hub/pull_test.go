@@ -25,6 +25,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/distribute/hub/hubtest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // asChild has this test's process pull what its arguments say, with the settings of its environment.
@@ -74,10 +75,7 @@ func graph(t testing.TB, locations ...string) []byte {
 				DataLocation: onnx.Tensor_EXTERNAL.Enum(),
 				ExternalData: []*onnx.Entry{{Key: proto.String("location"), Value: proto.String(location)}}})
 	}
-	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.Marshal(m))(t)
 	return data
 }
 
@@ -118,10 +116,7 @@ func serve(t testing.TB, repositories map[string]*hubtest.Repository) (*hubtest.
 
 func client(t testing.TB, server *hubtest.Server, o Options) *Client {
 	t.Helper()
-	u, err := url.Parse(server.Endpoint.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Value(url.Parse(server.Endpoint.URL))(t)
 	c := New(&Settings{Endpoint: u, Cache: t.TempDir()}, o)
 	c.firstWait = time.Millisecond
 	return c
@@ -132,10 +127,7 @@ func pull(t testing.TB, c *Client, q Request) *Pulled {
 	if q.Repository == "" {
 		q.Reference = Reference{name, "main"}
 	}
-	done, err := c.Pull(context.Background(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := must.Value(c.Pull(context.Background(), q))(t)
 	return done
 }
 
@@ -143,7 +135,7 @@ func pull(t testing.TB, c *Client, q Request) *Pulled {
 func files(t testing.TB, folder string) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -152,10 +144,7 @@ func files(t testing.TB, folder string) map[string][]byte {
 			found[filepath.ToSlash(rel)], err = os.ReadFile(path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -253,9 +242,7 @@ func TestVariant(t *testing.T) {
 	// Links of an earlier choice go, files that someone put there stay.
 	for name, target := range map[string]string{"onnx/decoder_with_past_model.onnx": "nowhere",
 		"onnx/old.onnx_data": "nowhere"} {
-		if err := os.Symlink(target, filepath.Join(done.Folder, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(target, filepath.Join(done.Folder, name)))
 	}
 	holds(t, pull(t, c, Request{Variant: "q4"}).Folder, r, want...)
 	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/snapshots", hubtest.Commit,
@@ -388,12 +375,8 @@ func TestResume(t *testing.T) {
 
 func write(t testing.TB, path string, data []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 }
 
 // A connection that breaks again and again brings the file in parts; a server that knows no parts, from the start.
@@ -569,9 +552,7 @@ func TestKilled(t *testing.T) {
 			cmd := child(server, cache, to)
 			var out bytes.Buffer
 			cmd.Stdout = &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			if killed < 3 { // before it asks, or while it does
@@ -732,9 +713,7 @@ func TestOffline(t *testing.T) {
 	fails(t, c, Request{Variant: "fp16"}, ErrChoice, "found no variant fp16, needed one of float32 (6 MB), q4 (6 MB)")
 	to := filepath.Join(t.TempDir(), "folder")
 	holdsPulled(t, pull(t, c, Request{To: to}).Folder, r)
-	if err := os.Remove(filepath.Join(first.Folder, "onnx/encoder_model.onnx_data")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(first.Folder, "onnx/encoder_model.onnx_data")))
 	fails(t, c, Request{}, ErrChoice, "which the cache does not have")
 	c.s.Offline = false
 	fails(t, c, Request{}, ErrRemote, "cannot be reached")
@@ -767,9 +746,7 @@ func TestTo(t *testing.T) {
 	config := filepath.Join(to, "config.json")
 	changed := time.Now().Add(time.Hour)
 	write(t, config, []byte("mine"))
-	if err := os.Chtimes(config, changed, changed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chtimes(config, changed, changed))
 	fails(t, c, Request{To: to}, ErrLocal,
 		"config.json: found another file, needed none, or config.json of org/model; remove it, or name another folder")
 	if data, _ := os.ReadFile(config); string(data) != "mine" {
@@ -781,9 +758,7 @@ func TestTo(t *testing.T) {
 		"found another file":    func(p string) error { return os.WriteFile(p, []byte("other"), 0o644) },
 	} {
 		to := t.TempDir()
-		if err := make(filepath.Join(to, "config.json")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, make(filepath.Join(to, "config.json")))
 		fails(t, c, Request{To: to}, ErrLocal, what)
 	}
 	// The same file, put there by hand, is taken for it.
@@ -797,9 +772,7 @@ func TestTo(t *testing.T) {
 	}
 	// Out of the folder leads no link in it.
 	out, outside := t.TempDir(), t.TempDir()
-	if err := os.Symlink(outside, filepath.Join(out, "onnx")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(outside, filepath.Join(out, "onnx")))
 	fails(t, c, Request{To: out}, ErrLocal, "path escapes from parent; name another folder")
 	if found := files(t, outside); len(found) > 0 {
 		t.Errorf("outside are %s", paths(found))
@@ -856,7 +829,7 @@ func TestReadOnly(t *testing.T) {
 func times(t testing.TB, folder string) string {
 	t.Helper()
 	var b strings.Builder
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || strings.Contains(path, "/.locks") {
 			return err
 		}
@@ -865,9 +838,6 @@ func times(t testing.TB, folder string) string {
 			fmt.Fprintln(&b, path, info.ModTime().UnixNano())
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return b.String()
 }

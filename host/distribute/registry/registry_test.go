@@ -18,6 +18,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestMain has no credentials of who runs the tests.
@@ -113,14 +114,8 @@ func serve(t *testing.T, a artifact, instead func(w http.ResponseWriter, r *http
 
 func pulled(t *testing.T, reference, folder string) (*Pulled, error) {
 	t.Helper()
-	c, err := New(Options{PlainHTTP: true, Stall: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Parse(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Value(New(Options{PlainHTTP: true, Stall: 300 * time.Millisecond}))(t)
+	r := must.Value(Parse(reference))(t)
 	return c.Pull(t.Context(), r, folder)
 }
 
@@ -128,10 +123,7 @@ func TestPull(t *testing.T) {
 	for _, layers := range [][][]byte{{[]byte("archive")}, {[]byte("archive"), []byte("signature")}} {
 		a := made(nil, layers...)
 		folder := t.TempDir()
-		p, err := pulled(t, serve(t, a, nil), folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Value(pulled(t, serve(t, a, nil), folder))(t)
 		if want := digest.FromBytes(a.manifest).String(); p.Digest != want || p.Bytes != 7 ||
 			(p.Signature != "") != (len(layers) == 2) {
 			t.Errorf("got %+v, want the digest %s", p, want)
@@ -280,14 +272,8 @@ func TestPullEnds(t *testing.T) {
 		<-ctx.Done()
 		return false
 	})
-	c, err := New(Options{PlainHTTP: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Parse(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Value(New(Options{PlainHTTP: true}))(t)
+	r := must.Value(Parse(reference))(t)
 	if _, err := c.Pull(ctx, r, t.TempDir()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -301,21 +287,14 @@ func TestIndex(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	write("plugins/b.yaml", entry("b", "operators: [FlashDecode]\n"))
 	write("a.yml", entry("a", "")+"---\n"+entry("c", "platforms: [linux-amd64]\n"))
 	write("README.md", "not an entry")
-	list, err := ReadIndex(t.Context(), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(ReadIndex(t.Context(), folder))(t)
 	for words, want := range map[string]string{"": "a b c", "WHAT does": "a b c", "flash": "b", "flash a": "b",
 		"nothing": ""} {
 		var names []string

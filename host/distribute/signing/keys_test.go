@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // own copies a file of testdata to one that only this user reads.
@@ -21,32 +22,21 @@ func own(t *testing.T, name string) string {
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(path))(t)
 	return data
 }
 
 func pair(t *testing.T) (PrivateKey, PublicKey) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.key")
-	public, err := Generate(path, path+".pub", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := ReadPrivate(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := must.Value(Generate(path, path+".pub", nil))(t)
+	private := must.Value(ReadPrivate(path, nil))(t)
 	return private, public
 }
 
@@ -54,10 +44,7 @@ func pair(t *testing.T) (PrivateKey, PublicKey) {
 func TestGenerate(t *testing.T) {
 	folder := t.TempDir()
 	private, public := filepath.Join(folder, "me.key"), filepath.Join(folder, "me.pub")
-	k, err := Generate(private, public, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Value(Generate(private, public, nil))(t)
 	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the private key: %v, %v", info, err)
 	}
@@ -122,10 +109,7 @@ func TestPasswords(t *testing.T) {
 		t.Skip("takes seconds of a processor")
 	}
 	word := func(text string) func() (string, error) { return func() (string, error) { return text, nil } }
-	public, err := ReadPublic(filepath.Join("testdata", "protected.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := must.Value(ReadPublic(filepath.Join("testdata", "protected.pub")))(t)
 	private, err := ReadPrivate(own(t, "protected.key"), word("graft"))
 	if err != nil || private.Public().String() != public.String() {
 		t.Errorf("minisign's: %v, %v", private.Public(), err)
@@ -135,10 +119,7 @@ func TestPasswords(t *testing.T) {
 		t.Errorf("another password: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "a.key")
-	made, err := Generate(path, path+".pub", word("pass word"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Value(Generate(path, path+".pub", word("pass word")))(t)
 	if k, err := ReadPrivate(path, word("pass word")); err != nil || k.Public().String() != made.String() {
 		t.Errorf("graft's: %v, %v", k.Public(), err)
 	}
@@ -185,10 +166,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		}
 	}
 	comment, body, _ := strings.Cut(strings.TrimSuffix(private, "\n"), "\n")
-	raw, err := base64.StdEncoding.DecodeString(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Value(base64.StdEncoding.DecodeString(body))(t)
 	for at := 62; at < 126; at++ { // seed and public half
 		changed := append([]byte{}, raw...)
 		changed[at] ^= 4
@@ -206,9 +184,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 	path := own(t, "minisign.key")
 	for _, mode := range []fs.FileMode{0o640, 0o604, 0o660, 0o666} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(path, mode))
 		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "run: chmod ") {
 			t.Errorf("mode %o: %v", mode, err)
 		}
@@ -224,12 +200,8 @@ func TestTrusted(t *testing.T) {
 	}
 	_, a := pair(t)
 	_, b := pair(t)
-	if _, err := trusted.Add(t.Context(), a, "someone", nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := trusted.Add(t.Context(), b, "", []string{"toy"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(trusted.Add(t.Context(), a, "someone", nil))(t)
+	must.Value(trusted.Add(t.Context(), b, "", []string{"toy"}))(t)
 	if _, err := trusted.Add(t.Context(), a, "", []string{"toy", "other"}); err != nil { // again
 		t.Fatal(err)
 	}
@@ -282,19 +254,13 @@ func TestTrusted(t *testing.T) {
 	if keys, err := trusted.Read(); err != nil || len(keys) != 0 {
 		t.Errorf("left %v, %v", keys, err)
 	}
-	if _, err := trusted.Add(t.Context(), a, "both", nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := trusted.Add(t.Context(), b, "both", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(trusted.Add(t.Context(), a, "both", nil))(t)
+	must.Value(trusted.Add(t.Context(), b, "both", nil))(t)
 	if _, err := trusted.Remove(t.Context(), "both"); !errors.Is(err, ErrKey) ||
 		!strings.Contains(err.Error(), "found two keys of the name both") {
 		t.Errorf("a name of two: %v", err)
 	}
-	if err := os.Chmod(folder, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(folder, 0o500))
 	if os.Geteuid() != 0 {
 		if _, err := trusted.Remove(t.Context(), a.ID()); !errors.Is(err, refusal.ErrStore) {
 			t.Errorf("a folder that cannot be written: %v", err)

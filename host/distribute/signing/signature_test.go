@@ -12,15 +12,14 @@ import (
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // signed is an archive with its signature.
 func signed(t *testing.T, k PrivateKey, name, version string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.tar.gz")
-	if err := os.WriteFile(path, []byte("an archive"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("an archive"), 0o600))
 	if at, err := Sign(t.Context(), path, k, name, version); err != nil || at != path+Suffix {
 		t.Fatal(at, err)
 	}
@@ -35,9 +34,7 @@ func check(t *testing.T, archive string, keys Keys) (*Signer, error) {
 		return nil, errors.Join(err, errors.New("no signature"))
 	}
 	digest := NewDigest(t.Context(), bytes.NewReader(read(t, archive)))
-	if _, err := io.Copy(io.Discard, digest); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(io.Copy(io.Discard, digest))(t)
 	return s.Verify(digest, keys, archive, "ACCEPT")
 }
 
@@ -85,18 +82,13 @@ func TestSign(t *testing.T) {
 
 // What minisign 0.11 signed is signed, and its older form, which signs what is not hashed, is refused.
 func TestSignaturesOfMinisign(t *testing.T) {
-	public, err := ReadPublic("testdata/minisign.pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := must.Value(ReadPublic("testdata/minisign.pub"))(t)
 	signer, err := check(t, "testdata/archive.tar.gz", trusting(public))
 	if err != nil || signer.Plugin != "toy" || signer.Version != "0.1.0" {
 		t.Errorf("%+v, %v", signer, err)
 	}
 	path := written(t, "an archive\n")
-	if err := os.WriteFile(path+Suffix, read(t, "testdata/legacy.minisig"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path+Suffix, read(t, "testdata/legacy.minisig"), 0o600))
 	if _, err := check(t, path, trusting(public)); !errors.Is(err, ErrSignature) {
 		t.Errorf("the older form: %v", err)
 	}
@@ -124,9 +116,7 @@ func TestUntrusted(t *testing.T) {
 		"no comment":   "untrusted comment: " + text[strings.Index(text, "\n"):],
 		"other signed": strings.Replace(text, "version:0.1.0", "version:0.2.0", 1),
 	} {
-		if err := os.WriteFile(path+Suffix, []byte(changed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path+Suffix, []byte(changed), 0o600))
 		_, err := check(t, path, trusting(other))
 		if want := path + ": found a signature of the key " + public.ID() + need +
 			"get its author's public key from where you know it is theirs, and run: graft plugin trust add FILE.pub; or " +
@@ -158,28 +148,17 @@ func TestTrustedFor(t *testing.T) {
 
 // FuzzSignature: nothing but a signature's own form is read as one, and none but those that the key made are right.
 func FuzzSignature(f *testing.F) {
-	public, err := ReadPublic("testdata/minisign.pub")
-	if err != nil {
-		f.Fatal(err)
-	}
+	public := must.Value(ReadPublic("testdata/minisign.pub"))(f)
 	for _, name := range []string{"testdata/archive.tar.gz.minisig", "testdata/legacy.minisig", "testdata/minisign.pub"} {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(name))(f)
 		f.Add(data)
 	}
-	good, err := os.ReadFile("testdata/archive.tar.gz.minisig")
-	if err != nil {
-		f.Fatal(err)
-	}
+	good := must.Value(os.ReadFile("testdata/archive.tar.gz.minisig"))(f)
 	_, good, _ = bytes.Cut(good, []byte("\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "a")
 		for name, content := range map[string][]byte{path: []byte("an archive\n"), path + Suffix: data} {
-			if err := os.WriteFile(name, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(name, content, 0o600))
 		}
 		limittest.Check(t, len(data), func() {
 			if _, err := check(t, path, trusting(public)); err == nil {

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // A body that goes on slowly arrives; one that stands still ends.
@@ -29,10 +31,7 @@ func TestStall(t *testing.T) {
 	defer server.Close()
 	client := &http.Client{Transport: Transport(300 * time.Millisecond)}
 	for path, stalls := range map[string]bool{"/": false, "/stalls": true} {
-		answer, err := client.Get(server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Value(client.Get(server.URL + path))(t)
 		data, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if len(data) != 20 || errors.Is(err, ErrStalled) != stalls || !stalls && err != nil {

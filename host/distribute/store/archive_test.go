@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestInstallArchives(t *testing.T) {
@@ -28,10 +29,7 @@ func TestInstallArchives(t *testing.T) {
 			s := At(t.TempDir())
 			path := filepath.Join(t.TempDir(), name)
 			plugintest.WriteFile(t, path, data)
-			in, err := s.Install(context.Background(), path, verification.Options{AllowUnsigned: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := must.Value(s.Install(context.Background(), path, verification.Options{AllowUnsigned: true}))(t)
 			if info, err := os.Stat(filepath.Join(in.Folder, "libtoy.so")); err != nil || info.Mode().Perm() != 0o644 {
 				t.Errorf("the library: %v, %v; want mode 0644", info, err)
 			}

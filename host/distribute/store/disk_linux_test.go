@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestFullDisk upgrades on a disk with ever more room: too little, and the older version is there, whole, with one
@@ -45,9 +46,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(cannotMount, err)
 		}
 		s := At(data)
-		if _, err := s.Install(t.Context(), older, verification.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(s.Install(t.Context(), older, verification.Options{}))(t)
 		leave(t, data, room)
 		_, err := s.Upgrade(t.Context(), "toy", newer, verification.Options{})
 		want := "0.2.0"
@@ -61,16 +60,12 @@ func TestFullDisk(t *testing.T) {
 			upgraded++
 		}
 		holds(t, s, want)
-		if err := os.Remove(filepath.Join(data, "filler")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(filepath.Join(data, "filler")))
 		if _, err := s.Upgrade(t.Context(), "toy", newer, verification.Options{}); err != nil {
 			t.Errorf("%d bytes free before: %v", room, err)
 		}
 		holds(t, s, "0.2.0")
-		if err := unix.Unmount(data, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unix.Unmount(data, 0))
 	}
 	if refused < 5 {
 		t.Errorf("%d upgrades had too little room, want some at each step", refused)
@@ -83,13 +78,9 @@ const cannotMount = "cannot mount: "
 func leave(t *testing.T, folder string, room int64) {
 	t.Helper()
 	var at unix.Statfs_t
-	if err := unix.Statfs(folder, &at); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "filler"), make([]byte, max(0, int64(at.Bavail)*at.Bsize-room)),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.Statfs(folder, &at))
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "filler"), make([]byte, max(0, int64(at.Bavail)*at.Bsize-room)),
+		0o600))
 }
 
 // holds checks that a version is current, whole, and that a program loads it.

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestInstall(t *testing.T) {
@@ -29,10 +30,7 @@ func TestInstall(t *testing.T) {
 		p verification.Progress) {
 		steps = append(steps, fmt.Sprintf("%d/%d %s", p.Done, p.Total, p.Step))
 	}}
-	in, err := s.Install(context.Background(), from, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(s.Install(context.Background(), from, opts))(t)
 	want := filepath.Join(s.root, "toy")
 	if in.Name != "toy" || in.Version != "0.1.0" || in.Folder != want || in.Replaced != "" || len(in.Checked) != 1 ||
 		in.Checked[0].Path != filepath.Join(want, "libtoy.so") || len(in.Checked[0].Cases) != 3 || in.Checked[0].Score != 50 {
@@ -87,9 +85,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("the store holds %q", got)
 	}
 
-	if err := s.Remove(context.Background(), "toy"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Remove(context.Background(), "toy"))
 	if got := entries(t, s); len(got) != 0 {
 		t.Errorf("after removal the store holds %q", got)
 	}
@@ -203,44 +199,27 @@ func TestInstallSources(t *testing.T) {
 			// The last source exists once the store does.
 			t.Errorf("error\n%v\nwant\n%s", err, test.want)
 		}
-		if err := os.MkdirAll(s.root, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(s.root, 0o755))
 	}
 	outside := filepath.Join(t.TempDir(), "secret")
 	plugintest.WriteFile(t, outside, []byte("x"))
-	if err := os.Symlink(outside, filepath.Join(from, "notes")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(outside, filepath.Join(from, "notes")))
 	want := from + "/notes: cannot follow the link: path escapes from parent, needed links that stay inside the " +
 		"folder; replace it by the file"
 	if _, err := s.Install(context.Background(), from, verification.Options{}); err == nil || err.Error() != want {
 		t.Errorf("a link to the outside: %v, want %s", err, want)
 	}
-	if err := os.Remove(filepath.Join(from, "notes")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(from, "notes")))
+	must.Succeed(t, syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600))
 	want = from + "/pipe: found a named pipe, needed plain files and folders; remove it from the folder"
 	if _, err := s.Install(context.Background(), from, verification.Options{}); err == nil || err.Error() != want {
 		t.Errorf("a named pipe: %v, want %s", err, want)
 	}
-	if err := os.Remove(filepath.Join(from, "pipe")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(from, "pipe")))
 	// A link that stays inside is copied as a file.
-	if err := os.Rename(library, library+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("libtoy.so.1", library); err != nil {
-		t.Fatal(err)
-	}
-	in, err := s.Install(context.Background(), from, verification.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(library, library+".1"))
+	must.Succeed(t, os.Symlink("libtoy.so.1", library))
+	in := must.Value(s.Install(context.Background(), from, verification.Options{}))(t)
 	if info, err := os.Lstat(filepath.Join(in.Folder, "libtoy.so")); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("the installed library is %v, %v; want a file", info.Mode(), err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestInstallConcurrently(t *testing.T) {
@@ -63,9 +64,7 @@ func TestInstallConcurrently(t *testing.T) {
 
 func TestInstallInterrupted(t *testing.T) {
 	s := At(t.TempDir())
-	if _, err := s.Install(context.Background(), source(t), verification.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Install(context.Background(), source(t), verification.Options{}))(t)
 	for _, flags := range [][]string{{"-DHANG_IN_CONSTRUCTOR"}, {"-DHANG_IN_RUN"}} {
 		ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
 		_, err := s.Install(ctx, source(t, flags...), verification.Options{Replace: "toy"})
@@ -91,17 +90,12 @@ func TestInstallKilled(t *testing.T) {
 		t.Fatal(err) // unreachable: it is killed while the library hangs
 	}
 	// What the killed process cannot clean up lies here; a socket's path must stay short.
-	temp, err := os.MkdirTemp("/tmp", "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	temp := must.Value(os.MkdirTemp("/tmp", "k"))(t)
 	defer os.RemoveAll(temp)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestInstallKilled$")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GRAFT_TEST_INSTALL_FROM="+source(t, "-DHANG_IN_CONSTRUCTOR"),
 		"GRAFT_TEST_INSTALL_TO="+filepath.Dir(s.root))
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	for deadline := time.Now().Add(20 * time.Second); len(entries(t, s)) == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -109,16 +103,12 @@ func TestInstallKilled(t *testing.T) {
 	if got := entries(t, s); len(got) != 1 || !strings.HasPrefix(got[0], stagingPrefix) {
 		t.Errorf("during the installation the store holds %q", got)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if search := discovery.Find(discovery.Options{Folders: []string{s.root}, Only: true}); len(search.Found) != 0 {
 		t.Errorf("a search finds the half of a plugin: %+v", search.Found)
 	}
-	if _, err := s.Install(context.Background(), source(t), verification.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Install(context.Background(), source(t), verification.Options{}))(t)
 	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
 		t.Errorf("after the next installation the store holds %q", got)
 	}
@@ -128,21 +118,15 @@ func TestInstallKilled(t *testing.T) {
 // leaves no record of it, and that of the version that is there.
 func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	s := At(t.TempDir())
-	if _, err := s.Install(t.Context(), source(t), verification.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Install(t.Context(), source(t), verification.Options{}))(t)
 	before, err := s.Trust().Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	newer := source(t)
-	if err := os.WriteFile(filepath.Join(newer, "README"), []byte("newer"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(newer, "README"), []byte("newer"), 0o644))
 	obstacle := filepath.Join(s.root, newLink) // what stands where the link is made
-	if err := errors.Join(os.Mkdir(obstacle, 0o755), os.WriteFile(filepath.Join(obstacle, "x"), nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Mkdir(obstacle, 0o755), os.WriteFile(filepath.Join(obstacle, "x"), nil, 0o644)))
 	if _, err = s.Install(t.Context(), newer, verification.Options{Replace: "toy"}); !errors.Is(err, refusal.ErrStore) {
 		t.Fatalf("error %v, want that it cannot be put in its place", err)
 	}
@@ -153,9 +137,7 @@ func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	if _, err := plugin.Open(filepath.Join(s.root, "toy"), plugin.OpenOptions{Trust: s.Trust()}); err != nil {
 		t.Errorf("the version that is there: %v", err)
 	}
-	if err := os.RemoveAll(obstacle); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.RemoveAll(obstacle))
 	if _, err = s.Install(t.Context(), newer, verification.Options{Replace: "toy"}); err != nil {
 		t.Errorf("without the obstacle: %v", err)
 	}

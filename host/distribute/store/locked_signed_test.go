@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestLockedSignatures: a lock that names no key is word enough for what nobody signed, where it did not come with
@@ -33,9 +34,7 @@ func TestLockedSignatures(t *testing.T) {
 	}
 	unsigned, signed, another := mirror(nil), mirror(author), mirror(other)
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.MkdirAll(filepath.Join(plain, "toy-0.1.0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(plain, "toy-0.1.0"), 0o755))
 	for _, e := range plugintest.Entries(t, from["0.1.0"], "toy-0.1.0/") {
 		plugintest.WriteFile(t, filepath.Join(plain, e.Name), e.Data)
 	}
@@ -97,14 +96,10 @@ func TestLockedSignatures(t *testing.T) {
 			other.Trust(t, data)
 			switch test.before {
 			case "a folder":
-				if err := do(t, s, from, "install 0.1.0"); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, do(t, s, from, "install 0.1.0"))
 			case "an unsigned archive":
-				if _, err := s.Install(t.Context(), filepath.Join(unsigned, "toy-0.1.0.tar.gz"),
-					verification.Options{AllowUnsigned: true, Search: discovery.Options{Only: true}}); err != nil {
-					t.Fatal(err)
-				}
+				must.Value(s.Install(t.Context(), filepath.Join(unsigned, "toy-0.1.0.tar.gz"),
+					verification.Options{AllowUnsigned: true, Search: discovery.Options{Only: true}}))(t)
 			}
 			lock := lockfile.New(filepath.Join(t.TempDir(), "graft.lock"))
 			entry, err := s.Locked(from["0.1.0"])

@@ -16,21 +16,17 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // lockOf writes a lock of what a store has as the current version of the fixture.
 func lockOf(t *testing.T, s *Store, path string) *lockfile.File {
 	t.Helper()
-	entry, err := s.LockedCurrent("toy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := must.Value(s.LockedCurrent("toy"))(t)
 	lock := lockfile.New(path)
 	entry.Source = lock.Relative(entry.Source)
 	lock.Set(entry)
-	if err := lock.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Write())
 	return lock
 }
 
@@ -41,9 +37,7 @@ func TestInstallLocked(t *testing.T) {
 	from := toys(t, "0.1.0", "0.2.0")
 	here, top := At(t.TempDir()), t.TempDir()
 	for _, step := range []string{"install 0.1.0", "upgrade 0.2.0"} {
-		if err := do(t, here, from, step); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, do(t, here, from, step))
 	}
 	lock := lockOf(t, here, filepath.Join(top, "graft.lock"))
 	noFetch := func(_ context.Context, source, _ string) (string, error) {
@@ -59,9 +53,7 @@ func TestInstallLocked(t *testing.T) {
 		}
 	}
 	plain := filepath.Join(top, "plain") // a folder of plugins' folders is a mirror too
-	if err := os.MkdirAll(plain, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(plain, 0o755))
 	for version, source := range from {
 		plugintest.Write(t, filepath.Join(plain, "toy-"+version), "", "")
 		for _, e := range plugintest.Entries(t, source, "") {
@@ -74,9 +66,7 @@ func TestInstallLocked(t *testing.T) {
 	other := filepath.Join(top, "other")
 	for path, source := range map[string]string{older: from["0.1.0"],
 		other: plugintest.Versioned(t, filepath.Join(t.TempDir(), "x"), "0.2.0", "-O2")} {
-		if err := os.Mkdir(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(path, 0o755))
 		plugintest.WriteTarGz(t, filepath.Join(path, "toy-0.2.0.tar.gz"), plugintest.Entries(t, source, ""))
 	}
 	const fix = "; do not install it; ask who published it, or write the lock again where the change is meant"
@@ -119,9 +109,7 @@ func TestInstallLocked(t *testing.T) {
 				if step == "" {
 					continue
 				}
-				if err := do(t, s, from, step); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, do(t, s, from, step))
 			}
 			l := lockfile.New(lock.Path())
 			entry := lock.Plugins[0]
@@ -175,16 +163,12 @@ func TestInstallLocked(t *testing.T) {
 func TestInstallLockedAll(t *testing.T) {
 	plugintest.Places(t)
 	s, top := At(t.TempDir()), t.TempDir()
-	if err := do(t, s, toys(t, "0.1.0"), "install 0.1.0"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, do(t, s, toys(t, "0.1.0"), "install 0.1.0"))
 	lock := lockOf(t, s, filepath.Join(top, "graft.lock"))
 	other := lock.Plugins[0]
 	other.Name, other.Source = "zoo", ""
 	lock.Set(other)
-	if err := lock.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Write())
 	empty := At(t.TempDir())
 	if _, err := empty.InstallLocked(t.Context(), lock, Sources{Unsigned: true}, verification.Options{}); !errors.Is(err,
 		refusal.ErrNotFound) {
@@ -201,9 +185,7 @@ func TestInstallLockedAll(t *testing.T) {
 	if left, err := os.ReadDir(top); err != nil || len(left) != 1 {
 		t.Errorf("beside the lock lies %v, %v", left, err)
 	}
-	if err := os.MkdirAll(filepath.Join(to, "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(to, "x"), 0o755))
 	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); err == nil ||
 		err.Error() != to+": found something there, needed a new or an empty folder; name another, or remove it" {
 		t.Errorf("a bundle over something: %v", err)
@@ -219,18 +201,14 @@ func TestBundleOfArchives(t *testing.T) {
 	from := toys(t, "0.1.0", "0.2.0")
 	packed := plugintest.Gzip(t, plugintest.Tar(t, plugintest.Entries(t, from["0.1.0"], "toy/")))
 	plugintest.WriteFile(t, path, packed)
-	if _, err := s.Install(t.Context(), path, verification.Options{AllowUnsigned: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Install(t.Context(), path, verification.Options{AllowUnsigned: true}))(t)
 	plugintest.WriteFile(t, path+signing.Suffix, []byte("signed"))
 	lock := lockOf(t, s, filepath.Join(top, "graft.lock"))
 	if lock.Plugins[0].Source != "./mine.tgz" {
 		t.Errorf("the source is %q", lock.Plugins[0].Source)
 	}
 	to := filepath.Join(top, "a")
-	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}))(t)
 	if got := plugintest.ReadFile(t, filepath.Join(to, "toy-0.1.0.tgz")); string(got) != string(packed) {
 		t.Error("the archive has other bytes")
 	}
@@ -239,9 +217,7 @@ func TestBundleOfArchives(t *testing.T) {
 	}
 	plugintest.WriteTarGz(t, path, plugintest.Entries(t, from["0.2.0"], ""))
 	lock.Plugins[0].Key = "a key"
-	if err := lock.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Write())
 	done, err := s.Bundle(t.Context(), lock, filepath.Join(top, "b"), nil, discovery.Options{Only: true})
 	if err != nil || !slices.Equal(done.Repacked, []string{"toy-0.1.0" + archive.Suffix}) {
 		t.Errorf("%+v, %v; want that the folder is packed", done, err)

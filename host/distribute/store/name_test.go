@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestNamesAreNotTaken holds that a plugin takes the place of another source's, or stands beside it, only where the
@@ -88,9 +89,7 @@ func TestNamesOfAKey(t *testing.T) {
 	packed := func(by *authors.Author, version string) string {
 		folder := plugintest.Versioned(t, filepath.Join(t.TempDir(), "toy"), version)
 		var b bytes.Buffer
-		if err := archive.Pack(&b, folder); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, archive.Pack(&b, folder))
 		path := filepath.Join(t.TempDir(), "toy.tar.gz")
 		plugintest.WriteFile(t, path, b.Bytes())
 		if by != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // source makes the folder of a plugin in some variation of the fixture.
@@ -47,10 +48,7 @@ func entries(t testing.TB, s *Store) []string {
 func TestVerifyChanges(t *testing.T) {
 	install := func(t *testing.T) (*Store, string) {
 		s := At(t.TempDir())
-		in, err := s.Install(context.Background(), source(t), verification.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Value(s.Install(context.Background(), source(t), verification.Options{}))(t)
 		return s, discovery.Current(in.Folder)
 	}
 	again := ", needed the folder as it was installed; install the plugin again: graft plugin install DIR"
@@ -71,9 +69,7 @@ func TestVerifyChanges(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, folder := install(t)
-			if err := test.change(folder); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, test.change(folder))
 			checks, err := s.Verify(context.Background(), nil, verification.Options{})
 			if err == nil || !strings.HasPrefix(err.Error(), folder+test.want) || !errors.Is(err, refusal.ErrVerification) {
 				t.Errorf("error\n%v\nwant\n%s%s", err, folder, test.want)
@@ -90,9 +86,7 @@ func TestVerifyChanges(t *testing.T) {
 	}
 	t.Run("another library", func(t *testing.T) {
 		s, folder := install(t)
-		if err := os.Remove(filepath.Join(folder, "libtoy.so")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(filepath.Join(folder, "libtoy.so")))
 		plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"),
 			plugintest.ReadFile(t, plugintest.Build(t, "-DWRITE_WRONG")))
 		if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err == nil ||
@@ -126,16 +120,11 @@ func appendTo(path, text string) error {
 func TestVerifyFolder(t *testing.T) {
 	s := At(t.TempDir())
 	folder := source(t)
-	before, err := content.Read(folder, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Value(content.Read(folder, nil))(t)
 	if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("before: %v, want a refusal", err)
 	}
-	if _, err := s.Verify(context.Background(), []string{folder}, verification.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Verify(context.Background(), []string{folder}, verification.Options{}))(t)
 	if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err != nil {
 		t.Errorf("after: %v", err)
 	}
@@ -154,9 +143,7 @@ func TestReadOnlyStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(data, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(data, 0o555))
 	unprivileged(t, func() {
 		_, err := At(data).Install(context.Background(), from, verification.Options{})
 		want := data + "/plugins: cannot make the folder: permission denied; make the folder writable, or set " +
@@ -165,17 +152,11 @@ func TestReadOnlyStore(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
-	if err := os.Chmod(data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(data, 0o755))
 	s := At(data)
-	if err := os.MkdirAll(s.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(s.root, 0o755))
 	plugintest.WriteFile(t, filepath.Join(s.root, ".lock"), nil)
-	if err := errors.Join(os.Chmod(filepath.Join(s.root, ".lock"), 0o666), os.Chmod(s.root, 0o555)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Chmod(filepath.Join(s.root, ".lock"), 0o666), os.Chmod(s.root, 0o555)))
 	unprivileged(t, func() {
 		_, err := s.Install(context.Background(), from, verification.Options{})
 		want := s.root + ": cannot write: permission denied; make the folder writable, or set XDG_DATA_HOME to one that is"
@@ -183,9 +164,7 @@ func TestReadOnlyStore(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	})
-	if err := os.Chmod(s.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(s.root, 0o755))
 	if got := entries(t, s); len(got) != 0 {
 		t.Errorf("the store holds %q", got)
 	}

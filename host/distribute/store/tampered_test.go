@@ -22,6 +22,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // artifact is what someone in between can change: an archive and its signature.
@@ -49,9 +50,7 @@ func TestTampered(t *testing.T) {
 		return artifact{data, plugintest.ReadFile(t, path+signing.Suffix)}
 	}
 	var packed bytes.Buffer
-	if err := archive.Pack(&packed, from); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, archive.Pack(&packed, from))
 	good := write(packed.Bytes(), author, "toy", "0.1.0")
 	if in, err := s.Install(context.Background(), path, verification.Options{}); err != nil ||
 		in.Key != author.Key.String() || in.Unsigned {
@@ -141,7 +140,7 @@ func TestTampered(t *testing.T) {
 func tree(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+	must.Succeed(t, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -155,10 +154,7 @@ func tree(t *testing.T, folder string) map[string]string {
 		}
 		out[path] = text
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return out
 }
 
@@ -370,10 +366,7 @@ func ofSignature(t *testing.T, good artifact) (list []tampering) {
 		from, to int
 	}{{"algorithm", 1, 0, 2}, {"key's ID", 1, 2, 10}, {"ed25519 over the archive", 1, 10, 74},
 		{"ed25519 over the comment", 3, 0, 64}} {
-		raw, err := base64.StdEncoding.DecodeString(lines[part.line])
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Value(base64.StdEncoding.DecodeString(lines[part.line]))(t)
 		for at := part.from; at < part.to; at++ {
 			changed := bytes.Clone(raw)
 			changed[at] ^= 0x20 // of ED and of Ed too
@@ -422,9 +415,7 @@ func unread(text string) string {
 func ofKeys(t *testing.T, author, stranger *authors.Author, path string) map[string]func() func() {
 	was := plugintest.ReadFile(t, path)
 	undo := func() {
-		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, was, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.RemoveAll(path), os.WriteFile(path, was, 0o644)))
 	}
 	list := map[string]func() func(){}
 	text := func(name, to string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestInstallVariants(t *testing.T) {
@@ -100,10 +101,7 @@ func TestInstallVariants(t *testing.T) {
 // recorded reports whether a library of this hash is one that ran and passed.
 func recorded(t *testing.T, s *Store, file, sha string) bool {
 	t.Helper()
-	known, err := s.Trust().Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := must.Value(s.Trust().Read())(t)
 	for _, v := range known.Plugins {
 		if _, ran := v.Libraries[file]; ran && v.Files[file].SHA256 == sha {
 			return true

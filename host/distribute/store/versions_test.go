@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // toys are folders of versions of the fixture, by version.
@@ -29,10 +30,7 @@ func toys(t testing.TB, versions ...string) map[string]string {
 // are ones that a program loads.
 func shelf(t testing.TB, s *Store) string {
 	t.Helper()
-	list, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(s.List())(t)
 	if len(list) == 0 {
 		return ""
 	}
@@ -136,10 +134,8 @@ func asOlder(t *testing.T, s *Store) {
 	record := filepath.Join(filepath.Dir(s.root), "verified.json")
 	text := strings.ReplaceAll(string(plugintest.ReadFile(t, record)), folder, link)
 	plugintest.WriteFile(t, record, []byte(text))
-	if err := errors.Join(os.Remove(link), os.Rename(folder, link),
-		os.RemoveAll(filepath.Join(s.root, discovery.VersionsFolder))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Remove(link), os.Rename(folder, link),
+		os.RemoveAll(filepath.Join(s.root, discovery.VersionsFolder))))
 }
 
 // TestVersionsRefused: what is refused leaves the store as it was.
@@ -156,9 +152,7 @@ func TestVersionsRefused(t *testing.T) {
 		}
 	}
 	for _, step := range []string{"install 0.1.0", "upgrade 0.2.0"} {
-		if err := do(t, s, from, step); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, do(t, s, from, step))
 	}
 	for _, test := range []struct{ step, want string }{
 		{"upgrade 0.1.0", from["0.1.0"] +
@@ -192,9 +186,7 @@ func TestVersionsRefused(t *testing.T) {
 	}
 	// A version that was changed since is not returned to.
 	old := discovery.Versions(s.root, "toy")[0]
-	if err := appendTo(filepath.Join(old, "plugin.yaml"), "# x\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, appendTo(filepath.Join(old, "plugin.yaml"), "# x\n"))
 	if err := do(t, s, from, "rollback"); err == nil ||
 		!strings.HasPrefix(err.Error(), old+"/plugin.yaml: found sha256 ") || !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("a changed version: %v", err)
@@ -217,16 +209,11 @@ func TestInstalledAlready(t *testing.T) {
 	var runs []string
 	for i := range 3 {
 		steps := 0
-		in, err := s.Install(t.Context(), from,
-			verification.Options{Progress: func(p verification.Progress) { steps = max(steps, p.Total) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Value(s.Install(t.Context(), from,
+			verification.Options{Progress: func(p verification.Progress) { steps = max(steps, p.Total) }}))(t)
 		runs = append(runs, fmt.Sprintf("%v %v", in.Already, steps > 0))
 		if i == 1 { // damaged, it is installed again, and runs
-			if err := appendTo(filepath.Join(in.Folder, "libtoy.so"), "x"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, appendTo(filepath.Join(in.Folder, "libtoy.so"), "x"))
 		}
 	}
 	if want := "[false true true false false true]"; fmt.Sprint(runs) != want {

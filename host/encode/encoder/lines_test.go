@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestParseLines(t *testing.T) {
@@ -73,10 +74,7 @@ func FuzzParseQuery(f *testing.F) {
 
 // FuzzSafetensors: no bytes make the reader panic or take much more memory than they are.
 func FuzzSafetensors(f *testing.F) {
-	data, err := os.ReadFile(encoders + "/dense/model.safetensors")
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(encoders + "/dense/model.safetensors"))(f)
 	f.Add(data)
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
@@ -140,27 +138,14 @@ func TestNPY(t *testing.T) {
 		{[][]float32{nil, nil}, 0, "(2, 0)", nil},
 	} {
 		path := filepath.Join(t.TempDir(), "a.npy")
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := NewNPY(f, c.width)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(os.Create(path))(t)
+		n := must.Value(NewNPY(f, c.width))(t)
 		for _, row := range c.rows {
-			if err := n.Write(row); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.Write(row))
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Close())
 		f.Close()
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
 		head := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': " + c.shape + ", }"
 		if !bytes.HasPrefix(data, []byte(head)) || data[npyHeader-1] != '\n' || len(data) != npyHeader+4*len(c.want) {
 			t.Fatalf("%v: %q", c.rows, data)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/abi"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // small blocks have a float for each slot, which says everything.
@@ -17,10 +18,7 @@ const smallBytes = 4 * small
 
 func newPool(t *testing.T, blocks int64) *Pool {
 	t.Helper()
-	p, err := NewPool(small, NewBudget(blocks*smallBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(NewPool(small, NewBudget(blocks*smallBytes)))(t)
 	return p
 }
 
@@ -72,10 +70,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 		for range 120 {
 			if len(sequences) == 0 || len(sequences) < 4 && r.IntN(8) == 0 {
 				s := NewSequence(p)
-				slots, err := s.Extend(r.IntN(40))
-				if err != nil {
-					t.Fatal(err)
-				}
+				slots := must.Value(s.Extend(r.IntN(40)))(t)
 				copied := row{}
 				for _, slot := range slots {
 					copied = append(copied, store(slot))
@@ -94,9 +89,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 				for j := range parents {
 					parents[j] = r.IntN(len(rows))
 				}
-				if err := s.Reorder(parents); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Reorder(parents))
 				moved := make([]row, len(parents))
 				for j, parent := range parents {
 					moved[j] = slices.Clone(rows[parent])
@@ -104,9 +97,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 				copies[i] = moved
 			default:
 				slots := make([]int32, s.Rows())
-				if err := s.Append(slots); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Append(slots))
 				for j, slot := range slots {
 					rows[j] = append(rows[j], store(slot))
 				}
@@ -123,9 +114,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 		if p.Bytes() != 0 {
 			t.Fatalf("round %d: %d bytes are in use after every sequence ended", round, p.Bytes())
 		}
-		if err := p.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.Close())
 	}
 }
 
@@ -134,18 +123,14 @@ func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 	p := newPool(t, 64)
 	defer p.Close()
 	s := NewSequence(p)
-	if err := s.Reorder([]int{0, 0, 0, 0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Reorder([]int{0, 0, 0, 0}))
 	slots := make([]int32, 4)
 	for step := range 1 << 10 {
 		if err := s.Append(slots); err != nil {
 			t.Fatalf("step %d: %v", step, err)
 		}
 		// The last row always dies out: its slots are read by none.
-		if err := s.Reorder([]int{0, 0, 1, 2}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Reorder([]int{0, 0, 1, 2}))
 		if step == 180 {
 			break
 		}
@@ -161,18 +146,12 @@ func TestMoreRowsThanSlots(t *testing.T) {
 	p := newPool(t, 32)
 	defer p.Close()
 	s := NewSequence(p)
-	if _, err := s.Extend(5); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reorder(make([]int, rows)); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(s.Extend(5))(t)
+	must.Succeed(t, s.Reorder(make([]int, rows)))
 	seen := map[int32]bool{}
 	for step := range 3 {
 		slots := make([]int32, rows)
-		if err := s.Append(slots); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Append(slots))
 		for _, slot := range slots {
 			if seen[slot] {
 				t.Fatalf("step %d: slot %d is given twice", step, slot)
@@ -221,18 +200,13 @@ func TestTruncate(t *testing.T) {
 					parents[j] = r.IntN(len(rows))
 					moved[j] = slices.Clone(rows[parents[j]])
 				}
-				if err := s.Reorder(parents); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Reorder(parents))
 				rows = moved
 			}
 			stay, more := r.IntN(4), r.IntN(40)
 			grow := func(n int) {
 				if len(rows) == 1 {
-					slots, err := s.Extend(n)
-					if err != nil {
-						t.Fatal(err)
-					}
+					slots := must.Value(s.Extend(n))(t)
 					for _, slot := range slots {
 						rows[0] = append(rows[0], store(slot))
 					}
@@ -240,9 +214,7 @@ func TestTruncate(t *testing.T) {
 				}
 				for range n {
 					slots := make([]int32, len(rows))
-					if err := s.Append(slots); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, s.Append(slots))
 					for i, slot := range slots {
 						rows[i] = append(rows[i], store(slot))
 					}
@@ -251,9 +223,7 @@ func TestTruncate(t *testing.T) {
 			grow(stay)
 			before, filled := p.Bytes(), s.filled
 			grow(more)
-			if err := s.Truncate(more); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Truncate(more))
 			for i := range rows {
 				rows[i] = rows[i][:len(rows[i])-more]
 			}
@@ -269,9 +239,7 @@ func TestTruncate(t *testing.T) {
 		if p.Bytes() != 0 {
 			t.Fatalf("round %d: %d bytes are in use after the end", round, p.Bytes())
 		}
-		if err := p.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.Close())
 	}
 }
 
@@ -281,24 +249,16 @@ func TestTruncateRefuses(t *testing.T) {
 	defer p.Close()
 	grown := func(parents ...int) *Sequence {
 		s := NewSequence(p)
-		if _, err := s.Extend(20); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(s.Extend(20))(t)
 		if parents == nil {
 			return s
 		}
-		if err := s.Reorder(parents); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Append(make([]int32, len(parents))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Reorder(parents))
+		must.Succeed(t, s.Append(make([]int32, len(parents))))
 		return s
 	}
 	survivor := grown(0, 0, 0)
-	if err := survivor.Reorder([]int{0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, survivor.Reorder([]int{0}))
 	for _, c := range []struct {
 		name string
 		s    *Sequence

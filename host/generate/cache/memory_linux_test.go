@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/generate/cache"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // anonymous is how much memory of its own the process holds, in bytes, as the
@@ -17,10 +18,7 @@ import (
 func anonymous(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("/proc/self/status"))(t)
 	_, after, found := strings.Cut(string(data), "RssAnon:")
 	var kilobytes int64
 	if _, err := fmt.Sscan(after, &kilobytes); err != nil || !found {
@@ -45,28 +43,19 @@ func grown(t *testing.T, p *cache.Pool, sequences, prompt, steps, beams int) []*
 	list := make([]*cache.Sequence, sequences)
 	for i := range list {
 		list[i] = cache.NewSequence(p)
-		slots, err := list[i].Extend(prompt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		slots := must.Value(list[i].Extend(prompt))(t)
 		fill(slots)
-		if err := list[i].Reorder(make([]int, beams)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, list[i].Reorder(make([]int, beams)))
 	}
 	slots, parents := make([]int32, beams), make([]int, beams)
 	for range steps {
 		for _, s := range list {
-			if err := s.Append(slots); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Append(slots))
 			fill(slots)
 			for i := range parents {
 				parents[i] = r.IntN(beams)
 			}
-			if err := s.Reorder(parents); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Reorder(parents))
 		}
 	}
 	return list
@@ -88,10 +77,7 @@ func TestCountAgreesWithTheProcess(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := anonymous(t)
-			p, err := cache.NewPool(abi.CacheBlockSize*c.floats, cache.NewBudget(reserved))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(cache.NewPool(abi.CacheBlockSize*c.floats, cache.NewBudget(reserved)))(t)
 			defer p.Close()
 			if took := anonymous(t) - before; took > 4<<20 {
 				t.Errorf("reserving took %d bytes", took)

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/tune"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -19,9 +20,7 @@ import (
 // then chooses among the rest, and its choice holds in every layer.
 func TestPlanIsMadeAgain(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("bart", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("bart", dir))
 	for _, file := range []string{"decoder_with_past_model.onnx", "decoder_model.onnx"} {
 		edit(t, filepath.Join(dir, file), func(g *onnx.Graph) { singular(t, g, "layers.1/self_attn/k_proj") })
 	}
@@ -48,9 +47,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 						tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy),
 							Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
-				if _, err := table.Save(""); err != nil {
-					t.Fatal(err)
-				}
+				must.Value(table.Save(""))(t)
 			})
 			choice := g.Choices()[slices.IndexFunc(g.Choices(),
 				func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]

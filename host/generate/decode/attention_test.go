@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -61,15 +62,9 @@ func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 	const length, more = 124, 110
 	g := opened(t, "bart", Options{Batch: 2, CacheBytes: 64 << 20,
 		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
-	set, err := json.Marshal(
-		map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := g.SearchWith(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Value(json.Marshal(
+		map[string]any{"num_beams": 1, "max_new_tokens": more, "eos_token_id": []int{}, "forced_eos_token_id": nil}))(t)
+	o := must.Value(g.SearchWith(set))(t)
 	inputs := prompts(3)
 	for i, in := range inputs {
 		in.Tokens = make([]int32, length)
@@ -121,9 +116,7 @@ func TestPluginsThatAreRuledOut(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := models.Small("bart", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("bart", dir))
 	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}},
 		Attention: prepare.Attention{Cross: plan.PromptHiddenStates}}
 	load(t, &o)

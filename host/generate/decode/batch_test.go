@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -38,13 +39,8 @@ func load(t *testing.T, o *Options) {
 func openSmall(t *testing.T, model string, o Options) *Generator {
 	t.Helper()
 	dir := t.TempDir()
-	if err := models.Small(model, dir); err != nil {
-		t.Fatal(err)
-	}
-	g, err := Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(model, dir))
+	g := must.Value(Open(dir, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -95,10 +91,7 @@ func TestMemoryThatRunsOutMakesBatchesSmaller(t *testing.T) {
 				o := g.Search()
 				o.MaxNewTokens, o.NumBeams, o.DoSample, o.Seed = 12, 3, sample, 7
 				g.advance = g.engine.Step
-				want, err := tokens(t, g, o, inputs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := must.Value(tokens(t, g, o, inputs))(t)
 				if g.Batch() != 12 {
 					t.Errorf("a batch of %d, want 12", g.Batch())
 				}
@@ -111,10 +104,7 @@ func TestMemoryThatRunsOutMakesBatchesSmaller(t *testing.T) {
 					}
 					return scores, err
 				}
-				got, err := tokens(t, g, o, inputs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Value(tokens(t, g, o, inputs))(t)
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
 						t.Errorf("sampling %t, input %d: %v, in large batches %v", sample, i, got[i], want[i])
@@ -169,15 +159,9 @@ func TestAutoBatch(t *testing.T) {
 				{4, 1 << 20, 2, 30},
 			} {
 				o.NumBeams = c.beams
-				want, err := tokens(t, reference, o, inputs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := must.Value(tokens(t, reference, o, inputs))(t)
 				g := opened(t, model, Options{Batch: AutoBatch, CacheBytes: c.cache})
-				got, err := tokens(t, g, o, inputs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Value(tokens(t, g, o, inputs))(t)
 				if n := g.Batch(); n < c.least || n > c.largest {
 					t.Errorf("%d beams, %d bytes: batches of %d, want %d to %d", c.beams, c.cache, n, c.least, c.largest)
 				}

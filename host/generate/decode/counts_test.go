@@ -13,20 +13,15 @@ import (
 	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // Opening a folder reads each of its files once, and infers the shapes of each graph
 // once: of every exported graph that is looked at, and of the decoder's engine graph.
 func TestOpeningReadsOnce(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	keys := prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}
 	for _, c := range []struct {
 		model         string
@@ -42,9 +37,7 @@ func TestOpeningReadsOnce(t *testing.T) {
 		{"bart-merged", prepare.Attention{Self: plan.HiddenStates, Cross: plan.FirstLayerKeys}, 2, 5}, // and a filler
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
-		if err := models.Small(c.model, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(c.model, dir))
 		files, graphs := model.Opened(), graph.Inferred()
 		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: c.attention})
 		if err != nil {
@@ -61,24 +54,13 @@ func TestOpeningReadsOnce(t *testing.T) {
 // Preparing lays out no weights anew, and makes no session of the decoder: package prepare
 // stands before package engine, which does both, in the order that tests/imports holds.
 func TestPreparingPacksNothing(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	dir := filepath.Join(t.TempDir(), "bart")
-	if err := models.Small("bart", dir); err != nil {
-		t.Fatal(err)
-	}
-	g, err := decode.Prepare(dir,
+	must.Succeed(t, models.Small("bart", dir))
+	g := must.Value(decode.Prepare(dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
-			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}))(t)
 	defer g.Close()
 	for name, x := range map[string]*prepare.Graph{"decoder": g.Decoder, "filler": g.Filler, "encoder": g.Encoder} {
 		linear := 0

@@ -13,27 +13,19 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 func open(t *testing.T, folder string, change func(*decode.Options)) *decode.Generator {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	o := decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20}
 	if change != nil {
 		change(&o)
 	}
-	g, err := decode.Open(folder, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(decode.Open(folder, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -45,16 +37,13 @@ func run(t *testing.T, g interface {
 	t.Helper()
 	outputs := make([]decode.Output, len(inputs))
 	i := -1
-	err := g.Run(t.Context(), o, func() (*decode.Input, error) {
+	must.Succeed(t, g.Run(t.Context(), o, func() (*decode.Input, error) {
 		if i++; i >= len(inputs) {
 			return nil, nil
 		}
 		inputs[i].Index = uint64(i)
 		return inputs[i], nil
-	}, func(out decode.Output) error { outputs[out.Index] = out; return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, func(out decode.Output) error { outputs[out.Index] = out; return nil }))
 	return outputs
 }
 
@@ -67,14 +56,9 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(f.Name, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(f.Name, dir))
 			g := open(t, dir, nil)
-			l, err := ort.FindAndOpen("")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Value(ort.FindAndOpen(""))(t)
 			m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, Batch: 3, ReferenceSelector: true})
 			if errors.Is(err, exported.ErrNoPast) || g.Config().ModelType == "whisper" {
 				return // compared with Hugging Face's tokens alone, in tests/generate
@@ -116,9 +100,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 // lengths in one batch give what each gives alone.
 func TestBatchOfManyIsBatchOfOne(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	alone, together := open(t, dir, func(o *decode.Options) { o.Batch = 1 }),
 		open(t, dir, func(o *decode.Options) { o.Batch = 5 })
 	r := rand.New(rand.NewPCG(1, 4))

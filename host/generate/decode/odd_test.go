@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -177,9 +178,7 @@ func TestOddLayers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small("bart", dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small("bart", dir))
 			for _, file := range []string{past, first} {
 				edit(t, filepath.Join(dir, file+".onnx"), func(g *onnx.Graph) { c.change(t, file, g) })
 			}
@@ -204,14 +203,8 @@ func TestOddLayers(t *testing.T) {
 // exported.
 func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, ReferenceSelector: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	m := must.Value(exported.Open(dir, decode.Options{Library: l, Threads: 1, ReferenceSelector: true}))(t)
 	defer m.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 3, 20

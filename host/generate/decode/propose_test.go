@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -25,9 +26,7 @@ import (
 func paired(t *testing.T, model, small string, o Options) *Generator {
 	t.Helper()
 	folder := t.TempDir()
-	if err := models.Small(small, folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(small, folder))
 	o.Draft = DraftModel{Folder: folder}
 	g := opened(t, model, o)
 	cheap(g)
@@ -64,16 +63,12 @@ func confuse(g *Generator, r *rand.Rand, share float64) {
 func (c *counts) compareModel(t *testing.T, g *Generator, o search.Options, inputs []*Input) {
 	t.Helper()
 	var want, got results
-	if err := g.Run(t.Context(), o, from(inputs), want.done); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), o, from(inputs), want.done))
 	drafted := o
 	drafted.Draft = search.DraftModel
 	outputs := map[uint64]Output{}
-	if err := g.Run(t.Context(), drafted, from(inputs),
-		func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), drafted, from(inputs),
+		func(out Output) error { outputs[out.Index] = out; return got.done(out) }))
 	for i, in := range inputs {
 		out := outputs[in.Index]
 		c.outputs, c.drafted, c.accepted = c.outputs+1, c.drafted+out.Drafted, c.accepted+out.Accepted
@@ -229,9 +224,7 @@ func TestDraftModelThatFails(t *testing.T) {
 	inputs := copies(rand.New(rand.NewPCG(17, 15)), 6, 20, 60)
 	o := alike(g.Search(), 20)
 	var want results
-	if err := g.Run(t.Context(), o, from(inputs), want.done); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), o, from(inputs), want.done))
 	o.Draft = search.DraftModel
 	other := errors.New("another error")
 	for name, c := range map[string]struct {
@@ -272,30 +265,22 @@ func TestDraftModelThatFails(t *testing.T) {
 func TestDraftModelsThatAreRefused(t *testing.T) {
 	small := func(name string) string {
 		dir := t.TempDir()
-		if err := models.Small(name, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(name, dir))
 		return dir
 	}
 	edited := func(from, file, old, replacement string) string {
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.CopyFS(dir, os.DirFS(from)))
 		path := filepath.Join(dir, file)
 		data, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(data), old) {
 			t.Fatalf("%s has no %s: %v", path, old, err)
 		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, replacement, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(strings.Replace(string(data), old, replacement, 1)), 0o644))
 		return dir
 	}
 	bare := edited("../../../models/g2p", "config.json", "{", "{")
-	if err := os.Remove(filepath.Join(bare, "tokenizer.json")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(bare, "tokenizer.json")))
 	whisper := small("whisper")
 	for _, c := range []struct{ name, model, draft, says string }{
 		{"other sizes", small("llama"), small("gpt2"),
@@ -328,9 +313,7 @@ func TestDraftModelsThatAreRefused(t *testing.T) {
 func TestParseDraftModel(t *testing.T) {
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "a,weights=b")
-	if err := os.Mkdir(odd, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(odd, 0o755))
 	for _, c := range []struct{ text, folder, weights string }{
 		{dir, dir, "float32"},
 		{dir + ",weights=int8", dir, "int8,logits=int8,group=32,activations=int16"},
@@ -391,9 +374,7 @@ func TestStepsAreTimed(t *testing.T) {
 		o.Draft = search.DraftModel
 		inputs := copies(rand.New(rand.NewPCG(17, 16)), 3, 20, 60)
 		var late int
-		if err := g.Run(t.Context(), o, from(inputs), func(out Output) error { late = out.Drafted; return nil }); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, g.Run(t.Context(), o, from(inputs), func(out Output) error { late = out.Drafted; return nil }))
 		if at := g.price.Step(1); math.Abs(at-0.041) > 0.003 {
 			t.Errorf("%s: a step of one row is thought to take %g s, and takes 0.041", c.name, at)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // from gives inputs one after the other.
@@ -73,9 +74,7 @@ func (g *Generator) steady(t *testing.T, o search.Options, in *Input) bool {
 	run := g.advance
 	defer func() { g.advance = run }()
 	answer := func() (r results) {
-		if err := g.Run(t.Context(), o, from([]*Input{in}), r.done); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, g.Run(t.Context(), o, from([]*Input{in}), r.done))
 		return r
 	}
 	want := answer()
@@ -119,9 +118,7 @@ func TestCallsAtOnceAreCallsOneByOne(t *testing.T) {
 						t.Fatalf("%d of %d inputs are ties", ties, drawn)
 					}
 				}
-				if err := g.Run(t.Context(), o, from(inputs[i]), want[i].done); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, g.Run(t.Context(), o, from(inputs[i]), want[i].done))
 			}
 			t.Logf("%d of %d inputs were ties", ties, drawn)
 			var calls sync.WaitGroup
@@ -249,9 +246,7 @@ func TestErrorsOfCalls(t *testing.T) {
 			}
 			var want results
 			o := alike(g.Search(), 12)
-			if err := g.Run(t.Context(), o, from(inputs), want.done); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, g.Run(t.Context(), o, from(inputs), want.done))
 			c.spoil(g, gate(g, calls), inputs)
 			var all sync.WaitGroup
 			for i, in := range inputs {
@@ -298,13 +293,10 @@ func TestSlowInputs(t *testing.T) {
 		}
 		return inputs[i], nil
 	}
-	err := g.Run(t.Context(), alike(g.Search(), 5), next, func(Output) error {
+	must.Succeed(t, g.Run(t.Context(), alike(g.Search(), 5), next, func(Output) error {
 		answered <- struct{}{}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // A call of many inputs leaves room for one of few.
@@ -326,9 +318,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	}()
 	<-started
 	before := 0
-	if err := g.Run(t.Context(), o, from(prompts(3)), func(Output) error { before = many; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), o, from(prompts(3)), func(Output) error { before = many; return nil }))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -18,15 +19,11 @@ import (
 // other requests are in flight.
 func TestLanguageIsDetectedWithEveryStrategy(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("whisper", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("whisper", dir))
 	const multilingual = `{"decoder_start_token_id": 3, "eos_token_id": 297, "pad_token_id": 0, "is_multilingual": true,
 		"no_timestamps_token_id": 40, "lang_to_id": {"<|en|>": 11, "<|de|>": 12, "<|fr|>": 13, "<|yue|>": 14},
 		"task_to_id": {"transcribe": 20, "translate": 21}, "task": "translate", "max_new_tokens": 12, "num_beams": 3}`
-	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(multilingual), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(multilingual), 0o600))
 	folds := fold.At(t.TempDir(), nil)
 	var want []decode.Output
 	for _, strategy := range plan.StandardStrategies() {

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -56,9 +57,7 @@ func TestStrangersOperatorAlone(t *testing.T) {
 		{"bart", []string{"el-attention", "packed-linear"}, plan.PromptHiddenStates},
 	} {
 		dir := filepath.Join(t.TempDir(), c.model)
-		if err := models.Small(c.model, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(c.model, dir))
 		alone := loadedFrom(t, append(built(c.others...), plainDecode)...)
 		g := open(t, dir, func(o *decode.Options) {
 			o.Plugins, o.ReferenceSelector = alone, true
@@ -95,44 +94,29 @@ func TestStrangersOperatorAlone(t *testing.T) {
 // What a stranger's manifest says of its operator's cost is what the planner predicts
 // and chooses by.
 func TestStrangersCost(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	dir := filepath.Join(t.TempDir(), "gpt2")
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	user := os.Getenv("XDG_CACHE_HOME")
 	defer t.Setenv("XDG_CACHE_HOME", user)
 	prepared := func(folder string) plan.CacheChoice {
 		set := loadedFrom(t, append(built("slim-attention", "packed-linear"), folder)...)
 		t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without what was measured before
-		g, err := decode.Prepare(dir,
-			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(decode.Prepare(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}}))(t)
 		defer g.Close()
 		return g.Choices[0]
 	}
 	slow := t.TempDir()
-	if err := os.CopyFS(slow, os.DirFS(plainDecode)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(slow, os.DirFS(plainDecode)))
 	manifest := filepath.Join(slow, "plugin.yaml")
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(manifest))(t)
 	changed := strings.Replace(string(text), "    kv_cache: {strategy: keys_values}\n",
 		"    kv_cache: {strategy: keys_values}\n    cost: {bandwidth: 0.01, flops: 0.01, overhead_us: 900}\n", 1)
 	if changed == string(text) {
 		t.Fatal("the manifest declares no strategy")
 	}
-	if err := os.WriteFile(manifest, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(manifest, []byte(changed), 0o600))
 	usual, costly := prepared(plainDecode), prepared(slow)
 	if a, b := usual.Options[0].Largest.Model, costly.Options[0].Largest.Model; b < a+2*800e-6 {
 		t.Errorf("the operator is predicted to take %g s, and %g s with another cost", a, b)
@@ -152,9 +136,7 @@ func TestStrangersTypeOfCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "gpt2")
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)
 	_, err = decode.Prepare(dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
@@ -164,11 +146,8 @@ func TestStrangersTypeOfCache(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	g, err := decode.Prepare(dir,
+	g := must.Value(decode.Prepare(dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
-			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}}))(t)
 	g.Close()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -30,19 +31,11 @@ import (
 // exported model whose graph rounds each key and value with operators of ONNX, run by ONNX Runtime over the whole
 // text: what is left between the two is a small part of what rounding costs.
 func TestTypedCachesAgainstRounding(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, folder := range []string{"llama", "bart"} {
 		dir := t.TempDir()
-		if err := models.Small(folder, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(folder, dir))
 		r := rand.New(rand.NewPCG(11, 3))
 		in, n := &decode.Input{Tokens: tokensOf(r, 40)}, 40
 		if folder == "bart" {
@@ -53,11 +46,8 @@ func TestTypedCachesAgainstRounding(t *testing.T) {
 			rounded := t.TempDir()
 			roundKeysAndValues(t, dir, rounded, storage)
 			want := exportedLogits(t, l, rounded, in, r, n)
-			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
-				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues, Storage: storage}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues, Storage: storage}}))(t)
 			f, err := g.Force(t.Context(), in)
 			got := allLogits(t, f, err, r, n, 0)
 			g.Close()
@@ -89,10 +79,7 @@ func tokensOf(r *rand.Rand, n int) []int32 {
 // exportedLogits are those of the exported model, of all tokens.
 func exportedLogits(t *testing.T, l *ort.Library, dir string, in *decode.Input, r *rand.Rand, n int) []float32 {
 	t.Helper()
-	g, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 	defer g.Close()
 	f, err := g.Force(t.Context(), in)
 	return allLogits(t, f, err, r, n, 0)
@@ -112,9 +99,7 @@ func apart(got, want []float32) float64 {
 // cache of a type does: in the graph that reads whole texts.
 func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(to, os.DirFS(dir)))
 	files, err := modeldir.Find(to)
 	if err != nil {
 		t.Fatal(err)
@@ -124,14 +109,9 @@ func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 		path = files.First
 	}
 	layouts := keysAndValues(t, path)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(path))(t)
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	opset := int64(0)
 	for _, o := range m.OpsetImport {
 		if o.GetDomain() == "" {
@@ -159,9 +139,7 @@ func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 	if data, err = proto.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 }
 
 // laid is how a key or value lies: its features last, unless transposed; heads is 0 where they have an axis of their
@@ -174,15 +152,9 @@ type laid struct {
 // keysAndValues are new keys and values of all layers of a graph, by name.
 func keysAndValues(t *testing.T, path string) map[string]laid {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	x, err := patch.View(t.Context(), m, m.Proto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(patch.View(t.Context(), m, m.Proto()))(t)
 	layouts := map[string]laid{}
 	for _, b := range x.Report.Blocks {
 		if b.Attention == nil || b.Wiring.Key == nil || b.Wiring.Value == nil {
@@ -264,26 +236,15 @@ func rounding(g *onnx.Graph, name string, storage plan.Storage, layout laid, ops
 
 // TestTypedCacheIsNamed: what a cache stores is in the plan, and a strategy in fewer bits takes the bytes of its type.
 func TestTypedCacheIsNamed(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	bytes := map[plan.Storage]int64{}
 	for _, storage := range []plan.Storage{"", plan.BFloat16, plan.Int8} {
-		g, err := decode.Prepare(dir,
+		g := must.Value(decode.Prepare(dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
-				Attention: prepare.Attention{Self: plan.KeysValues, Storage: storage}})
-		if err != nil {
-			t.Fatal(err)
-		}
+				Attention: prepare.Attention{Self: plan.KeysValues, Storage: storage}}))(t)
 		c := g.Choices[0]
 		want := "keys_values"
 		if storage != "" {

@@ -6,15 +6,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // words are the words and signs of a file of this tree, as tokens that all files share.
 func words(t *testing.T, seen map[string]int32, path string) (list []int32) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../../..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join("../../..", path)))(t)
 	for _, w := range regexp.MustCompile(`[A-Za-z]+|[0-9]|[^\sA-Za-z0-9]`).FindAllString(string(data), -1) {
 		if _, ok := seen[w]; !ok {
 			seen[w] = int32(len(seen))

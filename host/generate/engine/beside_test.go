@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // network of linear layers of one x, those of attention and of a gated network. Each reads its own copy of x where
@@ -85,49 +86,25 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 			w.RawData = binary.LittleEndian.AppendUint32(w.RawData, math.Float32bits(float32(r.NormFloat64()/4)))
 		}
 	}
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := prepare.ParseWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := engine.OpenSession(
+	b := must.Value(proto.Marshal(p))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	g := must.Value(graph.New(m.Proto(), m))(t)
+	w := must.Value(prepare.ParseWeights(weights))(t)
+	s := must.Value(engine.OpenSession(
 		&prepare.Graph{Graph: g, Model: m, Shapes: graph.Infer(g), Plugins: []string{"packed-linear"}},
 		engine.Options{Library: l, Plugins: set, Threads: 2, PanelBytes: 1 << 30, Weights: w,
-			Quantized: fold.At(t.TempDir(), nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Quantized: fold.At(t.TempDir(), nil)}))(t)
 	defer s.Close()
 	for _, n := range g.Nodes {
 		if n.Is("graft.PackedLinear") {
 			layers++
 		}
 	}
-	in, err := ort.NewTensor(l, []int64{int64(len(x) / 64), 64}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(ort.NewTensor(l, []int64{int64(len(x) / 64), 64}, x))(t)
 	defer in.Close()
-	out, err := s.Run(t.Context(), map[string]*ort.Value{"x": in}, "q2", "k2", "v2", "z")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(s.Run(t.Context(), map[string]*ort.Value{"x": in}, "q2", "k2", "v2", "z"))(t)
 	for _, v := range out {
-		numbers, err := ort.Data[float32](v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		numbers := must.Value(ort.Data[float32](v))(t)
 		list = append(list, slices.Clone(numbers))
 		v.Close()
 	}

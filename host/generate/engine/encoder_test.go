@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -16,16 +17,11 @@ import (
 func TestOutputsOfEncoders(t *testing.T) {
 	l, set := open(t)
 	dir := t.TempDir()
-	if err := models.Small("bart", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("bart", dir))
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
-		g, err := decode.Open(dir,
+		g := must.Value(decode.Open(dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20,
-				Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}})
-		if err != nil {
-			t.Fatal(err)
-		}
+				Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}}))(t)
 		e := g.Engine()
 		for _, c := range []struct {
 			shape []int64
@@ -42,10 +38,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 			for _, d := range c.shape {
 				n *= d
 			}
-			hidden, err := ort.NewTensor(l, c.shape, make([]float32, n))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hidden := must.Value(ort.NewTensor(l, c.shape, make([]float32, n)))(t)
 			stored, err := e.Store(t.Context(), hidden, 1)
 			hidden.Close()
 			if err == nil {
@@ -67,16 +60,11 @@ func TestOutputsOfEncoders(t *testing.T) {
 func TestPromptBytes(t *testing.T) {
 	l, set := open(t)
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	steps := map[plan.Strategy]int64{}
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		g, err := decode.Open(dir,
-			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(decode.Open(dir,
+			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}}))(t)
 		layers := g.Choices()[0].Kind.Layers
 		want := plan.Candidate{Strategy: strategy}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
 		if got := g.Engine().PromptBytes(); got != want {

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -29,24 +30,14 @@ func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 		if testing.Short() && c.model != "gpt2" && c.weights != "int4" {
 			continue
 		}
-		w, err := prepare.ParseWeights(c.weights)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Value(prepare.ParseWeights(c.weights))(t)
 		dir, to := t.TempDir(), filepath.Join(t.TempDir(), "out")
-		if err := models.Small(c.model, dir); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := quantization.Folder(t.Context(), dir, to,
-			quantization.Options{Plugins: set.Plugins, Weights: w}); err != nil {
-			t.Fatal(err)
-		}
-		g, err := decode.Prepare(dir,
+		must.Succeed(t, models.Small(c.model, dir))
+		must.Value(quantization.Folder(t.Context(), dir, to,
+			quantization.Options{Plugins: set.Plugins, Weights: w}))(t)
+		g := must.Value(decode.Prepare(dir,
 			decode.Options{Library: l, Plugins: set,
-				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
-		if err != nil {
-			t.Fatal(err)
-		}
+				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}))(t)
 		for _, part := range []struct {
 			path  string
 			graph *prepare.Graph
@@ -54,10 +45,7 @@ func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 			if part.graph == nil {
 				continue
 			}
-			want, err := engine.Dequantized(part.graph, engine.Options{Library: l, Plugins: set, Weights: w})
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Value(engine.Dequantized(part.graph, engine.Options{Library: l, Plugins: set, Weights: w}))(t)
 			file := filepath.Join(to, filepath.Base(part.path))
 			got := integersOf(t, file)
 			for name, numbers := range want {
@@ -96,10 +84,7 @@ func compare(t *testing.T, what string, got func(transposed bool) []float32, wan
 // integersOf are the numbers that the integers of a file stand for, by the names of the weights that they were made of.
 func integersOf(t *testing.T, path string) map[string]func(transposed bool) []float32 {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
 	constants := map[string]*onnx.Tensor{}
 	for _, c := range m.Proto().Graph.Initializer {
@@ -114,22 +99,13 @@ func integersOf(t *testing.T, path string) map[string]func(transposed bool) []fl
 		for _, a := range n.Attribute {
 			of[a.GetName()] = a.GetI()
 		}
-		q, err := m.Data(constants[n.Input[1]])
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := m.Data(constants[n.Input[2]])
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must.Value(m.Data(constants[n.Input[1]]))(t)
+		s := must.Value(m.Data(constants[n.Input[2]]))(t)
 		depth, columns, group, bits := of["K"], of["N"], of["block_size"], of["bits"]
 		groups := (depth + group - 1) / group
 		zero := func(column, g int64) int { return 1 << (bits - 1) }
 		if len(n.Input) > 3 {
-			z, err := m.Data(constants[n.Input[3]])
-			if err != nil {
-				t.Fatal(err)
-			}
+			z := must.Value(m.Data(constants[n.Input[3]]))(t)
 			if bits == 4 {
 				zero = func(column, g int64) int { return int(z[column*((groups+1)/2)+g/2]) >> (g % 2 * 4) & 15 }
 			} else {

@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/prepare"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -21,13 +22,8 @@ func TestImagine(t *testing.T) {
 		{"bart", "prompt_hidden_states"},
 	} {
 		folder := filepath.Join(t.TempDir(), c.model)
-		if err := models.Small(c.model, folder); err != nil {
-			t.Fatal(err)
-		}
-		attention, err := prepare.ParseAttention(c.strategy, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(c.model, folder))
+		attention := must.Value(prepare.ParseAttention(c.strategy, nil))(t)
 		g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 28, Attention: attention})
 		if err != nil {
 			t.Fatal(err)
@@ -64,16 +60,11 @@ func TestImagine(t *testing.T) {
 			}
 		}
 		step(fed, true, prompt)
-		if err := fed.Reorder(make([]int, rows)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, fed.Reorder(make([]int, rows)))
 		for range steps {
 			step(fed, false, rows)
 		}
-		made, err := e.Imagine(prompt, rows, steps)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must.Value(e.Imagine(prompt, rows, steps))(t)
 		for range 3 {
 			if made.Len() != fed.Len() || made.Rows() != fed.Rows() || made.Bytes() != fed.Bytes() {
 				t.Errorf("%s, %s: %d positions of %d rows in %d bytes, one that was fed has %d of %d in %d", c.model, c.strategy,

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -28,9 +29,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 				}
 				t.Run(model+"/"+plan.Candidate{Strategy: strategy, Storage: storage}.String(), func(t *testing.T) {
 					dir := t.TempDir()
-					if err := models.Small(model, dir); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, models.Small(model, dir))
 					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
 						Attention: prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross"), Storage: storage}})
 					if err != nil {
@@ -70,10 +69,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 // agree.
 func sequenceBytes(t *testing.T, e *engine.Engine, prompt, beams, steps int) int64 {
 	t.Helper()
-	s, err := e.Imagine(prompt, beams, steps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(e.Imagine(prompt, beams, steps))(t)
 	defer s.Release()
 	return s.Bytes()
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -38,10 +39,7 @@ func quantised(t *testing.T, dir, weights string, cache *fold.Cache,
 	change ...func(*decode.Options)) (*decode.Generator, error) {
 	t.Helper()
 	l, set := open(t)
-	w, err := prepare.ParseWeights(weights)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Value(prepare.ParseWeights(weights))(t)
 	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w, Quantized: cache,
 		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}
 	for _, f := range change {
@@ -76,10 +74,7 @@ func scores(t *testing.T, g *decode.Generator, seed uint64) [][]float32 {
 	}
 	var list [][]float32
 	for range 5 {
-		s, err := e.Step(t.Context(), []engine.Feed{feed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(e.Step(t.Context(), []engine.Feed{feed}))(t)
 		list = append(list, slices.Clone(s.Data))
 		feed.Tokens, feed.Prompt = tokens(1), false
 	}
@@ -140,27 +135,16 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 			}
 		}
 		dir := t.TempDir()
-		if err := models.Small(c.model, dir); err != nil {
-			t.Fatal(err)
-		}
-		exported, err := quantised(t, dir, "float32", cache)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(c.model, dir))
+		exported := must.Value(quantised(t, dir, "float32", cache))(t)
 		asExported := scores(t, exported, 3)
 		exported.Close()
 		measure := math.NaN()
 		for _, weights := range c.weights {
-			w, err := prepare.ParseWeights(weights)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Value(prepare.ParseWeights(weights))(t)
 			like := t.TempDir()
 			dequantize(t, dir, like, engine.Options{Library: l, Plugins: set, Weights: w})
-			reference, err := quantised(t, like, "float32", cache)
-			if err != nil {
-				t.Fatal(err)
-			}
+			reference := must.Value(quantised(t, like, "float32", cache))(t)
 			want := scores(t, reference, 3)
 			reference.Close()
 			for _, activations := range []string{"float32", "int16", "int8"} {
@@ -171,10 +155,7 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 						continue
 					}
 				}
-				g, err := quantised(t, dir, said, cache)
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := must.Value(quantised(t, dir, said, cache))(t)
 				got := scores(t, g, 3)
 				g.Close()
 				off, _ := distance(got, want)
@@ -234,21 +215,13 @@ func dequantize(t *testing.T, dir, to string, o engine.Options) {
 			t.Fatal(err)
 		}
 	}
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Value(os.ReadDir(dir))(t)
 	for _, f := range files {
-		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(filepath.Join(dir, f.Name())))(t)
 		if list := numbers[f.Name()]; len(list) > 0 {
 			data = replaceWeights(t, data, list)
 		}
-		if err := os.WriteFile(filepath.Join(to, f.Name()), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(to, f.Name()), data, 0o600))
 	}
 }
 
@@ -256,9 +229,7 @@ func dequantize(t *testing.T, dir, to string, o engine.Options) {
 func replaceWeights(t *testing.T, data []byte, list map[string][]float32) []byte {
 	t.Helper()
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	replaced := 0
 	for _, w := range m.Graph.Initializer {
 		numbers := list[w.GetName()]
@@ -276,10 +247,7 @@ func replaceWeights(t *testing.T, data []byte, list map[string][]float32) []byte
 	if replaced != len(list) {
 		t.Fatalf("%d of %d weights are in the file", replaced, len(list))
 	}
-	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data = must.Value(proto.Marshal(m))(t)
 	return data
 }
 
@@ -303,13 +271,8 @@ func TestWeightsReport(t *testing.T) {
 		{"llama", "int4,logits=int4", []string{"int4"}},
 	} {
 		dir := t.TempDir()
-		if err := models.Small(c.model, dir); err != nil {
-			t.Fatal(err)
-		}
-		plain, err := quantised(t, dir, "float32", cache)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(c.model, dir))
+		plain := must.Value(quantised(t, dir, "float32", cache))(t)
 		before := plain.Weights()
 		step := plain.Engine().StepBytes()
 		plain.Close()
@@ -360,9 +323,7 @@ func exportedBytes(r *engine.WeightReport) (n int64) {
 // for in another way, or of another model, has another file.
 func TestQuantizedWeightsAreStored(t *testing.T) {
 	folder, dir := t.TempDir(), t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	quiet := slog.New(slog.DiscardHandler)
 	var first [][]float32
 	opened := func(what, dir, weights string, stored bool) {
@@ -395,9 +356,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	opened("another group", dir, "int8,group=64", false)
 	opened("activations are no matter of weights", dir, "int8,activations=float32", true)
 	copied := t.TempDir()
-	if err := models.Small("gpt2", copied); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", copied))
 	opened("a copy of the folder", copied, "int8", true)
 	for what, damage := range map[string]func(string, []byte) error{
 		"a changed byte": func(path string,
@@ -424,17 +383,13 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 		opened("after that", dir, "int8", true)
 	}
 	// Another model under the same path.
-	if err := os.Remove(filepath.Join(dir, "model.onnx")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(dir, "model.onnx")))
 	data, err := os.ReadFile(filepath.Join(copied, "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	for _, w := range m.Graph.Initializer {
 		if len(w.Dims) == 2 && len(w.RawData) > 16 {
 			w.RawData[9] ^= 1 // the last bit of a number, or near it
@@ -446,10 +401,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := quantised(t, dir, "int8", fold.At(folder, quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(quantised(t, dir, "int8", fold.At(folder, quiet)))(t)
 	defer g.Close()
 	if g.Weights().Stored {
 		t.Error("the weights of another model were taken from the cache")
@@ -459,9 +411,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 // TestQuantizedAtOnce: openings at once, with one cache and with several over one folder, give one result.
 func TestQuantizedAtOnce(t *testing.T) {
 	folder, dir := t.TempDir(), t.TempDir()
-	if err := models.Small("llama", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("llama", dir))
 	common := fold.At(folder, nil)
 	results := make([][][]float32, 4)
 	var all sync.WaitGroup
@@ -491,9 +441,7 @@ func TestQuantizedAtOnce(t *testing.T) {
 // TestWeightsThatCannotBeQuantized: each is one error, which says what to do.
 func TestWeightsThatCannotBeQuantized(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	cache := fold.At(t.TempDir(), nil)
 	g, err := quantised(t, dir, "int8", cache,
 		func(o *decode.Options) { o.Plan = plan.Options{Except: []string{"packed-linear"}} })
@@ -507,10 +455,7 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 		}
 	}
 	_, set := open(t)
-	p, err := loaded.Named(set.Plugins, "packed-linear")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(loaded.Named(set.Plugins, "packed-linear"))(t)
 	symmetric, zeros := prepare.Weights{Layers: prepare.Int4Weights},
 		prepare.Weights{Layers: prepare.Int4Weights, ZeroPoints: prepare.WithZeroPoints}
 	if err := engine.Quantizes(p, zeros); err != nil {
@@ -610,14 +555,9 @@ func TestContentIsRemembered(t *testing.T) {
 		t.Skip("a file is trusted seconds after its last change")
 	}
 	folder, dir := t.TempDir(), t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	files := func() int {
-		list, err := os.ReadDir(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Value(os.ReadDir(folder))(t)
 		return len(list)
 	}
 	for _, c := range []struct {
@@ -626,10 +566,7 @@ func TestContentIsRemembered(t *testing.T) {
 		files  int // of integers, and of what a model's file holds
 	}{{0, false, 1}, {0, true, 1}, {3100 * time.Millisecond, true, 2}, {0, true, 2}} {
 		time.Sleep(c.wait)
-		g, err := quantised(t, dir, "int8", fold.At(folder, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(quantised(t, dir, "int8", fold.At(folder, nil)))(t)
 		if n := files(); g.Weights().Stored != c.stored || n < c.files || n > 2 {
 			t.Errorf("after %v: stored %t with %d files, want %t with %d or 2", c.wait, g.Weights().Stored, n, c.stored, c.files)
 		}
@@ -643,10 +580,7 @@ func TestQuantizedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes a model of 650 MB")
 	}
-	dir, err := models.Cached("gpt2-124m", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Value(models.Cached("gpt2-124m", nil))(t)
 	cache := fold.At(t.TempDir(), nil)
 	resident := func() int64 {
 		debug.FreeOSMemory()
@@ -655,19 +589,13 @@ func TestQuantizedMemory(t *testing.T) {
 			t.Skip("this system does not say what is resident")
 		}
 		_, after, _ := strings.Cut(string(data), "VmRSS:")
-		kb, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kb := must.Value(strconv.ParseInt(strings.Fields(after)[0], 10, 64))(t)
 		return kb << 10
 	}
 	taken := map[string]int64{}
 	for _, weights := range []string{"float32", "int8", "int8", "int4"} {
 		before := resident()
-		g, err := quantised(t, dir, weights, cache)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(quantised(t, dir, weights, cache))(t)
 		taken[weights] = resident() - before
 		counted := int64(0)
 		for _, l := range g.Weights().Linear {

@@ -12,14 +12,13 @@ import (
 	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func folder(t testing.TB, config string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
 	return dir
 }
 
@@ -70,10 +69,7 @@ func TestPositions(t *testing.T) {
 		{`"model_type": "unilm", "max_position_embeddings": 512`, 511, 511},
 		{`"model_type": "t5", "n_positions": 512, "relative_attention_num_buckets": 32`, 1 << 20, 1 << 20},
 	} {
-		found, err := modeldir.ReadConfig(folder(t, `{"vocab_size": 10, `+c.config+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Value(modeldir.ReadConfig(folder(t, `{"vocab_size": 10, `+c.config+`}`)))(t)
 		if found.Positions != c.decoder || found.EncoderPositions != c.encoder {
 			t.Errorf("%s: %d positions, %d of the encoder; want %d and %d", c.config, found.Positions, found.EncoderPositions,
 				c.decoder, c.encoder)
@@ -121,21 +117,13 @@ func TestModelsOfTwo(t *testing.T) {
 func TestConfigIsAFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.json")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(path, 0o600))
 	if _, err := modeldir.ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "needed a regular file") {
 		t.Errorf("a pipe: %v", err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, 16<<20+1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
+	must.Succeed(t, os.WriteFile(path, nil, 0o644))
+	must.Succeed(t, os.Truncate(path, 16<<20+1))
 	if _, err := modeldir.ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "found more than 16777216 bytes") {
 		t.Errorf("a byte too many: %v", err)
 	}
@@ -157,9 +145,7 @@ func FuzzReadConfig(f *testing.F) {
 	dirs := map[string]string{modeldir.ConfigName: f.TempDir(), modeldir.GenaiConfigName: f.TempDir()}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name, dir := range dirs {
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 			limittest.Check(t, len(data), func() {
 				if c, err := modeldir.ReadConfig(dir); err == nil {
 					checkConfig(t, c)

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // numbers reads n inputs, their numbers.
@@ -60,9 +62,7 @@ func TestOrderIsThatOfTheInput(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		for _, n := range []int{0, 1, 127, 128, 129, 1000} {
 			var out []string
-			if err := Run(t.Context(), doubled(n, 0, 0, &out), Options{Sync: sync, Workers: 4}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, Run(t.Context(), doubled(n, 0, 0, &out), Options{Sync: sync, Workers: 4}))
 			if len(out) != n {
 				t.Fatalf("%d of %d results", len(out), n)
 			}
@@ -104,9 +104,7 @@ func TestStagesOverlap(t *testing.T) {
 		return write(i, text)
 	}
 	start := time.Now()
-	if err := Run(t.Context(), s, Options{Window: 8}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Run(t.Context(), s, Options{Window: 8}))
 	whole := time.Since(start)
 	ratio := float64(whole) / float64(max(busy, writing))
 	t.Logf("%.3f times the longest stage: %v whole, %v device, %v sink", ratio, whole, busy, writing)
@@ -133,9 +131,7 @@ func TestFailedInputsLeaveEmptyLines(t *testing.T) {
 		}
 		var failed atomic.Int64
 		s.Failed = func(int, error) (string, error) { failed.Add(1); return "", nil }
-		if err := Run(t.Context(), s, Options{Sync: sync}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Run(t.Context(), s, Options{Sync: sync}))
 		empty := 0
 		for i, text := range out {
 			bad := i%10 == 7 || i*2%50 == 0
@@ -212,33 +208,22 @@ func TestResume(t *testing.T) {
 	}
 	whole := strings.Join(want, "\n") + "\n"
 	for cut := 0; cut <= len(whole); cut += 13 {
-		if err := os.WriteFile(path, []byte(whole[:cut]), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(whole[:cut]), 0o644))
 		out, n, err := Resume(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		read := Lines("in", strings.NewReader(whole), 100)
-		if err := Skip(read, n); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Skip(read, n))
 		for {
 			text, err := read()
 			if err != nil {
 				break
 			}
-			if err := out.Write(text); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, out.Write(text))
 		}
-		if err := out.Close(); err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, out.Close())
+		got := must.Value(os.ReadFile(path))(t)
 		if string(got) != whole {
 			t.Fatalf("cut at %d: %d bytes, want %d", cut, len(got), len(whole))
 		}

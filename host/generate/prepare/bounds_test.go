@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // ending is a context that ends when it is looked at for the last time.
@@ -33,14 +34,8 @@ func (e *ending) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour)
 // TestPreparingIsBounded: wherever preparing is when its time ends, that ends it, with an error that says so. Each walk
 // through a graph looks at the context when it begins.
 func TestPreparingIsBounded(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	folds := fold.At(t.TempDir(), nil)
 	for _, c := range []struct {
 		name      string
@@ -54,10 +49,7 @@ func TestPreparingIsBounded(t *testing.T) {
 		folder := small(t, c.name)
 		for last := 0; ; last += c.step {
 			ctx := &ending{Context: t.Context(), last: last}
-			m, err := prepare.Open(t.Context(), folder)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Value(prepare.Open(t.Context(), folder))(t)
 			g, err := m.Make(ctx, prepare.Options{Library: l, Plugins: set, Attention: c.attention, CacheBytes: 64 << 20,
 				MaxPositions: 64, Batch: 1, Folds: folds})
 			if err == nil {

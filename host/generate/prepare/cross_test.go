@@ -10,14 +10,12 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // A decoder that makes keys of the encoder's output in every step has the layers of one that is given them.
 func TestKeysMadeInEveryStep(t *testing.T) {
-	list, err := find(small(t, "vit-gpt2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(find(small(t, "vit-gpt2")))(t)
 	if len(list) != 2 || list[1].Layers.Type != "cross" || list[1].Layers.Layers != 2 || list[1].Layers.HeadSize != 12 {
 		t.Errorf("%+v", list)
 	}
@@ -61,9 +59,7 @@ func TestKeysMadeOfMore(t *testing.T) {
 		},
 	} {
 		folder := small(t, "vit-gpt2")
-		if err := made(t, folder); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, made(t, folder))
 		edited(t, filepath.Join(folder, "decoder_with_past_model.onnx"), edit)
 		err := made(t, folder)
 		if err == nil || !strings.Contains(err.Error(), "decoder_with_past_model.onnx") {

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // integersOf are the operators of a decoder's graph that multiply with integers: by name, of linear layers those
@@ -48,14 +49,8 @@ func number(name string, v int64) *onnx.Attribute {
 // TestIntegersOfOthers: a linear layer whose weight somebody quantised is one of the numbers that the integers stand
 // for; where nothing takes it, it is what it was, and so is one that is not understood.
 func TestIntegersOfOthers(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	constant := func(g *onnx.Graph, name string, of onnx.Tensor_DataType, bytes int, dims ...int64) string {
 		g.Initializer = append(g.Initializer,
 			&onnx.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(of)), Dims: dims, RawData: make([]byte, bytes)})

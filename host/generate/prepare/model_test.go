@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -37,9 +38,7 @@ func find(folder string) (list []met, err error) {
 func small(t *testing.T, name string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), name)
-	if err := models.Small(name, folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, folder))
 	return folder
 }
 
@@ -76,10 +75,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestRangeOfSound(t *testing.T) {
-	got, err := find(small(t, "whisper"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(find(small(t, "whisper")))(t)
 	for _, s := range got {
 		if s.Layers.Type == "cross" && (s.Range.Keys[0] != s.Range.Keys[1] || s.Range.Keys[0] < 16) {
 			t.Errorf("an encoder of one length is measured at %v", s.Range.Keys)

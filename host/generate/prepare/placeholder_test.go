@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // A decoder's placeholder is taken where nothing else can come of it; else the folder says what is in the way.
@@ -48,10 +49,7 @@ func TestPlaceholders(t *testing.T) {
 			}
 		})
 	}
-	m, err := prepare.Open(t.Context(), small(t, "bart"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(prepare.Open(t.Context(), small(t, "bart")))(t)
 	defer m.Close()
 	if m.Placeholder != nil {
 		t.Errorf("BART has the placeholder %d", *m.Placeholder)

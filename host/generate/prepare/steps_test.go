@@ -14,19 +14,14 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // made prepares a generation of a folder.
 func made(t *testing.T, folder string) error {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	m, err := prepare.Open(t.Context(), folder)
 	if err != nil {
 		return err
@@ -47,25 +42,19 @@ func edited(t *testing.T, path string, edit func(*onnx.Graph)) {
 		t.Fatal(err)
 	}
 	var p onnx.Model
-	if err := proto.Unmarshal(data, &p); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, &p))
 	edit(p.Graph)
 	if data, err = proto.Marshal(&p); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 }
 
 // A decoder with a past that hides nothing is taken only where the one without a past hides what comes after each
 // token.
 func TestDecodersForOneToken(t *testing.T) {
 	folder := small(t, "trocr")
-	if err := made(t, folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, made(t, folder))
 	shown := 0
 	show := func(x *onnx.Tensor) {
 		for i := 0; x.GetDataType() == int32(onnx.Tensor_FLOAT) && i+4 <= len(x.RawData); i += 4 {

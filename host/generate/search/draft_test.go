@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // guess drafts what a search without drafts chose, as far as each of its rows goes on and up to a random place, and
@@ -119,21 +121,14 @@ func TestSamplingWithDrafts(t *testing.T) {
 				for _, row := range rows {
 					logits = model.logits(logits, row)
 				}
-				if err := st.Step(new(Reference), logits, vocab, []*State{s}); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, st.Step(new(Reference), logits, vocab, []*State{s}))
 			}
 			for i := range c.samples {
-				s, err := New(o, Input{Prompt: prompt, Vocab: vocab, Index: i})
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Value(New(o, Input{Prompt: prompt, Vocab: vocab, Index: i}))(t)
 				step(&stepper, s, prompt)
 				first := s.Moves()[0].Token
 				draft := int32(r.IntN(vocab))
-				if err := s.Draft([]int32{draft}); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Draft([]int32{draft}))
 				row := []int32{prompt[0], prompt[1], first}
 				rows := [][]int32{row}
 				if len(s.Drafted()) > 0 { // not the end token
@@ -150,10 +145,7 @@ func TestSamplingWithDrafts(t *testing.T) {
 				if i%10 != 0 {
 					continue
 				}
-				alone, err := New(o, Input{Prompt: prompt, Vocab: vocab, Index: i})
-				if err != nil {
-					t.Fatal(err)
-				}
+				alone := must.Value(New(o, Input{Prompt: prompt, Vocab: vocab, Index: i}))(t)
 				for row := slices.Clone(prompt); !alone.Done(); row = append(row, alone.Moves()[0].Token) {
 					step(&plainStepper, alone, row)
 					if alone.Done() {
@@ -197,16 +189,11 @@ func TestDraftLimits(t *testing.T) {
 		o.MaxNewTokens, o.EOSTokenID = 6, []int32{2}
 		o.MinNewTokens = 6
 		change(&o)
-		s, err := New(o, Input{Prompt: []int32{1, 3}, Vocab: vocab})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(New(o, Input{Prompt: []int32{1, 3}, Vocab: vocab}))(t)
 		if n := s.Drafts(); n != 0 {
 			t.Errorf("%d tokens may be drafted after a prompt", n)
 		}
-		if err := new(Stepper).Step(new(Reference), model.logits(nil, []int32{1, 3}), vocab, []*State{s}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, new(Stepper).Step(new(Reference), model.logits(nil, []int32{1, 3}), vocab, []*State{s}))
 		return s
 	}
 	for _, c := range []struct {
@@ -253,19 +240,12 @@ func TestStepErrorInADraft(t *testing.T) {
 	}{{2, 2}, {1, 0}} {
 		var states []*State
 		for range 2 {
-			s, err := New(o, Input{Prompt: []int32{1}, Vocab: vocab})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(New(o, Input{Prompt: []int32{1}, Vocab: vocab}))(t)
 			states = append(states, s)
 		}
 		var stepper Stepper
-		if err := stepper.Step(new(Reference), []float32{0, 0, 1, 0, 0, 1}, vocab, states); err != nil {
-			t.Fatal(err)
-		}
-		if err := states[1].Draft([]int32{c.draft}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, stepper.Step(new(Reference), []float32{0, 0, 1, 0, 0, 1}, vocab, states))
+		must.Succeed(t, states[1].Draft([]int32{c.draft}))
 		err := stepper.Step(new(Reference), []float32{0, 1, 2, 3, 4, 5, 6, float32(math.NaN()), 8}, vocab, states)
 		var where *StepError
 		if (err != nil) != (c.step > 0) ||

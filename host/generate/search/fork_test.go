@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestForkGoesOnAsTheSearch: a fork that is given the logits of the search makes its moves, with every option, and
@@ -34,9 +36,7 @@ func TestForkGoesOnAsTheSearch(t *testing.T) {
 				for _, row := range l.rows {
 					logits = l.model.logits(logits, row)
 				}
-				if err := stepper.Step(new(Reference), logits, goldenVocab, []*State{l.state}); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, stepper.Step(new(Reference), logits, goldenVocab, []*State{l.state}))
 				rows := make([][]int32, len(l.state.Moves()))
 				for j, m := range l.state.Moves() {
 					rows[j] = append(slices.Clone(l.rows[m.Parent]), m.Token)
@@ -111,24 +111,17 @@ func TestSamplingWithDraftsOfAModel(t *testing.T) {
 	var stepper, forked Stepper
 	accepted := 0
 	step := func(st *Stepper, s *State, logits []float32) {
-		if err := st.Step(new(Reference), logits, vocab, []*State{s}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, st.Step(new(Reference), logits, vocab, []*State{s}))
 	}
 	for i := range uint64(samples) {
-		s, err := New(o, Input{Prompt: prompt, Vocab: vocab, Index: i})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(New(o, Input{Prompt: prompt, Vocab: vocab, Index: i}))(t)
 		step(&stepper, s, model.logits(nil, prompt))
 		first := s.Moves()[0].Token
 		row := []int32{prompt[0], prompt[1], first}
 		fork := s.Fork()
 		step(&forked, fork, mixed(nil, row))
 		draft := fork.Moves()[0].Token
-		if err := s.Draft([]int32{draft}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Draft([]int32{draft}))
 		step(&stepper, s, model.logits(model.logits(nil, row), append(slices.Clone(row), draft)))
 		accepted += s.Accepted()
 		second := draft

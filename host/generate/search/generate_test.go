@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // golden is a case of testdata/generate.json.gz.
@@ -28,9 +30,7 @@ func (g *golden) lane(t testing.TB) *lane {
 	o.BOSTokenID, o.PadTokenID, o.EOSTokenID = 0, 1, []int32{2}
 	o.IsEncoderDecoder = g.EncoderDecoder
 	for name, value := range g.Options {
-		if err := o.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, o.Set(name, value))
 	}
 	in := Input{Prompt: g.Prompt, Encoder: g.Encoder, Vocab: goldenVocab}
 	return newLane(t, o, in, newHashModel(g.Seed, goldenVocab, g.Encoder))

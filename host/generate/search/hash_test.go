@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // hashModel is the model of testdata/make.py: logits are hashes of the last two tokens and of the
@@ -60,10 +62,7 @@ type lane struct {
 
 func newLane(t testing.TB, o Options, in Input, model hashModel) *lane {
 	t.Helper()
-	s, err := New(o, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(New(o, in))(t)
 	return &lane{state: s, model: model, rows: [][]int32{in.Prompt}}
 }
 
@@ -121,9 +120,7 @@ func generate(t testing.TB, selector Selector, lanes ...*lane) {
 			if l.drafted = nil; l.draft == nil || l.state.Drafts() == 0 {
 				continue
 			}
-			if err := l.state.Draft(l.draft(l, l.state.Drafts())...); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, l.state.Draft(l.draft(l, l.state.Drafts())...))
 			l.drafted = append(l.drafted, l.state.Drafted()...)
 			rows := make([][]int32, len(l.rows))
 			for i := range l.drafted {
@@ -142,9 +139,7 @@ func generate(t testing.TB, selector Selector, lanes ...*lane) {
 			t.Fatal("no end after 1,000 steps")
 		}
 		before := append([]float32{}, logits...)
-		if err := stepper.Step(selector, logits, lanes[0].model.vocab, states); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, stepper.Step(selector, logits, lanes[0].model.vocab, states))
 		checkRead(t, before, logits, lanes)
 		for _, l := range lanes {
 			if len(l.rows) > 0 {
@@ -177,16 +172,8 @@ func checkRead(t testing.TB, before, after []float32, lanes []*lane) {
 // readGolden reads a file that testdata/make.py wrote.
 func readGolden(t testing.TB, name string, to any) {
 	t.Helper()
-	f, err := os.Open("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open("testdata/" + name))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(z).Decode(to); err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
+	must.Succeed(t, json.NewDecoder(z).Decode(to))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // field gives the value of an option as JSON would have it.
@@ -293,9 +294,7 @@ func TestRefused(t *testing.T) {
 	} {
 		o := Default()
 		for name, value := range c.options {
-			if err := o.Set(name, []byte(value)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, o.Set(name, []byte(value)))
 		}
 		if _, err := New(o, Input{Prompt: []int32{1, 2, 3}, Vocab: 10}); err == nil || err.Error() != c.want {
 			t.Errorf("%v: found %v, want %s", c.options, err, c.want)
@@ -346,10 +345,7 @@ func TestDecoderPrompt(t *testing.T) {
 		{`{"decoder_start_token_id": 9, "forced_decoder_ids": [[1, null]]}`, nil,
 			"forced_decoder_ids: the token at index 1 is open (the language, for Whisper): choose one"},
 	} {
-		o, err := FromConfig([]byte(c.options), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(FromConfig([]byte(c.options), nil))(t)
 		found, err := o.DecoderPrompt()
 		if !slices.Equal(found, c.want) || c.err != "" && (err == nil || err.Error() != c.err) {
 			t.Errorf("%s: found %v, %v", c.options, found, err)
@@ -375,10 +371,7 @@ func TestModelsOfTwo(t *testing.T) {
 		{`{"eos_token_id": 3, "decoder_start_token_id": 1}`,
 			`{"model_type": "vision-encoder-decoder", "encoder": {"model_type": "donut-swin"}, "decoder": {"model_type": "mbart"}}`, []int32{7}, 3},
 	} {
-		o, err := FromConfig([]byte(c.generation), []byte(c.config))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(FromConfig([]byte(c.generation), []byte(c.config)))(t)
 		o.DecoderInputIDs = []int32{7}
 		found, err := o.DecoderPrompt()
 		if err != nil || !slices.Equal(found, c.want) || !slices.Equal(o.EOSTokenID, []int32{c.eos}) || !o.IsEncoderDecoder ||
@@ -429,10 +422,7 @@ func TestSpeechPrompt(t *testing.T) {
 			`{"model_type": "whisper", "forced_decoder_ids": [[1, 3]]}`, []int32{1, 3, 9}, ""},
 		{`"decoder_start_token_id": 1, "language": "en"`, `{"model_type": "t5"}`, []int32{1}, ""},
 	} {
-		o, err := FromConfig([]byte("{"+c.options+"}"), []byte(c.config))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(FromConfig([]byte("{"+c.options+"}"), []byte(c.config)))(t)
 		found, err := o.DecoderPrompt()
 		if !slices.Equal(found, c.want) || c.err == "" && err != nil || c.err != "" && (err == nil || err.Error() != c.err) {
 			t.Errorf("%s: found %v, %v", c.options, found, err)

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestWarpers: probabilities after the warpers equal those of Hugging Face's own.
@@ -53,10 +55,7 @@ func TestReferenceDirect(t *testing.T) {
 	var p Reference
 	for range 300 {
 		req, want := randomRequest(r)
-		lists, err := p.Run(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lists := must.Value(p.Run(req))(t)
 		for i, g := range req.Groups {
 			if len(lists[i]) != min(g.K, len(want[i])) {
 				t.Fatalf("group %d: %d candidates, want %d of %d", i, len(lists[i]), g.K, len(want[i]))
@@ -192,10 +191,7 @@ func applyDirect(x []float64, e Processor) {
 func TestReferenceTies(t *testing.T) {
 	req := &Request{Logits: []float32{1, 2, 2, 0, 2, 1, 2, 2}, Vocab: 4, Rows: make([]Row, 2),
 		Groups: []Group{{Count: 2, K: 6, Mode: Raw}}}
-	lists, err := new(Reference).Run(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lists := must.Value(new(Reference).Run(req))(t)
 	want := []Candidate{{0, 1, 2}, {0, 2, 2}, {1, 0, 2}, {1, 2, 2}, {1, 3, 2}, {0, 0, 1}}
 	if !slices.Equal(lists[0], want) {
 		t.Errorf("found %v, want %v", lists[0], want)

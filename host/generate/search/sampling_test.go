@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // chiSquare compares counts with probabilities; cells that expect fewer than 5 are joined. It gives the
@@ -110,9 +112,7 @@ func TestBeamSampling(t *testing.T) {
 	sum := 0.0
 	for i := range rows {
 		p := new(Reference)
-		if err := p.prepare(req, &req.Groups[0], i); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.prepare(req, &req.Groups[0], i))
 		for j, x := range p.row {
 			weights[i*vocab+j] = math.Exp(float64(x))
 			sum += weights[i*vocab+j]
@@ -133,10 +133,7 @@ func TestBeamSampling(t *testing.T) {
 		for i := range req.Groups[0].Uniform {
 			req.Groups[0].Uniform[i] = r.Float32()
 		}
-		lists, err := new(Reference).Run(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lists := must.Value(new(Reference).Run(req))(t)
 		for i, c := range lists[0] {
 			counts[i][int(c.Row)*vocab+int(c.Token)]++
 		}

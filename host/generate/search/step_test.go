@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // failing is a selector that gives what it was told to.
@@ -20,10 +22,7 @@ func (f failing) Run(*Request) ([][]Candidate, error) { return f.lists, f.err }
 func TestStepErrors(t *testing.T) {
 	o := Default()
 	state := func() *State {
-		s, err := New(o, Input{Prompt: []int32{1}, Vocab: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(New(o, Input{Prompt: []int32{1}, Vocab: 3}))(t)
 		return s
 	}
 	logits := []float32{1, 2, 3, 4, float32(math.NaN()), 6}
@@ -66,19 +65,14 @@ func TestStepErrors(t *testing.T) {
 func TestRows(t *testing.T) {
 	o := Default()
 	o.NumBeams, o.NumBeamGroups, o.DiversityPenalty, o.MaxNewTokens = 4, 2, 0.5, 2
-	s, err := New(o, Input{Prompt: []int32{1}, Vocab: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(New(o, Input{Prompt: []int32{1}, Vocab: 8}))(t)
 	model := newHashModel(3, 8, nil)
 	selector := &recording{}
 	var stepper Stepper
 	if s.Rows() != 1 || s.step() != 0 || s.Limit() != 3 {
 		t.Fatalf("%d rows, step %d, limit %d", s.Rows(), s.step(), s.Limit())
 	}
-	if err := stepper.Step(selector, model.logits(nil, []int32{1}), 8, []*State{s}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, stepper.Step(selector, model.logits(nil, []int32{1}), 8, []*State{s}))
 	if len(selector.requests) != 2 || len(selector.requests[0].Groups) != 1 || len(selector.requests[1].Rows) != 1 {
 		t.Fatalf("requests %+v", selector.requests)
 	}
@@ -105,9 +99,7 @@ func TestRows(t *testing.T) {
 	for _, m := range moves {
 		logits = model.logits(logits, []int32{1, m.Token})
 	}
-	if err := stepper.Step(selector, logits, 8, []*State{s}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, stepper.Step(selector, logits, 8, []*State{s}))
 	if g := selector.requests[3].Groups[0]; g.First != 2 || g.Count != 2 {
 		t.Errorf("the second group's second step: %+v", g)
 	}
@@ -168,15 +160,10 @@ func BenchmarkSearch(b *testing.B) {
 			selector := &canned{}
 			b.ReportAllocs()
 			for b.Loop() {
-				s, err := New(o, Input{Prompt: prompt, Vocab: vocab})
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := must.Value(New(o, Input{Prompt: prompt, Vocab: vocab}))(b)
 				var stepper Stepper
 				for !s.Done() {
-					if err := stepper.Step(selector, logits[:s.Rows()*vocab], vocab, []*State{s}); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, stepper.Step(selector, logits[:s.Rows()*vocab], vocab, []*State{s}))
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/64, "µs/step")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // saw is a WAV file of 16 bits, one channel.
@@ -30,21 +31,14 @@ func saw(rate uint32, samples int) []byte {
 func TestSamplesAreHuggingFaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "saw.wav")
-	if err := os.WriteFile(path, saw(16000, 1000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, saw(16000, 1000), 0o600))
 	for config, want := range map[string][5]float64{
 		`{"do_normalize": false, "sampling_rate": 16000}`: {-0.48828125, 0.447265625, 0.40576171875, 0.29638671875, 0.0625},
 		`{}`: {-1.736793875694275, 1.576919436454773, 1.4299123287200928, 1.0425053834915161, 0.2140769511461258},
 	} {
 		s := &Samples{path: ConfigFile, least: 1, most: 1000}
-		if err := s.configure([]byte(config)); err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.File(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.configure([]byte(config)))
+		got := must.Value(s.File(path))(t)
 		for i, at := range []int{0, 1, 2, 499, 999} {
 			if len(got) != 1000 || math.Abs(float64(got[at])-want[i]) > 1e-5 {
 				t.Errorf("%s: sample %d of %d is %g, want %g", config, at, len(got), got[at], want[i])
@@ -65,9 +59,7 @@ func TestSamplesThatAreRefused(t *testing.T) {
 		`{"sampling_rate": 0}`:   "sampling_rate is 0, needed 1 to",
 		`{"sampling_rate": "x"}`: "cannot unmarshal",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, ConfigFile), []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, ConfigFile), []byte(config), 0o600))
 		var d *diagnostic.Error
 		if _, err := OpenSamples(dir, 1, 2); !errors.As(err, &d) || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), dir) {
@@ -86,9 +78,7 @@ func TestSamplesThatAreRefused(t *testing.T) {
 		"text.wav": {[]byte("this is no sound"), "needed is a WAV file"},
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, c.data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, c.data, 0o600))
 		var d *diagnostic.Error
 		if _, err := s.File(path); !errors.As(err, &d) || d.Path != path || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sample is one case of testdata/make.py.
@@ -31,24 +32,17 @@ func (s sample) shape(t *testing.T) []int64 {
 	bins := struct {
 		Size int64 `json:"feature_size"`
 	}{80}
-	if err := json.Unmarshal(s.Config, &bins); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(s.Config, &bins))
 	return []int64{1, bins.Size, int64(s.Frames)}
 }
 
 func samples(t *testing.T) []sample {
 	t.Helper()
-	data, err := os.ReadFile("testdata/index.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("testdata/index.json"))(t)
 	var index struct {
 		Cases []sample `json:"cases"`
 	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &index))
 	if len(index.Cases) == 0 {
 		t.Fatal("testdata/index.json has no cases")
 	}
@@ -57,19 +51,10 @@ func samples(t *testing.T) []sample {
 
 func unpacked(t *testing.T, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open(filepath.Join("testdata", name)))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
+	data := must.Value(io.ReadAll(z))(t)
 	return data
 }
 
@@ -78,9 +63,7 @@ func written(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}
 	return dir
 }
@@ -91,14 +74,8 @@ func TestFeaturesAreHuggingFaces(t *testing.T) {
 	for _, s := range samples(t) {
 		t.Run(s.Name, func(t *testing.T) {
 			dir := written(t, map[string][]byte{ConfigFile: s.Config, "sound": unpacked(t, s.Name+".wav.gz")})
-			e, err := Open(dir, s.shape(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := e.File(filepath.Join(dir, "sound"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Value(Open(dir, s.shape(t)))(t)
+			got := must.Value(e.File(filepath.Join(dir, "sound")))(t)
 			bins := int(e.Shape()[1])
 			want := unpacked(t, s.Name+".features.gz")
 			if len(got) != bins*s.Frames || len(want) != 4*bins*len(s.Kept) {
@@ -122,22 +99,13 @@ func TestFeaturesAreHuggingFaces(t *testing.T) {
 // What lies after the length that the model takes changes nothing.
 func TestLongSoundsAreCut(t *testing.T) {
 	config := []byte(`{"feature_size": 16, "hop_length": 133, "chunk_length": 1}`)
-	e, err := Open(written(t, map[string][]byte{ConfigFile: config}), []int64{1, 16, 120})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(Open(written(t, map[string][]byte{ConfigFile: config}), []int64{1, 16, 120}))(t)
 	long := &Sound{Rate: 16000, Samples: make([]float32, 40000)}
 	for i := range long.Samples {
 		long.Samples[i] = float32(math.Sin(float64(i*i) / 3e5))
 	}
-	a, err := e.Features(long)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := e.Features(&Sound{Rate: 16000, Samples: long.Samples[:16000]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(e.Features(long))(t)
+	b := must.Value(e.Features(&Sound{Rate: 16000, Samples: long.Samples[:16000]}))(t)
 	for i := range a {
 		if a[i] != b[i] {
 			t.Fatalf("feature %d is %g, cut before %g", i, a[i], b[i])
@@ -177,10 +145,7 @@ func npy(descr, order, shape string, values []float32) []byte {
 }
 
 func TestFeaturesFromNumPy(t *testing.T) {
-	e, err := Open(t.TempDir(), []int64{1, 2, 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(Open(t.TempDir(), []int64{1, 2, 3}))(t)
 	values := []float32{1, 2, 3, 4, 5, 6}
 	for _, c := range []struct {
 		data []byte
@@ -243,10 +208,7 @@ func TestSoundsThatAreRefused(t *testing.T) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
-	e, err := Open(written(t, map[string][]byte{ConfigFile: []byte(`{}`)}), []int64{1, 80, 3000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(Open(written(t, map[string][]byte{ConfigFile: []byte(`{}`)}), []int64{1, 80, 3000}))(t)
 	if _, err := e.Features(&Sound{Rate: 44100, Samples: make([]float32, 100)}); err == nil ||
 		!strings.Contains(err.Error(),
 			"the sound has 44100 samples a second, needed are 16000 (sampling_rate in preprocessor_config.json): convert it") {
@@ -317,20 +279,13 @@ func FuzzConfigure(f *testing.F) {
 
 func BenchmarkFeatures(b *testing.B) {
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, ConfigFile), []byte(`{}`), 0o644); err != nil {
-		b.Fatal(err)
-	}
-	e, err := Open(dir, []int64{1, 80, 3000})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.WriteFile(filepath.Join(dir, ConfigFile), []byte(`{}`), 0o644))
+	e := must.Value(Open(dir, []int64{1, 80, 3000}))(b)
 	s := &Sound{Rate: 16000, Samples: make([]float32, 480000)}
 	for i := range s.Samples {
 		s.Samples[i] = float32(math.Sin(float64(i*i) / 3e7))
 	}
 	for b.Loop() {
-		if _, err := e.Features(s); err != nil {
-			b.Fatal(err)
-		}
+		must.Value(e.Features(s))(b)
 	}
 }

@@ -3,6 +3,8 @@ package text
 import (
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // BenchmarkEncode encodes lines of varied Unicode, a hard case: cold is with a
@@ -17,9 +19,7 @@ func BenchmarkEncode(b *testing.B) {
 		tok := open(b, name)
 		round := func(b *testing.B) {
 			for _, line := range lines {
-				if _, err := tok.Encode(line, EncodeOptions{}); err != nil {
-					b.Fatal(err)
-				}
+				must.Value(tok.Encode(line, EncodeOptions{}))(b)
 			}
 		}
 		if h, ok := tok.codec.(*huggingFace); ok {
@@ -49,9 +49,7 @@ func BenchmarkLongWord(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(s)))
 			for b.Loop() {
-				if _, err := tok.Encode(s, EncodeOptions{}); err != nil {
-					b.Fatal(err)
-				}
+				must.Value(tok.Encode(s, EncodeOptions{}))(b)
 			}
 		})
 	}

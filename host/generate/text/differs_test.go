@@ -6,25 +6,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestDiffers: vocabularies are one where each id stands for the same token.
 func TestDiffers(t *testing.T) {
 	const from = "../../../models/g2p"
-	data, err := os.ReadFile(filepath.Join(from, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(from, "tokenizer.json")))(t)
 	with := func(old, replacement string) *Tokenizer {
 		dir := t.TempDir()
 		changed := bytes.ReplaceAll(data, []byte(old), []byte(replacement))
-		if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), changed, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		x, err := Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), changed, 0o644))
+		x := must.Value(Open(dir))(t)
 		return x
 	}
 	a := with("\x00", "")
@@ -38,10 +32,7 @@ func TestDiffers(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.says)
 		}
 	}
-	other, err := Open("../../../models/tiny-gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Value(Open("../../../models/tiny-gpt2"))(t)
 	if got := other.Differs(a); !strings.HasPrefix(got, "token ") || got == a.Differs(other) {
 		t.Errorf("%q and %q", got, a.Differs(other))
 	}

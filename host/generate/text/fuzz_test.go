@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // FuzzRead: no tokenizer.json makes the reader, or what it has read, panic.
@@ -144,10 +145,8 @@ func FuzzSentencePiece(f *testing.F) {
 func TestVocabularyFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"source.spm", "target.spm"} {
-		if err := os.WriteFile(filepath.Join(dir, name), unpack(t, filepath.Join("testdata", "marian", name+".gz")),
-			0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), unpack(t, filepath.Join("testdata", "marian", name+".gz")),
+			0o644))
 	}
 	for _, c := range []struct{ vocab, want string }{
 		{`{"a": 1}`, `found no token "<unk>"`},
@@ -158,9 +157,7 @@ func TestVocabularyFile(t *testing.T) {
 		if !json.Valid([]byte(c.vocab)) {
 			t.Fatalf("%s is no JSON", c.vocab)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "vocab.json"), []byte(c.vocab), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "vocab.json"), []byte(c.vocab), 0o644))
 		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found error %v, needed %q in it", c.vocab, err, c.want)
 		}

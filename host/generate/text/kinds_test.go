@@ -17,24 +17,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // unpack reads a compressed file of testdata.
 func unpack(t testing.TB, path string) []byte {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open(path))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
+	data := must.Value(io.ReadAll(z))(t)
 	return data
 }
 
@@ -51,23 +44,16 @@ func open(t testing.TB, name string) *Tokenizer {
 		if base == "expected" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, base), unpack(t, path), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, base), unpack(t, path), 0o644))
 	}
-	tok, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Value(Open(dir))(t)
 	return tok
 }
 
 func testLines(t testing.TB) []string {
 	t.Helper()
 	var lines []string
-	if err := json.Unmarshal(unpack(t, "testdata/lines.json.gz"), &lines); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(unpack(t, "testdata/lines.json.gz"), &lines))
 	if len(lines) < 10_000 {
 		t.Fatalf("testdata/lines.json.gz: found %d lines, needed 10000", len(lines))
 	}
@@ -144,18 +130,13 @@ func TestEqualToHuggingFace(t *testing.T) {
 				Checks   string
 				Full     map[string]answer
 			}
-			if err := json.Unmarshal(unpack(t, filepath.Join("testdata", name, "expected.gz")), &want); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal(unpack(t, filepath.Join("testdata", name, "expected.gz")), &want))
 			checks, err := base64.StdEncoding.DecodeString(want.Checks)
 			if err != nil || len(checks) != 3*len(lines) {
 				t.Fatalf("expected.gz: found %d bytes of checks (%v), needed 3 a line", len(checks), err)
 			}
 			for key, answer := range want.Full {
-				i, err := strconv.Atoi(key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				i := must.Value(strconv.Atoi(key))(t)
 				got, err := answerOf(tok, lines[i])
 				if diff := cmp.Diff(answer, got); err != nil || diff != "" {
 					t.Errorf("line %d %+q against %s: %v (-want +got):\n%s", i, lines[i], want.Versions, err, diff)
@@ -189,10 +170,7 @@ func TestDecodeUTF8(t *testing.T) {
 			t.Parallel()
 			tok := open(t, name)
 			for i := 0; i < len(lines); i += 7 * compareEvery {
-				ids, err := tok.Encode(lines[i], EncodeOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				ids := must.Value(tok.Encode(lines[i], EncodeOptions{}))(t)
 				// Half of the time ids in an order that no text gives.
 				if i%2 == 1 {
 					slices.Reverse(ids)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // pairCases are those of models/text/pairs.py, in its order.
@@ -64,9 +66,7 @@ func TestPairsEqualHuggingFace(t *testing.T) {
 			Full   map[string][][4][]int64
 		}
 	}
-	if err := json.Unmarshal(unpack(t, "testdata/pairs.json.gz"), &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(unpack(t, "testdata/pairs.json.gz"), &want))
 	if len(want.Kinds) < 16 {
 		t.Fatalf("testdata/pairs.json.gz: found %d kinds, needed 16; write it with models/text/pairs.py", len(want.Kinds))
 	}
@@ -80,10 +80,7 @@ func TestPairsEqualHuggingFace(t *testing.T) {
 			}
 			pair := func(i int) (string, string) { return lines[i], lines[(i*7+3)%len(lines)] }
 			for key, answers := range expected.Full {
-				i, err := strconv.Atoi(key)
-				if err != nil {
-					t.Fatal(err)
-				}
+				i := must.Value(strconv.Atoi(key))(t)
 				first, second := pair(i)
 				got, err := pairAnswers(tok, first, second)
 				if diff := cmp.Diff(answers, got); err != nil || diff != "" {

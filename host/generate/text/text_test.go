@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // tiny is a tokenizer.json with parts put in the place of its own.
@@ -36,19 +38,14 @@ func openTiny(t testing.TB, files map[string]string) (*Tokenizer, error) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	return Open(dir)
 }
 
 func mustTiny(t testing.TB, parts map[string]string) *Tokenizer {
 	t.Helper()
-	tok, err := openTiny(t, map[string]string{"tokenizer.json": tiny(parts)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Value(openTiny(t, map[string]string{"tokenizer.json": tiny(parts)}))(t)
 	return tok
 }
 
@@ -277,14 +274,8 @@ func TestReadNumber(t *testing.T) {
 // TestBothLanguages: the two sides of a Marian model cut text by models of their own.
 func TestBothLanguages(t *testing.T) {
 	tok := open(t, "marian")
-	source, err := tok.Encode("a newword", EncodeOptions{OmitSpecialTokens: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := tok.Target().Encode("a newword", EncodeOptions{OmitSpecialTokens: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Value(tok.Encode("a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
+	target := must.Value(tok.Target().Encode("a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
 	if cmp.Equal(source, target) {
 		t.Errorf("found ids %v for both languages, needed them to differ: only the target model has the piece newword",
 			source)

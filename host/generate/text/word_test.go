@@ -3,6 +3,8 @@ package text
 import (
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestWords: \w in its forms, as tokenizers 0.22 splits by it, with the matches apart.
@@ -20,15 +22,10 @@ func TestWords(t *testing.T) {
 		`[\P{L}]+`: {"'", " ", "_", " ", "-", " 12", "٣ ", "²½ ", " ⅷ ", " ", "्", "े ", "\u0301",
 			" ‿ ⒶⓏ 🙂 \u200d\u200c ", "\u00ad"},
 	} {
-		p, err := newPattern(expression)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Value(newPattern(expression))(t)
 		var got []string
-		if err := p.each(line, newBudget(len(line)),
-			func(start, end int) error { got = append(got, line[start:end]); return nil }); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.each(line, newBudget(len(line)),
+			func(start, end int) error { got = append(got, line[start:end]); return nil }))
 		if !slices.Equal(got, want) {
 			t.Errorf("%s gives\n%q, want\n%q", expression, got, want)
 		}

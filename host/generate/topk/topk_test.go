@@ -14,31 +14,20 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // load opens the plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
 func load(t testing.TB, threads int) *Selector {
 	t.Helper()
 	if os.Getenv("GRAFT_PLUGIN_PATH") == "" {
-		folder, err := filepath.Abs("../../../build/plugins")
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	found, err := discovery.Find(discovery.Options{}).ByName(Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plugin.Open(found.Folder, plugin.OpenOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	selector, err := New(p, threads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Value(discovery.Find(discovery.Options{}).ByName(Name))(t)
+	p := must.Value(plugin.Open(found.Folder, plugin.OpenOptions{}))(t)
+	selector := must.Value(New(p, threads))(t)
 	t.Cleanup(selector.Close)
 	return selector
 }
@@ -235,10 +224,7 @@ func sameBest(t *testing.T, req *search.Request, i int, got, want []search.Candi
 	every := *req
 	g.K = g.Count * req.Vocab
 	every.Groups = []search.Group{g}
-	all, err := new(search.Reference).Run(&every)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Value(new(search.Reference).Run(&every))(t)
 	score := map[[2]int32]float32{}
 	for _, c := range all[0] {
 		score[[2]int32{c.Row, c.Token}] = c.Score
@@ -318,10 +304,7 @@ func TestWholeNumbers(t *testing.T) {
 		if err != nil {
 			continue // everything was banned
 		}
-		got, err := selector.Run(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(selector.Run(req))(t)
 		for i := range want {
 			if !slices.Equal(got[i], want[i]) {
 				t.Fatalf("request %d, group %d %+v: found %v, want %v", n, i, req.Groups[i], got[i], want[i])
@@ -416,18 +399,14 @@ func BenchmarkStep(b *testing.B) {
 			b.Run(name+map[int]string{1: ", 1 thread", 2: ", 2 threads"}[threads], func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := selector.Run(req); err != nil {
-						b.Fatal(err)
-					}
+					must.Value(selector.Run(req))(b)
 				}
 			})
 		}
 		var reference search.Reference
 		b.Run(name+", in Go", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := reference.Run(req); err != nil {
-					b.Fatal(err)
-				}
+				must.Value(reference.Run(req))(b)
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // sample is one image with a configuration, and the shape of what Hugging Face's processor makes of it.
@@ -35,19 +36,12 @@ func samples(t *testing.T) []sample {
 	var index struct {
 		Cases []sample `json:"cases"`
 	}
-	if err := json.Unmarshal(content(t, "index.json"), &index); err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(content(t, "values.gz")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(content(t, "index.json"), &index))
+	z := must.Value(gzip.NewReader(bytes.NewReader(content(t, "values.gz"))))(t)
 	for i := range index.Cases {
 		s := &index.Cases[i]
 		s.values = make([]float32, s.Shape[0]*s.Shape[1]*s.Shape[2])
-		if err := binary.Read(z, binary.LittleEndian, s.values); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, binary.Read(z, binary.LittleEndian, s.values))
 	}
 	if n, err := z.Read(make([]byte, 1)); n != 0 || err != io.EOF || len(index.Cases) < 40 {
 		t.Fatalf("%d cases, and values beyond them: %v", len(index.Cases), err)
@@ -57,10 +51,7 @@ func samples(t *testing.T) []sample {
 
 func content(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join("testdata", name)))(t)
 	return data
 }
 
@@ -68,9 +59,7 @@ func content(t testing.TB, name string) []byte {
 func folder(t testing.TB, config string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, ConfigFile), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, ConfigFile), []byte(config), 0o644))
 	return dir
 }
 
@@ -79,14 +68,8 @@ func folder(t testing.TB, config string) string {
 func TestValuesAreHuggingFaces(t *testing.T) {
 	for _, s := range samples(t) {
 		t.Run(s.Image+string(s.Config), func(t *testing.T) {
-			p, err := Open(folder(t, string(s.Config)), append([]int64{1}, s.Shape...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := p.File(filepath.Join("testdata", s.Image))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(Open(folder(t, string(s.Config)), append([]int64{1}, s.Shape...)))(t)
+			got := must.Value(p.File(filepath.Join("testdata", s.Image)))(t)
 			if len(got) != len(s.values) {
 				t.Fatalf("%d values, want %d", len(got), len(s.values))
 			}
@@ -155,9 +138,7 @@ func TestConfigurationsAreChecked(t *testing.T) {
 func encoded(t testing.TB, m image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := png.Encode(&b, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, png.Encode(&b, m))
 	return b.Bytes()
 }
 
@@ -204,14 +185,9 @@ func TestImagesThatAreRefused(t *testing.T) {
 
 // Nothing waits for a pipe.
 func TestAnImageIsAFile(t *testing.T) {
-	p, err := Open(folder(t, `{"image_processor_type": "ViTImageProcessor", "size": 32}`), []int64{1, 3, 32, 32})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(Open(folder(t, `{"image_processor_type": "ViTImageProcessor", "size": 32}`), []int64{1, 3, 32, 32}))(t)
 	pipe := filepath.Join(t.TempDir(), "page.png")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(pipe, 0o600))
 	if _, err := p.File(pipe); err == nil || !strings.Contains(err.Error(), "needed a regular file") {
 		t.Errorf("a pipe: %v", err)
 	}
@@ -227,17 +203,13 @@ func FuzzImage(f *testing.F) {
 		f.Add(content(f, name))
 	}
 	var b bytes.Buffer
-	if err := jpeg.Encode(&b, m, nil); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, jpeg.Encode(&b, m, nil))
 	f.Add(b.Bytes())
 	var processors []*Processor
 	for _, kind := range []string{"Donut", "ViT"} {
 		p := &Processor{shape: []int64{1, 3, 16, 12}}
-		if err := p.configure([]byte(`{"image_processor_type": "` + kind +
-			`ImageProcessor", "size": {"height": 16, "width": 12}}`)); err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, p.configure([]byte(`{"image_processor_type": "`+kind+
+			`ImageProcessor", "size": {"height": 16, "width": 12}}`)))
 		processors = append(processors, p)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -263,9 +235,7 @@ func FuzzConfigure(f *testing.F) {
 	var index struct {
 		Cases []sample `json:"cases"`
 	}
-	if err := json.Unmarshal(content(f, "index.json"), &index); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, json.Unmarshal(content(f, "index.json"), &index))
 	for _, s := range index.Cases {
 		if !seen[string(s.Config)] {
 			seen[string(s.Config)] = true

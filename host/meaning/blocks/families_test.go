@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestFactsOfFamilies holds heads and sizes against the configurations of the families that state them for all layers.
@@ -13,14 +15,9 @@ func TestFactsOfFamilies(t *testing.T) {
 		if f.Exporter != "families" {
 			continue
 		}
-		b, err := f.ConfigJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(f.ConfigJSON())(t)
 		var c map[string]any
-		if err := json.Unmarshal(b, &c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(b, &c))
 		number := func(names ...string) int64 {
 			for _, name := range names {
 				if x, ok := c[name].(float64); ok {

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -38,28 +39,17 @@ func fixtures(t *testing.T) []models.Fixture {
 // recognise runs recognition over a fixture's graph.
 func recognise(t *testing.T, f models.Fixture) (*graph.Graph, *blocks.Report) {
 	t.Helper()
-	b, err := f.Bytes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(f.Bytes(1))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	if err := g.Complete(); err != nil {
 		t.Error(err)
 	}
 	var report *blocks.Report
-	if err := g.Bounded(t.Context(), func() error {
+	must.Succeed(t, g.Bounded(t.Context(), func() error {
 		report = blocks.Find(g, graph.Infer(g))
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	// Budgets are 20 times what graphs of exporters take and more.
 	if steps, parts := g.Steps(); steps > 50*parts {
 		t.Errorf("recognition takes %d steps for %d nodes, inputs and outputs", steps, parts)
@@ -86,34 +76,23 @@ func TestFactsOfFixtures(t *testing.T) {
 			if w.Packed {
 				layouts = "packed " + layouts
 			}
-			line, err := json.Marshal(fact{b.Node, b.Attention, layouts, b.Obstacle})
-			if err != nil {
-				t.Fatal(err)
-			}
+			line := must.Value(json.Marshal(fact{b.Node, b.Attention, layouts, b.Obstacle}))(t)
 			got[f.String()] = append(got[f.String()], string(line))
 		}
 		for _, u := range r.Unrecognised {
 			if f.Exporter != "families" {
 				t.Errorf("%s: %s is not recognised: %s", f, u.Node, u.Reason)
 			}
-			line, err := json.Marshal(u)
-			if err != nil {
-				t.Fatal(err)
-			}
+			line := must.Value(json.Marshal(u))(t)
 			got[f.String()] = append(got[f.String()], string(line))
 		}
 	}
 	if *update {
 		writeGolden(t, got)
 	}
-	b, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(golden))(t)
 	var raw map[string][]json.RawMessage
-	if err := json.Unmarshal(b, &raw); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(b, &raw))
 	want := map[string][]string{}
 	for name, lines := range raw {
 		for _, line := range lines {
@@ -144,12 +123,8 @@ func writeGolden(t *testing.T, facts map[string][]string) {
 		b.WriteString("\n]")
 	}
 	b.WriteString("\n}\n")
-	if err := os.MkdirAll("testdata", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll("testdata", 0o755))
+	must.Succeed(t, os.WriteFile(golden, b.Bytes(), 0o644))
 }
 
 // TestEveryOperatorAccountedFor counts softmaxes and attention operators without
@@ -219,14 +194,9 @@ func TestFactsAreTrue(t *testing.T) {
 		if f.Exporter == "families" {
 			continue // TestFactsOfFamilies
 		}
-		b, err := f.ConfigJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(f.ConfigJSON())(t)
 		var c config
-		if err := json.Unmarshal(b, &c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(b, &c))
 		heads := first(c.NHead, c.NumHeads, c.Attention, c.Decoder)
 		kv := first(c.KeyValue, heads)
 		size := first(c.DKV, c.HeadDim, first(c.NEmbd, c.DModel, c.HiddenSize)/heads)

@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -21,20 +22,12 @@ func TestProjectionsOfSmallModels(t *testing.T) {
 		}
 		t.Run(folder.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(folder.Name, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(folder.Name, dir))
 			reports := map[string]*blocks.Report{}
 			for _, file := range folder.Files {
-				m, err := model.Open(filepath.Join(dir, file+".onnx"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must.Value(model.Open(filepath.Join(dir, file+".onnx")))(t)
 				t.Cleanup(func() { m.Close() })
-				g, err := graph.New(m.Proto(), m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				g := must.Value(graph.New(m.Proto(), m))(t)
 				reports[file] = blocks.Find(g, graph.Infer(g))
 			}
 			for _, file := range folder.Files {

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -30,22 +31,15 @@ func graphs(t *testing.T) map[string]string {
 			continue
 		}
 		dir := t.TempDir()
-		if err := models.Small(f.Name, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(f.Name, dir))
 		for _, name := range f.Files {
 			files["small/"+f.Name+"/"+name] = filepath.Join(dir, name+".onnx")
 		}
 	}
 	for _, f := range fixtures(t) {
-		b, err := f.Bytes(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(f.Bytes(1))(t)
 		path := filepath.Join(t.TempDir(), "model.onnx")
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, b, 0o644))
 		files[f.String()] = path
 	}
 	return files
@@ -62,10 +56,7 @@ var at = map[string]int64{
 // what the model computed itself: queries, keys and values from what they are
 // projected from, and what a rotary embedding makes of the first two.
 func TestFactsCompute(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	projections, turned := 0, 0
 	files := graphs(t)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -97,15 +88,9 @@ type computed struct {
 
 func opened(t *testing.T, l *ort.Library, path string) *computed {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	t.Cleanup(func() { m.Close() })
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	c := &computed{library: l, path: path, model: m, graph: g, shapes: graph.Infer(g), numbers: map[string][]float32{},
 		dims: map[string][]int64{}}
 	c.report = blocks.Find(g, c.shapes)
@@ -145,18 +130,10 @@ func (c *computed) values(t *testing.T) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "values.onnx")
-	if err := c.model.Write(t.Context(), p, path, model.WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.library.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.model.Write(t.Context(), p, path, model.WriteOptions{}))
+	s := must.Value(c.library.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1}))(t)
 	defer s.Close()
-	batch, err := inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := must.Value(inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true}))(t)
 	defer batch.Close()
 	inputs := batch.Values
 	for _, in := range s.Inputs() {
@@ -171,10 +148,7 @@ func (c *computed) values(t *testing.T) {
 		}
 	}
 	names := slices.Sorted(maps.Keys(wanted))
-	results, err := s.Run(t.Context(), inputs, names...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must.Value(s.Run(t.Context(), inputs, names...))(t)
 	for i, v := range results {
 		defer v.Close()
 		data, err := ort.Data[float32](v)
@@ -295,10 +269,7 @@ func (c *computed) constant(t *testing.T, name string) []float64 {
 	if v == nil || v.Tensor == nil {
 		t.Fatalf("%s is no constant", name)
 	}
-	list, err := c.graph.Numbers(v.Tensor, 1<<24)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(c.graph.Numbers(v.Tensor, 1<<24))(t)
 	return list
 }
 

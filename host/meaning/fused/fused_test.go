@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const (
@@ -122,10 +123,7 @@ func TestApartAndBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g, shapes := blockstest.Graph(t, c.text)
 			before := proto.CloneOf(g.Model())
-			p, err := fused.TakeApart(g, shapes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(fused.TakeApart(g, shapes))(t)
 			if !p.Any() && c.want != "" || c.want == "" && slices.Contains(operators(g), "Split") {
 				t.Fatalf("operators %v", operators(g))
 			}
@@ -152,9 +150,7 @@ func TestApartAndBack(t *testing.T) {
 					t.Errorf("%s has an attribute of another operator", n)
 				}
 			}
-			if err := p.PutBack(g); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, p.PutBack(g))
 			after := g.Model()
 			if len(before.Graph.Node) != len(after.Graph.Node) {
 				t.Fatalf("operators %v are left", operators(g))
@@ -189,18 +185,13 @@ func TestPartsThatWereTaken(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, shapes := blockstest.Graph(t, c.text)
-			p, err := fused.TakeApart(g, shapes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(fused.TakeApart(g, shapes))(t)
 			for _, n := range g.Nodes {
 				if n.Is("MatMul") {
 					n.Proto.OpType = proto.String("Other")
 				}
 			}
-			if err := p.PutBack(g); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, p.PutBack(g))
 			last := g.Model().Graph.Node[len(g.Model().Graph.Node)-1]
 			if last.GetOpType() != "MultiHeadAttention" || len(last.Input) < 3 ||
 				strings.Join(last.Input[3:], " ") != strings.Join(c.want, " ") {

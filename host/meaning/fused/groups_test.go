@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // groups begins a graph with a GroupQueryAttention of 4 heads of 16 in 2 groups.
@@ -97,10 +98,7 @@ func TestWholeGroups(t *testing.T) {
 // TestGroupsCompute runs GroupQueryAttention in ONNX Runtime, and what it is taken apart into, on random problems
 // without padding.
 func TestGroupsCompute(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	problems := 40
 	if n, err := strconv.Atoi(os.Getenv("GRAFT_TEST_PROBLEMS")); err == nil {
 		problems = n
@@ -186,10 +184,7 @@ func randomGroup(r *rand.Rand) *group {
 // run feeds a model of the problem, the same numbers each time.
 func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 	t.Helper()
-	raw, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Value(proto.Marshal(m))(t)
 	s, err := l.NewSessionFromBytes(raw, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
 	if err != nil {
 		t.Fatalf("%s: %v", p.text, err)
@@ -250,10 +245,7 @@ func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 	}
 	var list [][]float32
 	for _, v := range results {
-		data, err := ort.Data[float32](v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(ort.Data[float32](v))(t)
 		list = append(list, slices.Clone(data))
 		v.Close()
 	}

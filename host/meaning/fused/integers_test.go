@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const layer = `
@@ -63,19 +64,14 @@ func TestProductsWithIntegers(t *testing.T) {
 				}
 			}
 			before := proto.CloneOf(g.Model())
-			p, err := fused.TakeApart(g, shapes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Value(fused.TakeApart(g, shapes))(t)
 			if !proto.Equal(before, g.Model()) {
 				t.Error("the model changes before a commit")
 			}
 			if p.Any() != (c.want != nil) || c.want != nil && !slices.Equal(operators(g), c.want) {
 				t.Fatalf("operators %v, want %v", operators(g), c.want)
 			}
-			if err := p.PutBack(g); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, p.PutBack(g))
 			for i, n := range g.Model().Graph.Node {
 				if !proto.Equal(before.Graph.Node[i], n) {
 					t.Errorf("put back is %v\nof %v", n, before.Graph.Node[i])
@@ -96,17 +92,12 @@ func TestProductsWithIntegers(t *testing.T) {
 // TestBiasThatSomethingTook: a sum that is not there any more stays apart, and the product has its integers again.
 func TestBiasThatSomethingTook(t *testing.T) {
 	g, shapes := blockstest.Graph(t, layer+"y = com.microsoft.MatMulNBits(x, w, s, , , b) K=64 N=32 bits=4 block_size=32")
-	p, err := fused.TakeApart(g, shapes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(fused.TakeApart(g, shapes))(t)
 	sum := g.Nodes[1]
 	rows, bias := sum.In[0], sum.In[1]
 	sum.SetInput(0, bias)
 	sum.SetInput(1, rows)
-	if err := p.PutBack(g); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.PutBack(g))
 	if got := operators(g); !slices.Equal(got, []string{fused.NBits, "Add"}) {
 		t.Errorf("operators %v", got)
 	}

@@ -10,32 +10,21 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // found decides the roles of a fixture after an edit.
 func found(t *testing.T, exporter, name string, edit func(*onnx.Model)) (*graph.Graph, *roles.Roles) {
 	t.Helper()
-	f, err := models.Lookup(exporter, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := f.Bytes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup(exporter, name))(t)
+	b := must.Value(f.Bytes(1))(t)
+	m := must.Value(model.Parse(b, ""))(t)
 	t.Cleanup(func() { m.Close() })
 	if edit != nil {
 		edit(m.Proto())
 	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	shapes := graph.Infer(g)
 	return g, roles.Find(g, shapes, blocks.Find(g, shapes))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/measure/statistics"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // times are n runs of about ms.
@@ -56,17 +57,12 @@ func measured(s *comparison.Swept) Measured { return Measured{Result: s} }
 func TestRead(t *testing.T) {
 	path := func(name string, data []byte) string {
 		at := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(at, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(at, data, 0o644))
 		return at
 	}
 	swept := result(side{"none", 10}, side{"auto", 5})
 	for name, data := range map[string]any{"result.json": swept.Result(), "swept.json": swept} {
-		text, err := json.MarshalIndent(data, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Value(json.MarshalIndent(data, "", "  "))(t)
 		m, err := Read(path(name, text))
 		if err != nil || len(m.Result.Cells) != 1 || m.Result.Sides[0].Name != "auto" ||
 			!slices.Equal(m.Result.Cells[0].A.TimesMS, times(10, 30)) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestCompare: what changed is found, and is significant or not.
@@ -55,10 +56,7 @@ func TestCompare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := base(), base()
 			c.to(&to)
-			r, err := Compare(from, to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(Compare(from, to))(t)
 			var times, gains, changed, notes []string
 			said := func(side string, x float64, significant bool) string {
 				if !significant {
@@ -134,10 +132,7 @@ func TestRequire(t *testing.T) {
 		{"of another model", other, 0.95, 0,
 			"the models differ"},
 	} {
-		r, err := Compare(from, c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(Compare(from, c.to))(t)
 		if got := r.Short(c.factor); len(got) != c.short || r.Incomparable() != c.not {
 			t.Errorf("%s: %v, %q", c.name, got, r.Incomparable())
 		}

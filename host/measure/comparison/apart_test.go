@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/session/isolation"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -28,20 +29,11 @@ func TestApart(t *testing.T) {
 	o := Options{A: "none", B: "none", Warmup: 1, Rounds: 3, Unoptimized: true,
 		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}}}
 	path := adder(t)
-	here, err := Run(t.Context(), library(t), noPlugins, path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Value(Run(t.Context(), library(t), noPlugins, path, o))(t)
 	var told [][2]int64
 	o.Progress = func(done, total int64) { told = append(told, [2]int64{done, total}) }
-	folder, err := filepath.Abs("../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := Apart(t.Context(), Job{Model: path, Options: o, Folders: []string{folder}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
+	there := must.Value(Apart(t.Context(), Job{Model: path, Options: o, Folders: []string{folder}}))(t)
 	if len(there.A.TimesMS) != 6 || len(there.B.TimesMS) != 6 || there.Rounds != 3 || there.Warmup != 1 ||
 		there.Environment.ONNXRuntime != library(t).Version() {
 		t.Errorf("%+v", there)
@@ -59,14 +51,9 @@ func TestApart(t *testing.T) {
 
 // TestApartErrors: errors come out of the child as they went into it.
 func TestApartErrors(t *testing.T) {
-	folder, err := filepath.Abs("../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
 	broken := filepath.Join(t.TempDir(), "broken.onnx")
-	if err := os.WriteFile(broken, []byte("\x08\x08\x3a\xff\xff"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(broken, []byte("\x08\x08\x3a\xff\xff"), 0o644))
 	for _, c := range []struct {
 		path, b string
 		kind    error
@@ -104,18 +91,12 @@ func TestApartErrors(t *testing.T) {
 
 // TestIsolatedSide: a plugin with its kernels in a worker of the child's gives the answers that it gives in the child.
 func TestIsolatedSide(t *testing.T) {
-	folder, err := filepath.Abs("../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
 	job := Job{Model: "../../../models/encoders/embedder/onnx/model.onnx", Folders: []string{folder},
 		Options: Options{A: "fused-gelu", B: "isolated:fused-gelu", Force: true, Warmup: 1, Rounds: 1, Threads: 1},
 		Memory:  true}
-	r, err := Apart(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(Apart(t.Context(), job))(t)
 	if r.B.Name != "isolated:fused-gelu" || r.A.Replaced == 0 || r.B.Replaced != r.A.Replaced ||
 		!slices.Equal(r.B.Plugins, []string{"fused-gelu"}) {
 		t.Errorf("%+v and %+v", r.A, r.B)

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -33,10 +34,7 @@ var built = sync.OnceValues(func() (*loaded.Set, error) {
 
 func plugins(t *testing.T) *loaded.Set {
 	t.Helper()
-	set, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Value(built())(t)
 	return set
 }
 
@@ -69,10 +67,7 @@ func TestRun(t *testing.T) {
 		"measuring the machine"}; !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(json.Marshal(r))(t)
 	var keys struct {
 		Version int `json:"schema_version"`
 		Speedup struct {
@@ -90,9 +85,7 @@ func TestRun(t *testing.T) {
 			Read float64 `json:"memory_bandwidth_gb_s"`
 		}
 	}
-	if err := json.Unmarshal(text, &keys); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &keys))
 	if keys.Version != 2 || keys.Speedup.Median != r.Speedup.Median || len(keys.Speedup.CI95) != 2 || !keys.Parity.OK ||
 		len(keys.Parity.Outputs) != 1 || !slices.Equal(keys.A.TimesMS, r.A.TimesMS) ||
 		keys.Environment.Read != e.MemoryBandwidthGB {
@@ -102,12 +95,9 @@ func TestRun(t *testing.T) {
 
 // TestAnswersOfTwoModels: answers that differ are found and measured.
 func TestAnswersOfTwoModels(t *testing.T) {
-	r, err := Answers(context.Background(), library(t), noPlugins, adder(t),
+	r := must.Value(Answers(context.Background(), library(t), noPlugins, adder(t),
 		Options{A: "none", B: "none", ModelB: tripler(t),
-			Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}}))(t)
 	if out := r.Parity.Outputs[0]; r.Parity.OK || out.OK || out.Disagree != 12 || out.MaxRelative < 0.4999 ||
 		out.MaxRelative > 0.5001 {
 		t.Errorf("3x against 2x gives %+v", out)
@@ -117,16 +107,10 @@ func TestAnswersOfTwoModels(t *testing.T) {
 // TestSides: none, auto, a plugin, a plan file, and names that mean nothing.
 func TestSides(t *testing.T) {
 	set := plugins(t)
-	m, err := model.Open(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(tiny))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, set.Manifests(),
-		set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, set.Manifests(),
+		set.Plan(plan.Options{Force: true, Plugins: []string{"flash-decode"}})))(t)
 	for i := range a.Plan.Choices {
 		if i >= 2 {
 			a.Plan.Choices[i].Operator = nil // a plan of the first two blocks
@@ -135,14 +119,10 @@ func TestSides(t *testing.T) {
 	folder := t.TempDir()
 	two, other := filepath.Join(folder, "two.json"), filepath.Join(folder, "plan")
 	for _, path := range []string{two, other} {
-		if err := plan.WriteFile(path, a.Plan); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, plan.WriteFile(path, a.Plan))
 	}
 	wrong := filepath.Join(folder, "wrong.json")
-	if err := os.WriteFile(wrong, []byte(`{"schema_version": 2, "choices": []}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(wrong, []byte(`{"schema_version": 2, "choices": []}`), 0o644))
 	cases := []struct {
 		b        string
 		force    bool
@@ -180,11 +160,8 @@ func TestSides(t *testing.T) {
 			}
 		})
 	}
-	r, err := Answers(context.Background(), library(t), set, tiny,
-		Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(Answers(context.Background(), library(t), set, tiny,
+		Options{A: "none", B: "auto", Force: true, Inputs: inputs.Options{Seed: 1}}))(t)
 	if r.B.Replaced < 5 || !slices.Contains(r.B.Plugins, "flash-decode") || !r.Parity.OK {
 		t.Errorf("auto: %d replaced by %v, parity %v", r.B.Replaced, r.B.Plugins, r.Parity.OK)
 	}
@@ -192,17 +169,10 @@ func TestSides(t *testing.T) {
 
 // TestMissingExternalData: the model and the file that it lacks are named.
 func TestMissingExternalData(t *testing.T) {
-	f, err := models.Lookup("optimum", "bert")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "bert"))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := f.WriteExternal(path, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path + ".data"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.WriteExternal(path, 1))
+	must.Succeed(t, os.Remove(path+".data"))
 	want := path + `: cannot find the external data file "model.onnx.data"`
 	if _, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none"}); !errors.Is(err,
 		model.ErrExternalData) || !strings.HasPrefix(err.Error(), want) {
@@ -214,9 +184,7 @@ func TestRunErrors(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	broken := filepath.Join(t.TempDir(), "broken.onnx")
-	if err := os.WriteFile(broken, []byte("\x08\x08\x3a\xff\xff"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(broken, []byte("\x08\x08\x3a\xff\xff"), 0o644))
 	if _, err := Run(over, library(t), noPlugins, adder(t), Options{A: "none", B: "none"}); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("cancelled: error %v", err)

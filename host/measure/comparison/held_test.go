@@ -5,22 +5,17 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestHeld: children that run sessions are held by what holds a plugin's first run; those that start workers by all
 // of it but the filter of system calls.
 func TestHeld(t *testing.T) {
-	first, err := worker.Start(t.Context(), worker.Options{Subject: "first run"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Value(worker.Start(t.Context(), worker.Options{Subject: "first run"}))(t)
 	defer first.Close()
 	for _, starts := range []bool{false, true} {
-		child, err := Start(t.Context(),
-			worker.Options{Subject: "model", Starts: starts, Scratch: map[bool]string{false: t.TempDir()}[starts]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		child := must.Value(Start(t.Context(),
+			worker.Options{Subject: "model", Starts: starts, Scratch: map[bool]string{false: t.TempDir()}[starts]}))(t)
 		defer child.Close()
 		want := slices.Clone(first.Layers())
 		for i := range want {

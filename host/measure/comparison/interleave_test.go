@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestInterleave: warm-up runs are not timed, the order is A B B A, every time
@@ -22,10 +24,7 @@ func TestInterleave(t *testing.T) {
 			return at[name], nil
 		}
 	}
-	times, err := interleave([]func() (float64, error){side("a"), side("b")}, 2, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	times := must.Value(interleave([]func() (float64, error){side("a"), side("b")}, 2, 3))(t)
 	a, b := times[0], times[1]
 	if got, want := order.String(), "abab"+"abba"+"abba"+"abba"; got != want {
 		t.Errorf("order %s, want %s", got, want)
@@ -45,10 +44,7 @@ func TestInterleaveMany(t *testing.T) {
 	for i, name := range []string{"a", "b", "c", "d"} {
 		runs = append(runs, func() (float64, error) { order.WriteString(name); return float64(i), nil })
 	}
-	times, err := interleave(runs, 1, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	times := must.Value(interleave(runs, 1, 2))(t)
 	if got, want := order.String(), "abcd"+"abcddcba"+"abcddcba"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}

@@ -11,15 +11,13 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // library opens ONNX Runtime, which the tests need.
 func library(t testing.TB) *ort.Library {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	return l
 }
 
@@ -40,16 +38,11 @@ func write(t testing.TB, nodes ...string) string {
 		op, ins, _ := strings.Cut(strings.TrimSuffix(rest, ")"), "(")
 		g.Node = append(g.Node, &onnx.Node{OpType: proto.String(op), Input: strings.Split(ins, ", "), Output: []string{out}})
 	}
-	data, err := proto.Marshal(
+	data := must.Value(proto.Marshal(
 		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
-			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }
 
@@ -69,15 +62,11 @@ func rewritten(t testing.TB, path string, change func(*onnx.Model)) string {
 		t.Fatal(err)
 	}
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, m))
 	change(m)
 	if data, err = proto.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }

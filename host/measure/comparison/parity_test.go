@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func floats(t *testing.T, shape []int64, data ...float32) *ort.Value {
 	t.Helper()
-	v, err := ort.NewTensor(library(t), shape, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Value(ort.NewTensor(library(t), shape, data))(t)
 	t.Cleanup(func() { v.Close() })
 	return v
 }

@@ -9,29 +9,19 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // eightBits is optimum/bert, as `go run ./models/build optimum/bert DIR` writes it, after onnxruntime 1.31.1's
 // quantize_dynamic(weight_type=QInt8): every linear layer rounds what it multiplies.
 func eightBits(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open("testdata/bert-int8.onnx.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open("testdata/bert-int8.onnx.gz"))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
+	data := must.Value(io.ReadAll(z))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }
 
@@ -44,12 +34,9 @@ func TestInt8(t *testing.T) {
 		{"batch_size": 3, "sequence_length": 40}} {
 		exact := 0
 		for _, accepted := range []bool{false, true} {
-			r, err := Answers(t.Context(), library(t), plugins(t), path,
+			r := must.Value(Answers(t.Context(), library(t), plugins(t), path,
 				Options{A: "none", B: "auto", Force: true, QuantizationNoise: accepted,
-					Inputs: inputs.Options{Seed: 1, Dims: dims}})
-			if err != nil {
-				t.Fatal(err)
-			}
+					Inputs: inputs.Options{Seed: 1, Dims: dims}}))(t)
 			out := r.Parity.Outputs[0]
 			others := slices.ContainsFunc(r.B.Plugins, func(name string) bool { return name != "quantized-linear" })
 			if !accepted {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/measure/statistics"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestCells: the product of the axes, the last one fastest, and its bound.
@@ -38,10 +39,7 @@ func TestCells(t *testing.T) {
 
 // TestSweep: several sides and sizes of inputs, here and in a child process.
 func TestSweep(t *testing.T) {
-	folder, err := filepath.Abs("../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
 	o := Options{A: "none", B: "auto", Others: []string{"flash-decode", "none"}, Force: true, Warmup: 1, Rounds: 2,
 		Unoptimized: true,
 		Inputs:      inputs.Options{Seed: 1, Dims: map[string]int64{"batch": 1}},
@@ -53,10 +51,7 @@ func TestSweep(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := sweep()
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(sweep())(t)
 			if len(s.Cells) != 4 || len(s.Sides) != 3 || s.A.Name != "none" || s.Sides[1].Name != "flash-decode" ||
 				s.Sides[1].Replaced != 5 || s.Result() != nil || !s.OK() {
 				t.Fatalf("%+v", s)
@@ -81,10 +76,7 @@ func TestSweep(t *testing.T) {
 					}
 				}
 			}
-			text, err := json.Marshal(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Value(json.Marshal(s))(t)
 			if again, err := Read("x.json", text); err != nil || !reflect.DeepEqual(again, s) {
 				t.Errorf("read again: %v, %+v", err, again)
 			}
@@ -109,20 +101,11 @@ func TestSweepErrors(t *testing.T) {
 
 // TestRead: what is no result is refused, and one side and cell are read as a sweep of one.
 func TestRead(t *testing.T) {
-	r, err := Run(t.Context(), library(t), noPlugins, adder(t),
+	r := must.Value(Run(t.Context(), library(t), noPlugins, adder(t),
 		Options{A: "none", B: "none", Warmup: 1, Rounds: 1,
-			Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Read("x.json", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+			Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}}))(t)
+	text := must.Value(json.Marshal(r))(t)
+	s := must.Value(Read("x.json", text))(t)
 	if again := s.Result(); !reflect.DeepEqual(again, r) {
 		t.Errorf("%+v read as %+v", r, again)
 	}

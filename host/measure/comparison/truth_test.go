@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestCompareCosine(t *testing.T) {
@@ -49,11 +50,8 @@ func TestCompareCosine(t *testing.T) {
 func TestUnoptimized(t *testing.T) {
 	dims := inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}
 	for _, asked := range []bool{false, true} {
-		r, err := Answers(t.Context(), library(t), noPlugins, adder(t),
-			Options{A: "none", B: "none", ModelB: tripler(t), Unoptimized: asked, Absolute: 1e-6, Inputs: dims})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(Answers(t.Context(), library(t), noPlugins, adder(t),
+			Options{A: "none", B: "none", ModelB: tripler(t), Unoptimized: asked, Absolute: 1e-6, Inputs: dims}))(t)
 		out := r.Parity.Outputs[0]
 		if (out.Unoptimized != nil) != asked {
 			t.Fatalf("asked %v: %+v", asked, out)
@@ -128,12 +126,9 @@ func TestWrongDeclaredShape(t *testing.T) {
 				m.Graph.Output[0] = proto.Clone(m.Graph.Output[0]).(*onnx.ValueInfo)
 				m.Graph.Output[0].GetType().GetTensorType().Shape = &onnx.Shape{Dim: shape}
 			})
-			r, err := Run(t.Context(), library(t), noPlugins, path,
+			r := must.Value(Run(t.Context(), library(t), noPlugins, path,
 				Options{A: "none", B: "none", Warmup: 1, Rounds: 2, Unoptimized: true,
-					Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+					Inputs: inputs.Options{Dims: map[string]int64{"rows": 2, "width": 4}}}))(t)
 			if !r.Parity.OK || len(r.A.TimesMS) != 4 || r.Parity.Outputs[0].Shape[1] != 4 {
 				t.Errorf("%+v", r.Parity)
 			}

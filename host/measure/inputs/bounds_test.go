@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // archive is a .npz file of arrays in an order, names twice where they are given twice.
@@ -28,18 +29,14 @@ func archive(t testing.TB, method uint16, names []string, data []byte) string {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, z.Close())
 	return inFile(t, b.Bytes())
 }
 
 func inFile(t testing.TB, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inputs.npz")
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }
 
@@ -53,10 +50,7 @@ func TestNumpyBombs(t *testing.T) {
 		return list
 	}
 	lies := archive(t, zip.Store, names(1), npy(1, "<f8", "False", "2147483640,", nil))
-	data, err := os.ReadFile(lies)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(lies))(t)
 	at := bytes.Index(data, []byte("PK\x01\x02")) // sizes in the central directory
 	binary.LittleEndian.PutUint32(data[at+20:], 0xfffffff0)
 	binary.LittleEndian.PutUint32(data[at+24:], 0xfffffff0)
@@ -69,10 +63,7 @@ func TestNumpyBombs(t *testing.T) {
 		"axes":      {archive(t, zip.Store, names(1), npy(1, "|u1", "False", strings.Repeat("1,", 65), nil)), "is not read"},
 		"zero axes": {archive(t, zip.Store, names(1), npy(1, "|u1", "False", "0, 9223372036854775807", nil)), "is not read"},
 	} {
-		info, err := os.Stat(c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Value(os.Stat(c.path))(t)
 		limittest.Check(t, int(info.Size()), func() {
 			if _, err := readNPZ(c.path); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: found error %v, needed %q", name, err, c.want)
@@ -88,9 +79,7 @@ func TestNumpyBombs(t *testing.T) {
 // TestInputsAreFiles: what is no file is refused at once.
 func TestInputsAreFiles(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "inputs.npz")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(fifo, 0o600))
 	if _, err := readNPZ(fifo); err == nil {
 		t.Error("a FIFO was read")
 	}
@@ -98,24 +87,16 @@ func TestInputsAreFiles(t *testing.T) {
 
 // FuzzNPZ: no archive makes the reader panic, or takes more than its size says.
 func FuzzNPZ(f *testing.F) {
-	numpy, err := os.ReadFile("testdata/numpy.npz")
-	if err != nil {
-		f.Fatal(err)
-	}
+	numpy := must.Value(os.ReadFile("testdata/numpy.npz"))(f)
 	f.Add(numpy)
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
-		data, err := os.ReadFile(
-			archive(f, method, []string{"x.npy", "y.npy"}, npy(2, "<f4", "False", "2, 1", make([]byte, 8))))
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(
+			archive(f, method, []string{"x.npy", "y.npy"}, npy(2, "<f4", "False", "2, 1", make([]byte, 8)))))(f)
 		f.Add(data)
 	}
 	path := filepath.Join(f.TempDir(), "inputs.npz")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o644))
 		limittest.Check(t, len(data), func() {
 			given, err := readNPZ(path)
 			if err != nil {

@@ -11,15 +11,13 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // library opens ONNX Runtime, which the tests need.
 func library(t testing.TB) *ort.Library {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	return l
 }
 
@@ -100,15 +98,10 @@ func write(t testing.TB, ins, outs []value, initializers []*onnx.Tensor, nodes .
 	for _, n := range nodes {
 		g.Node = append(g.Node, node(n))
 	}
-	data, err := proto.Marshal(
+	data := must.Value(proto.Marshal(
 		&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
-			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }

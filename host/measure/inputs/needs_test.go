@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // numbers is a constant of int64.
@@ -88,15 +89,9 @@ func TestInputsOperatorsTake(t *testing.T) {
 // runs fails where ONNX Runtime does not run a model on values.
 func runs(t *testing.T, path string, values map[string]*ort.Value) {
 	t.Helper()
-	s, err := library(t).NewSession(path, ort.SessionOptions{Unpatched: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(library(t).NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 	defer s.Close()
-	out, err := s.Run(context.Background(), values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(s.Run(context.Background(), values))(t)
 	for _, v := range out {
 		v.Close()
 	}

@@ -14,14 +14,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestReadNumpy: testdata/numpy.npz was written by numpy 2.4.6, see make_npz.py.
 func TestReadNumpy(t *testing.T) {
-	given, err := readNPZ("testdata/numpy.npz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := must.Value(readNPZ("testdata/numpy.npz"))(t)
 	for name, want := range map[string]struct {
 		element onnx.Tensor_DataType
 		shape   []int64
@@ -83,10 +81,7 @@ func number(e onnx.Tensor_DataType, b []byte) float64 {
 func npz(t *testing.T, entries map[string][]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inputs.npz")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Create(path))(t)
 	z := zip.NewWriter(f)
 	for name, data := range entries {
 		w, err := z.Create(name)
@@ -97,9 +92,7 @@ func npz(t *testing.T, entries map[string][]byte) string {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, z.Close())
 	f.Close()
 	return path
 }
@@ -150,9 +143,7 @@ func TestReadBadNumpy(t *testing.T) {
 		t.Errorf("version 2 of the format: %v, %v", given, err)
 	}
 	text := filepath.Join(t.TempDir(), "x.npz")
-	if err := os.WriteFile(text, []byte("no archive"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(text, []byte("no archive"), 0o644))
 	if _, err := readNPZ(text); err == nil || !strings.Contains(err.Error(), "is no .npz archive") {
 		t.Errorf("error %v", err)
 	}
@@ -247,9 +238,7 @@ func TestReadFolder(t *testing.T) {
 		}
 	}
 	broken := t.TempDir()
-	if err := os.WriteFile(filepath.Join(broken, "input_0.pb"), []byte("\xff\xff\xff"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(broken, "input_0.pb"), []byte("\xff\xff\xff"), 0o644))
 	for want, folder := range map[string]string{
 		"has no input_0.pb":         t.TempDir(),
 		"input_0.pb: no serialized": broken,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const (
@@ -38,10 +39,7 @@ func decoder(t testing.TB) string {
 
 func made(t *testing.T, path string, o Options) (map[string]*ort.Value, map[string]Info) {
 	t.Helper()
-	b, err := Make(library(t), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(Make(library(t), path, o))(t)
 	byName := map[string]Info{}
 	for _, in := range b.Infos {
 		byName[in.Name] = in
@@ -52,10 +50,7 @@ func made(t *testing.T, path string, o Options) (map[string]*ort.Value, map[stri
 
 func data[T ort.Element](t *testing.T, v *ort.Value) []T {
 	t.Helper()
-	list, err := ort.Data[T](v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(ort.Data[T](v))(t)
 	return list
 }
 

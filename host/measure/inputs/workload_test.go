@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -35,26 +36,15 @@ func TestDefaultWorkloads(t *testing.T) {
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
-			b, err := Make(library(t), path, Options{Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
+			b := must.Value(Make(library(t), path, Options{Seed: 1}))(t)
 			defer b.Close()
 			if text, ok := want[f.String()]; ok && b.Workload.String() != text {
 				t.Errorf("%q, want %q", b.Workload, text)
 			}
-			s, err := library(t).NewSession(path, ort.SessionOptions{Unpatched: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Value(library(t).NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 			defer s.Close()
-			results, err := s.Run(context.Background(), b.Values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			results := must.Value(s.Run(context.Background(), b.Values))(t)
 			for _, v := range results {
 				v.Close()
 			}
@@ -67,10 +57,7 @@ func TestImageWorkload(t *testing.T) {
 	path := write(t, []value{{name: "pixel_values", dims: []any{"batch", "channels", "height", "width"}}},
 		[]value{{name: "y", dims: []any{"a", 16, "b", "c"}}}, []*onnx.Tensor{table("kernel", 16, 3, 8, 8)},
 		"y = Conv(pixel_values, kernel)")
-	b, err := Make(library(t), path, Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(Make(library(t), path, Options{Seed: 1}))(t)
 	defer b.Close()
 	if got := b.Workload.String(); got != "image model: batch 1 x 3 x 224 x 224" {
 		t.Errorf("workload %q", got)
@@ -80,14 +67,9 @@ func TestImageWorkload(t *testing.T) {
 // Texts of an encoder's batch have lengths of their own, and their rows end in
 // padding; the share is told, of inputs that are given too.
 func TestPaddingOfTexts(t *testing.T) {
-	f, err := models.Lookup("optimum", "bert")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "bert"))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := f.Write(path, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(path, 1))
 	values, infos := made(t, path, Options{Seed: 1, Dims: map[string]int64{"batch": 64, "sequence": 200}})
 	mask := data[int64](t, values["attention_mask"])
 	lengths, hidden := map[int]bool{}, 0
@@ -111,10 +93,7 @@ func TestPaddingOfTexts(t *testing.T) {
 	}
 	given := npz(t, map[string][]byte{"attention_mask.npy": npy(1, "<i8", "False", "1, 4",
 		append(make([]byte, 24), 1, 0, 0, 0, 0, 0, 0, 0))})
-	b, err := Make(library(t), path, Options{File: given})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(Make(library(t), path, Options{File: given}))(t)
 	defer b.Close()
 	if got := b.Workload.String(); got != "encoder: batch 1 x 4 tokens, 75.0% padding" {
 		t.Errorf("workload %q", got)

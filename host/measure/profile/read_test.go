@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // node is an event of a node as the runtime writes it.
@@ -47,10 +48,7 @@ func TestRead(t *testing.T) {
 		node("a", "MatMul", 0, 301, 60),
 		node("loop", "Loop", 1, 362, 4),
 		run(300, 80))
-	p, err := Read(strings.NewReader(text), "p.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(Read(strings.NewReader(text), "p.json"))(t)
 	if want := []float64{0.1, 0.08}; !slices.Equal(p.Runs, want) {
 		t.Errorf("runs %v, want %v", p.Runs, want)
 	}
@@ -85,13 +83,10 @@ func TestRead(t *testing.T) {
 
 // TestReadSumsUp: self times of all nodes of a run are the time that its outermost nodes took.
 func TestReadSumsUp(t *testing.T) {
-	p, err := Read(strings.NewReader(file(
+	p := must.Value(Read(strings.NewReader(file(
 		node("x", "Add", 0, 22, 3), node("inner", "If", 4, 21, 5), node("y", "Add", 1, 27, 2),
 		node("outer", "Loop", 7, 20, 11),
-		node("z", "Add", 8, 32, 7), run(19, 40))), "p.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+		node("z", "Add", 8, 32, 7), run(19, 40))), "p.json"))(t)
 	sum := 0.0
 	for _, n := range p.Nodes {
 		sum += n.Self[0]
@@ -166,16 +161,12 @@ func TestReadRefuses(t *testing.T) {
 func TestReadFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "p.json")
-	if err := os.WriteFile(path, []byte(file(node("a", "MatMul", 0, 1, 2), run(0, 9))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(file(node("a", "MatMul", 0, 1, 2), run(0, 9))), 0o600))
 	if p, err := ReadFile(path); err != nil || len(p.Nodes) != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	link := filepath.Join(folder, "link")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(path, link))
 	if _, err := ReadFile(link); err == nil {
 		t.Error("a link was followed")
 	}
@@ -211,9 +202,6 @@ func FuzzRead(f *testing.F) {
 // empty is a graph without nodes.
 func empty(t *testing.T) *graph.Graph {
 	t.Helper()
-	g, err := graph.New(&onnx.Model{Graph: &onnx.Graph{}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(&onnx.Model{Graph: &onnx.Graph{}}, nil))(t)
 	return g
 }

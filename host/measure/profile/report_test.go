@@ -4,19 +4,18 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSumTakesRecordingOff: what the profiler takes comes off each call, and between calls of a subgraph off the node
 // around them; no time is below 0, and all of it is stated.
 func TestSumTakesRecordingOff(t *testing.T) {
 	// Recording takes 4 us in a call and 6 between two: the loop's body adds 20 to it, and nothing else is in it.
-	p, err := Read(strings.NewReader(file(
+	p := must.Value(Read(strings.NewReader(file(
 		node("a", "MatMul", 0, 100, 104),
 		node("in", "Add", 0, 210, 14), node("in", "Add", 0, 230, 14), node("loop", "Loop", 1, 210, 44),
-		node("fast", "Shape", 2, 260, 4), run(100, 170))), "p.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+		node("fast", "Shape", 2, 260, 4), run(100, 170))), "p.json"))(t)
 	r := p.Sum(0, []float64{0.120}, []float64{0.170}, p.Attribute(nil, empty(t), nil), Subject{})
 	want := map[string]float64{"a": 0.100, "in": 0.020, "loop": 0, "fast": 0}
 	sum := 0.0

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/measure/quantization"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestCalibrate: with scales that know a text, its logits are nearer those of the model as exported: of decoders and
@@ -30,14 +31,10 @@ func TestCalibrate(t *testing.T) {
 			for _, calibrated := range []bool{false, true} {
 				by := quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, c.weights)}
 				if calibrated {
-					if err := by.Calibrate(t.Context(), o); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, by.Calibrate(t.Context(), o))
 				}
 				to := filepath.Join(t.TempDir(), "out")
-				if _, err := quantization.Folder(t.Context(), dir, to, by); err != nil {
-					t.Fatal(err)
-				}
+				must.Value(quantization.Folder(t.Context(), dir, to, by))(t)
 				lost[calibrated] = spread(logits(t, to), before)
 			}
 			t.Logf("%.3g off the model as exported, calibrated %.3g", lost[false], lost[true])
@@ -86,9 +83,7 @@ func TestCalibrateEncoderDecoder(t *testing.T) {
 			r.Calibrate = known[30:230]
 		}
 		to := filepath.Join(t.TempDir(), "out")
-		if _, err := quantization.Quantize(t.Context(), folder, to, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(quantization.Quantize(t.Context(), folder, to, r))(t)
 		lost[calibrated] = mean(t, folder, to, inputs)
 	}
 	t.Logf("mean divergence %.4g, calibrated %.4g", lost[false], lost[true])
@@ -99,10 +94,7 @@ func TestCalibrateEncoderDecoder(t *testing.T) {
 
 func read(t testing.TB, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(path))(t)
 	return string(data)
 }
 

@@ -12,25 +12,17 @@ import (
 	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/quantization"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // words are some that a trained model never saw, as its tokens.
 func words(t *testing.T, folder string, n int) (list [][]int32) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, "held_out.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokenizer, err := text.Open(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(folder, "held_out.txt")))(t)
+	tokenizer := must.Value(text.Open(folder))(t)
 	for line := range strings.Lines(string(data)) {
 		word, _, _ := strings.Cut(line, "\t")
-		ids, err := tokenizer.Encode(word, text.EncodeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := must.Value(tokenizer.Encode(word, text.EncodeOptions{}))(t)
 		var tokens []int32
 		for _, id := range ids {
 			tokens = append(tokens, int32(id))
@@ -48,24 +40,18 @@ func mean(t *testing.T, folder, quantised string, inputs [][]int32) float64 {
 	l, _ := open(t)
 	var sides [2]*exported.Generator
 	for i, dir := range []string{folder, quantised} {
-		g, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
 		defer g.Close()
 		sides[i] = g
 	}
 	o := sides[0].Search()
 	o.NumBeams = 1
-	prompt, err := o.DecoderPrompt()
-	if err != nil {
-		t.Fatal(err)
-	}
+	prompt := must.Value(o.DecoderPrompt())(t)
 	sums := divergence.New(2, sides[0].Config().Vocab)
 	for i, tokens := range inputs {
 		given := false
 		var output []int32
-		if err := sides[0].Run(t.Context(), o, func() (*decode.Input, error) {
+		must.Succeed(t, sides[0].Run(t.Context(), o, func() (*decode.Input, error) {
 			if given {
 				return nil, nil
 			}
@@ -74,29 +60,17 @@ func mean(t *testing.T, folder, quantised string, inputs [][]int32) float64 {
 		}, func(out decode.Output) error {
 			output = slices.Clone(out.Hypotheses[0].Tokens)
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		whole := append(slices.Clone(prompt), output...)
 		var rows [2][]float32
 		for side, g := range sides {
-			f, err := g.Force(t.Context(), &decode.Input{Tokens: tokens, Prompt: whole[:len(whole)-1]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Skip(t.Context(), len(prompt)-1); err != nil {
-				t.Fatal(err)
-			}
-			list, err := f.Next(t.Context(), len(output))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Value(g.Force(t.Context(), &decode.Input{Tokens: tokens, Prompt: whole[:len(whole)-1]}))(t)
+			must.Succeed(t, f.Skip(t.Context(), len(prompt)-1))
+			list := must.Value(f.Next(t.Context(), len(output)))(t)
 			rows[side] = slices.Clone(list)
 			f.Close()
 		}
-		if err := sums.Add(i, len(prompt), output, rows[:]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, sums.Add(i, len(prompt), output, rows[:]))
 	}
 	return sums.Divergence(1).KLMean
 }

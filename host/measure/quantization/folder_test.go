@@ -19,15 +19,14 @@ import (
 	"github.com/opgraft/graft/host/measure/quantization"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 func small(t testing.TB, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
-	if err := models.Small(name, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small(name, dir))
 	return dir
 }
 
@@ -36,11 +35,8 @@ func quantise(t testing.TB, dir, weights string) (to string, r *quantization.Rep
 	t.Helper()
 	_, set := open(t)
 	to = filepath.Join(t.TempDir(), "deep", "quantised")
-	r, err := quantization.Folder(t.Context(), dir, to,
-		quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, weights)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r = must.Value(quantization.Folder(t.Context(), dir, to,
+		quantization.Options{Plugins: set.Plugins, Weights: weightsOf(t, weights)}))(t)
 	return to, r
 }
 
@@ -64,28 +60,19 @@ func names(t testing.TB, folder string) (list []string) {
 func logits(t *testing.T, dir string) []float32 {
 	t.Helper()
 	l, _ := open(t)
-	g, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
 	defer g.Close()
 	in := &decode.Input{Tokens: []int32{5, 17, 9, 44, 61, 8, 70}, Prompt: []int32{6, 30, 12, 50}}
 	if shape := g.Config().FeatureShape(); shape != nil {
 		in.Features = &engine.Features{Values: models.Normal(3, "features", int(shape[1]*shape[2])), Shape: shape}
 	}
-	f, err := g.Force(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(g.Force(t.Context(), in))(t)
 	defer f.Close()
 	n := len(in.Tokens)
 	if g.Search().IsEncoderDecoder {
 		n = len(in.Prompt)
 	}
-	rows, err := f.Next(t.Context(), n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Value(f.Next(t.Context(), n))(t)
 	return slices.Clone(rows)
 }
 
@@ -108,16 +95,11 @@ func floatTwin(t *testing.T, dir, quantised string) string {
 	t.Helper()
 	to := t.TempDir()
 	for _, name := range names(t, dir) {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(filepath.Join(dir, name)))(t)
 		if filepath.Ext(name) == ".onnx" {
 			data = twin(t, data, filepath.Join(quantised, name))
 		}
-		if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(to, name), data, 0o600))
 	}
 	return to
 }
@@ -125,13 +107,8 @@ func floatTwin(t *testing.T, dir, quantised string) string {
 func twin(t *testing.T, data []byte, path string) []byte {
 	t.Helper()
 	p := &onnx.Model{}
-	if err := proto.Unmarshal(data, p); err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data, p))
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
 	list, find := quantisedNodes(m)
 	numbers := map[string][]float32{}
@@ -179,10 +156,7 @@ func twin(t *testing.T, data []byte, path string) []byte {
 		p.Graph.Initializer = append(p.Graph.Initializer, constant(other, w, initializer.Dims...))
 		renameReads(p.Graph, initializer.GetName(), other)
 	}
-	out, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(proto.Marshal(p))(t)
 	return out
 }
 
@@ -282,12 +256,8 @@ func TestQuantizedFolders(t *testing.T) {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // TestExternalData: data beside a graph belong to it: they are read, and not copied; neither are links to them. Links
@@ -295,30 +265,16 @@ func write(t testing.TB, path, text string) {
 func TestExternalData(t *testing.T) {
 	dir := small(t, "gpt2")
 	path := filepath.Join(dir, "model.onnx")
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	beside := filepath.Join(dir, "split.onnx")
-	if err := m.Write(t.Context(), m.Proto(), beside, model.WriteOptions{InlineLimit: 1 << 12}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Write(t.Context(), m.Proto(), beside, model.WriteOptions{InlineLimit: 1 << 12}))
 	m.Close()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "config.json"), filepath.Join(t.TempDir(), "blob")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
+	must.Succeed(t, os.Rename(filepath.Join(dir, "config.json"), filepath.Join(t.TempDir(), "blob")))
 	blob := filepath.Join(t.TempDir(), "blob")
 	write(t, blob, `{"vocab_size": 100}`)
-	if err := os.Symlink(blob, filepath.Join(dir, "config.json")); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.Stat(beside + ".data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(blob, filepath.Join(dir, "config.json")))
+	data := must.Value(os.Stat(beside + ".data"))(t)
 	to, r := quantise(t, dir, "int8")
 	if list := names(t, to); !slices.Contains(list, "split.onnx") || slices.Contains(list, "split.onnx.data") ||
 		!slices.Contains(list, "config.json") {
@@ -343,9 +299,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	write(t, filepath.Join(full, "precious"), "")
 	write(t, filepath.Join(damaged, "model.onnx"), "no model")
 	quantised, _ := quantise(t, dir, "int8,logits=int8")
-	if err := os.CopyFS(filepath.Join(integers, "model"), os.DirFS(quantised)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(filepath.Join(integers, "model"), os.DirFS(quantised)))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	out := filepath.Join(t.TempDir(), "out")

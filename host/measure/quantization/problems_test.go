@@ -19,27 +19,19 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func open(t testing.TB) (*ort.Library, *loaded.Set) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return l, set
 }
 
 func weightsOf(t testing.TB, text string) prepare.Weights {
 	t.Helper()
-	w, err := prepare.ParseWeights(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Value(prepare.ParseWeights(text))(t)
 	return w
 }
 
@@ -193,10 +185,7 @@ func dequantised(t testing.TB, m *model.Model, n *onnx.Node, find func(name stri
 		if tensor == nil {
 			t.Fatalf("%s is no constant", name)
 		}
-		b, err := m.Data(tensor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(m.Data(tensor))(t)
 		return b
 	}
 	q, scales := data(n.Input[1]), floats(data(n.Input[2]))
@@ -355,17 +344,11 @@ func (p *problem) run(t *testing.T, l *ort.Library, what, path string, w []float
 		t.Fatalf("%s: %v", what, err)
 	}
 	defer s.Close()
-	x, err := ort.NewTensor(l, []int64{int64(p.rows), int64(p.depth)}, p.x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(ort.NewTensor(l, []int64{int64(p.rows), int64(p.depth)}, p.x))(t)
 	defer x.Close()
 	fed := map[string]*ort.Value{"x": x}
 	if p.way == "in a branch" {
-		which, err := ort.NewTensor(l, []int64{1}, []bool{p.rows%2 == 0})
-		if err != nil {
-			t.Fatal(err)
-		}
+		which := must.Value(ort.NewTensor(l, []int64{1}, []bool{p.rows%2 == 0}))(t)
 		defer which.Close()
 		fed["which"] = which
 	}
@@ -374,10 +357,7 @@ func (p *problem) run(t *testing.T, l *ort.Library, what, path string, w []float
 		t.Fatalf("%s: %v", what, err)
 	}
 	defer out[0].Close()
-	got, err := ort.Data[float32](out[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(ort.Data[float32](out[0]))(t)
 	if len(got) != p.rows*p.columns {
 		t.Fatalf("%s: %d numbers, want %d", what, len(got), p.rows*p.columns)
 	}

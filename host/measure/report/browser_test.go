@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/measure/comparison"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // seen is what a browser makes of a page.
@@ -99,9 +100,7 @@ func looked(t *testing.T, page []byte, width int, dark bool) *seen {
 	around := filepath.Join(folder, "look.html")
 	document := strings.NewReplacer("PAGE", "page.html", "WIDTH", strconv.Itoa(width)).Replace(look)
 	for path, content := range map[string][]byte{filepath.Join(folder, "page.html"): page, around: []byte(document)} {
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, content, 0o644))
 	}
 	dom, console := chromium(t, around, dark)
 	if len(console) > 0 {
@@ -112,9 +111,7 @@ func looked(t *testing.T, page []byte, width int, dark bool) *seen {
 		t.Fatalf("the browser made %.2000s", dom)
 	}
 	s := &seen{}
-	if err := json.Unmarshal([]byte(html.UnescapeString(m[1])), s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(html.UnescapeString(m[1])), s))
 	return s
 }
 
@@ -135,10 +132,7 @@ func TestBrowser(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := example(c.of)
-			page, err := Model(s, Options{Command: "graft ab '" + hostile + "'", Version: "v1"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := must.Value(Model(s, Options{Command: "graft ab '" + hostile + "'", Version: "v1"}))(t)
 			v := looked(t, page, c.width, c.dark)
 			var data any = s
 			if r := s.Result(); r != nil {
@@ -204,9 +198,7 @@ func numbers(t *testing.T, v *seen, data any) (raw []byte) {
 		t.Fatal(err)
 	}
 	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &tree))
 	if len(v.Values) < 20 {
 		t.Errorf("the page has %d numbers", len(v.Values))
 	}
@@ -273,9 +265,7 @@ func resolve(tree any, at string) (float64, error) {
 // TestConsole: what a page says on its console is seen, or TestBrowser could not fail.
 func TestConsole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(path, []byte("<!doctype html><script>console.error('a fault')</script>"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("<!doctype html><script>console.error('a fault')</script>"), 0o644))
 	if _, console := chromium(t, path, false); len(console) != 1 || !strings.Contains(console[0], "a fault") {
 		t.Errorf("console %q", console)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/statistics"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSize: whatever it is of, a report is less than MaxBytes, and says what it leaves out.
@@ -15,10 +16,7 @@ func TestSize(t *testing.T) {
 	for i := range large.Axes[0].Lengths {
 		large.Axes[0].Lengths[i] = int64(i)
 	}
-	page, err := Model(large, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Value(Model(large, Options{}))(t)
 	t.Logf("%d bytes of %d cells and %d sides", len(page), len(large.Cells), len(large.Sides))
 	for _, want := range []string{"more rows are in the raw data", "none further off than these",
 		"The first 8 of 256 sizes"} {
@@ -36,10 +34,7 @@ func TestSize(t *testing.T) {
 
 // TestAlone: a report needs no other file, no network and no script, and names become no part of the document.
 func TestAlone(t *testing.T) {
-	page, err := Model(example(wrong), Options{Command: "graft ab " + hostile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Value(Model(example(wrong), Options{Command: "graft ab " + hostile}))(t)
 	for _, never := range []string{`<script`, `<link rel="stylesheet"`, `@import`, `url(`, `<iframe`, ` onload=`} {
 		if strings.Contains(string(page), never) {
 			t.Errorf("it has %s", never)

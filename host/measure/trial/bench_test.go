@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -20,20 +21,11 @@ const benchModels = "GRAFT_BENCH_MODELS"
 // BenchmarkLoad times making a session with and without Verify, and with and without asking operators for their
 // shapes, in as many rounds of A B B A as -benchtime 5x says.
 func BenchmarkLoad(b *testing.B) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		b.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(b)
+	set := must.Value(loaded.Load(nil, true))(b)
 	paths := filepath.SplitList(os.Getenv(benchModels))
 	if len(paths) == 0 {
-		folder, err := models.Cached("gpt2-124m", nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		folder := must.Value(models.Cached("gpt2-124m", nil))(b)
 		paths = []string{filepath.Join(folder, "model.onnx")}
 	}
 	for _, path := range paths {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Facts are written in tests as type[lengths], then {elements} of integers or
@@ -45,10 +46,7 @@ func parseFact(t *testing.T, text string) Fact {
 		f.Elems = parseDims(strings.Trim(rest, "{}"))
 	case strings.HasPrefix(rest, "("):
 		for _, s := range strings.Split(strings.Trim(rest, "()"), ",") {
-			x, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := must.Value(strconv.ParseFloat(strings.TrimSpace(s), 64))(t)
 			f.Floats = append(f.Floats, x)
 		}
 	}
@@ -185,13 +183,10 @@ func (c opCase) infer(t *testing.T, in []*Fact) (*Graph, *Shapes) {
 	for name, value := range c.attrs {
 		n.Attribute = append(n.Attribute, attribute(name, value))
 	}
-	g, err := New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{
+	g := must.Value(New(&onnx.Model{Graph: p, OpsetImport: []*onnx.OperatorSet{
 		{Domain: proto.String(""), Version: proto.Int64(opset)},
 		{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)},
-	}}, stored{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, stored{}))(t)
 	s := Infer(g)
 	for i, f := range in {
 		if f != nil {

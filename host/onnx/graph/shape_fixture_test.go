@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -31,19 +32,11 @@ type ran struct {
 
 func runs(t *testing.T) []ran {
 	t.Helper()
-	f, err := os.Open("testdata/shapes.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open("testdata/shapes.json.gz"))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Value(gzip.NewReader(f))(t)
 	var file struct{ Runs []ran }
-	if err := json.NewDecoder(z).Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(z).Decode(&file))
 	return file.Runs
 }
 
@@ -66,18 +59,10 @@ func (inModel) Data(t *onnx.Tensor) ([]byte, error) {
 
 func fixtureGraph(t *testing.T, f models.Fixture) *graph.Graph {
 	t.Helper()
-	b, err := f.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(f.Graph())(t)
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(b, m); err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m, inModel{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(b, m))
+	g := must.Value(graph.New(m, inModel{}))(t)
 	return g
 }
 

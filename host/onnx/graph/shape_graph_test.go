@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // typed declares a value, in the notation of parseFact.
@@ -59,11 +60,8 @@ func node(t *testing.T, text string, attrs attrs) *onnx.Node {
 
 func inferred(t *testing.T, p *onnx.Graph) (*Graph, *Shapes) {
 	t.Helper()
-	g, err := New(&onnx.Model{Graph: p,
-		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(21)}}}, stored{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(New(&onnx.Model{Graph: p,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(21)}}}, stored{}))(t)
 	return g, Infer(g)
 }
 
@@ -363,10 +361,7 @@ func TestInferLeavesTheModelsOwnFunctionsAlone(t *testing.T) {
 		},
 		Functions: []*onnx.Function{{Name: proto.String("Relu"), Domain: proto.String("ai.onnx")}},
 	}
-	g, err := New(m, stored{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(New(m, stored{}))(t)
 	expect(t, g, Infer(g), map[string]string{"y": "?*"})
 }
 

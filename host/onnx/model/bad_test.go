@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -57,13 +58,9 @@ func TestFilesThatAreNoModel(t *testing.T) {
 func TestPathsThatAreNoFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Mkfifo(at("pipe"), 0o600))
 	for link, to := range map[string]string{"nowhere": "gone", "circle": "circle"} {
-		if err := os.Symlink(to, at(link)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(to, at(link)))
 	}
 	cases := []struct{ path, want string }{
 		{dir, "is a folder, needed an ONNX file; name the .onnx file inside it"},
@@ -85,9 +82,7 @@ func TestPathsThatAreNoFile(t *testing.T) {
 	}
 	if os.Getuid() != 0 {
 		secret := writeFile(t, at("secret"), []byte("x"))
-		if err := os.Chmod(secret, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(secret, 0))
 		_, err := Open(secret)
 		wantError(t, err, secret+": cannot open the file: found permission denied; check the permissions of the file and "+
 			"its folder")
@@ -313,9 +308,7 @@ func TestAFileThatShrinksIsAnError(t *testing.T) {
 	path := writeFile(t, filepath.Join(t.TempDir(), "m.onnx"),
 		encode(t, modelOf(graphOf(rawTensor("w", onnx.Tensor_FLOAT, w, 4<<20)))))
 	m := mustOpen(t, path)
-	if err := os.Truncate(path, 100); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(path, 100))
 	err := m.Write(t.Context(), m.Proto(), filepath.Join(t.TempDir(), "out.onnx"), WriteOptions{})
 	wantError(t, err, path+": the file changed while it was read, needed the same 16777255 bytes; open the model again")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -61,50 +62,34 @@ func ifNode(g *onnx.Graph) *onnx.Node {
 
 func encode(t testing.TB, p *onnx.Model) []byte {
 	t.Helper()
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(p))(t)
 	return b
 }
 
 func writeFile(t testing.TB, path string, b []byte) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, b, 0o644))
 	return path
 }
 
 func mustOpen(t testing.TB, path string, limits ...Limits) *Model {
 	t.Helper()
-	m, err := Open(path, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(Open(path, limits...))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func mustParse(t testing.TB, b []byte, folder string, limits ...Limits) *Model {
 	t.Helper()
-	m, err := Parse(b, folder, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(Parse(b, folder, limits...))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func mustData(t testing.TB, m *Model, of *onnx.Tensor) []byte {
 	t.Helper()
-	b, err := m.Data(of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(m.Data(of))(t)
 	return b
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // settle waits until the clock that files are stamped by has gone on.
@@ -73,9 +74,7 @@ func TestChangesAreSeen(t *testing.T) {
 		for i, which := range []string{"model", "external data"} {
 			m, path, data, weights := deployed(t)
 			settle()
-			if err := change([]string{path, data}[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, change([]string{path, data}[i]))
 			if _, err := m.Data(weights[i]); !errors.Is(err, ErrInUse) {
 				t.Errorf("%s, %s: reading a weight: %v", which, name, err)
 			}
@@ -101,18 +100,12 @@ func TestChangesAreSeen(t *testing.T) {
 // TestNothingStaysMapped: a model that is open, and weights that are held, leave no mapping of their files.
 func TestNothingStaysMapped(t *testing.T) {
 	m, path, data, weights := deployed(t)
-	s, err := m.Serialize(m.Proto(), SerializeOptions{Held: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(m.Serialize(m.Proto(), SerializeOptions{Held: true}))(t)
 	defer s.Release()
 	for _, w := range weights {
 		mustData(t, m, w)
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := must.Value(os.ReadFile("/proc/self/maps"))(t)
 	for _, p := range []string{path, data} {
 		if bytes.Contains(maps, []byte(p)) {
 			t.Errorf("%s is mapped", p)
@@ -124,15 +117,9 @@ func TestNothingStaysMapped(t *testing.T) {
 func TestSessionsShareWeights(t *testing.T) {
 	hold := func(path string) (*byte, func()) {
 		t.Helper()
-		m, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(Open(path))(t)
 		defer m.Close()
-		s, err := m.Serialize(m.Proto(), SerializeOptions{Held: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(m.Proto(), SerializeOptions{Held: true}))(t)
 		return &s.Weights[0].Data[0], s.Release
 	}
 	_, w := floats(1, 2000)
@@ -178,9 +165,7 @@ func TestWeightsBeyondMemoryAreRefused(t *testing.T) {
 	const size = 1 << 42 // 4 TiB
 	dir := t.TempDir()
 	path := writeFile(t, filepath.Join(dir, "w.bin"), nil)
-	if err := os.Truncate(path, size); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(path, size))
 	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"),
 		encode(t, modelOf(graphOf(externalTensor("w", "w.bin", 0, size, size/4))))))
 	if _, err := m.Data(m.Proto().GetGraph().Initializer[0]); !errors.Is(err, ErrTooLarge) {
@@ -193,10 +178,7 @@ func TestWeightsBeyondMemoryAreRefused(t *testing.T) {
 
 func stat(t *testing.T, path string) os.FileInfo {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Value(os.Stat(path))(t)
 	return info
 }
 
@@ -206,9 +188,7 @@ func TestFilesThatCannotBeMapped(t *testing.T) {
 	mapping = func(*os.File, int) ([]byte, func() error, error) { return nil, nil, syscall.ENODEV }
 	m, path, _, weights := deployed(t)
 	mustData(t, m, weights[0])
-	if err := os.Truncate(path, 1<<42); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(path, 1<<42))
 	if _, err := Open(path); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("a file of 4 TiB: %v", err)
 	}

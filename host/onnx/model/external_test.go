@@ -9,17 +9,14 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
 func link(t testing.TB, to, at string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(to, at); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(at), 0o755))
+	must.Succeed(t, os.Symlink(to, at))
 }
 
 func TestExternalDataIsFoundByOffset(t *testing.T) {
@@ -65,10 +62,7 @@ func TestHuggingFaceCache(t *testing.T) {
 		if got := mustData(t, m, m.Proto().GetGraph().Initializer[0]); !bytes.Equal(got, w) {
 			t.Error("the data reads differently")
 		}
-		s, err := m.Serialize(m.Proto(), SerializeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(m.Proto(), SerializeOptions{}))(t)
 		blobs, _ := filepath.EvalSymlinks(filepath.Join(repo, "blobs"))
 		if s.Folder != blobs {
 			t.Errorf("folder %s, want %s", s.Folder, blobs)
@@ -93,18 +87,13 @@ func TestHuggingFaceCache(t *testing.T) {
 	t.Run("data that lies beside the link", func(t *testing.T) {
 		repo := build(t)
 		beside := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx_data")
-		if err := os.Remove(beside); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(beside))
 		writeFile(t, beside, w)
 		inline := encode(t, modelOf(
 			graphOf(externalTensor("w", "model.onnx_data", 0, 8000, 2000), rawTensor("v", onnx.Tensor_FLOAT, w, 2000))))
 		writeFile(t, filepath.Join(repo, "blobs", "c0ffee"), inline)
 		m := mustOpen(t, filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx"))
-		s, err := m.Serialize(m.Proto(), SerializeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(m.Proto(), SerializeOptions{}))(t)
 		if root, _ := filepath.EvalSymlinks(repo); s.Folder != root {
 			t.Errorf("folder %s, want %s, which holds both", s.Folder, root)
 		}
@@ -147,9 +136,7 @@ func TestHuggingFaceCache(t *testing.T) {
 				t.Error("the data reads differently")
 			}
 			data := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx_data")
-			if err := os.Remove(data); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Remove(data))
 			link(t, writeFile(t, filepath.Join(t.TempDir(), "secret"), w), data)
 			if _, err := Open(path); err == nil ||
 				!strings.Contains(err.Error(), "external data leads out of the model's folder") {
@@ -161,9 +148,7 @@ func TestHuggingFaceCache(t *testing.T) {
 		repo := build(t)
 		data := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx_data")
 		secret, _ := filepath.EvalSymlinks(writeFile(t, filepath.Join(t.TempDir(), "secret"), w))
-		if err := os.Remove(data); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(data))
 		link(t, secret, data)
 		path := filepath.Join(repo, "snapshots", "1", "onnx", "model.onnx")
 		_, err := Open(path)
@@ -177,9 +162,7 @@ func TestHostileExternalData(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "w.bin"), make([]byte, 100))
 	writeFile(t, filepath.Join(dir, "..hidden"), make([]byte, 8))
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 	path := filepath.Join(dir, "m.onnx")
 	const untrusted = "needed a path inside the model's folder; do not trust this model, or save it anew with its data " +
 		"beside it"
@@ -255,9 +238,7 @@ func TestHostileExternalData(t *testing.T) {
 	t.Run("replaced while in use", func(t *testing.T) {
 		writeFile(t, path, encode(t, modelOf(graphOf(location("w.bin")))))
 		m := mustOpen(t, path)
-		if err := os.Rename(filepath.Join(dir, "v.bin"), filepath.Join(dir, "w.bin")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Rename(filepath.Join(dir, "v.bin"), filepath.Join(dir, "w.bin")))
 		_, err := m.Data(m.Proto().GetGraph().Initializer[0])
 		real, _ := filepath.EvalSymlinks(filepath.Join(dir, "w.bin"))
 		wantError(t, err, real+`: the file changed while it was read, needed the same 100 bytes; open the model again`)

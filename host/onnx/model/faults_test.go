@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/faults"
 )
 
@@ -39,10 +40,7 @@ func TestMain(m *testing.M) {
 // the one before.
 func TestFaultsOfTwoFiles(t *testing.T) {
 	_, in := spread(t)
-	in, err := filepath.EvalSymlinks(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in = must.Value(filepath.EvalSymlinks(in))(t)
 	names := []string{"m.onnx", "m.onnx.data"}
 	hold := func(folder string) string {
 		var held []string
@@ -62,23 +60,13 @@ func TestFaultsOfTwoFiles(t *testing.T) {
 	run := func(folder string, fault faults.Fault) *faults.Run {
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), writeTwo+"="+folder)
-		run, err := faults.Start(t.Context(), c, []string{filepath.Join(folder, "out")}, fault)
-		if err != nil {
-			t.Fatal(err)
-		}
+		run := must.Value(faults.Start(t.Context(), c, []string{filepath.Join(folder, "out")}, fault))(t)
 		return run
 	}
 	fresh := func() string {
-		folder, err := filepath.EvalSymlinks(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(filepath.Join(folder, "out"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(in, filepath.Join(folder, "in")); err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.EvalSymlinks(t.TempDir()))(t)
+		must.Succeed(t, os.Mkdir(filepath.Join(folder, "out"), 0o755))
+		must.Succeed(t, os.Symlink(in, filepath.Join(folder, "in")))
 		for _, name := range names {
 			writeFile(t, filepath.Join(folder, "out", name), []byte("old "+name))
 		}

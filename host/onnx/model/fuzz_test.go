@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -98,9 +99,7 @@ func FuzzOpen(f *testing.F) {
 	writeFile(f, filepath.Join(dir, "w.bin"), noise(1, 4096))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := filepath.Join(dir, "m.onnx")
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, b, 0o644))
 		limittest.Check(t, len(b), func() {
 			m, err := Open(path, fuzzLimits)
 			if err != nil {
@@ -123,10 +122,7 @@ func FuzzExternalData(f *testing.F) {
 		f.Add(location, "0", "8", int64(2))
 	}
 	f.Add("w.bin", "-1", "99999999999999999999", int64(-1))
-	top, err := filepath.EvalSymlinks(f.TempDir())
-	if err != nil {
-		f.Fatal(err)
-	}
+	top := must.Value(filepath.EvalSymlinks(f.TempDir()))(f)
 	secret := bytes.Repeat([]byte("secret! "), 16)
 	writeFile(f, filepath.Join(top, "outside", "secret"), secret)
 	dir := filepath.Join(top, "model")
@@ -152,10 +148,7 @@ func FuzzExternalData(f *testing.F) {
 			return
 		}
 		defer m.Close()
-		got, err := m.Data(m.Proto().GetGraph().Initializer[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(m.Data(m.Proto().GetGraph().Initializer[0]))(t)
 		if int64(len(got)) != 4*dim || !bytes.Contains(inside, got) {
 			t.Errorf("%d bytes from %q that are not of a file inside", len(got), location)
 		}

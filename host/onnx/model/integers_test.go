@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -195,14 +196,8 @@ func TestIntegers(t *testing.T) {
 			b := encode(t, modelOf(graphOf(list...)))
 			for where, m := range map[string]*Model{"bytes": mustParse(t, b, ""),
 				"file": mustOpen(t, writeFile(t, filepath.Join(t.TempDir(), "m.onnx"), b))} {
-				made, err := m.Dequantized("numbers", q.in(m))
-				if err != nil {
-					t.Fatal(err)
-				}
-				data, err := m.Data(made)
-				if err != nil {
-					t.Fatal(err)
-				}
+				made := must.Value(m.Dequantized("numbers", q.in(m)))(t)
+				data := must.Value(m.Data(made))(t)
 				for k := range c.depth {
 					for n := range c.columns {
 						at := k*c.columns + n
@@ -251,9 +246,7 @@ func inPanels(t *testing.T, m *Model, q *Integers, want [][]float32, fits bool) 
 	for i := range scales {
 		scales[i] = float32(math.NaN())
 	}
-	if err := m.LayIntegers(q, panels, scales, zeros); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.LayIntegers(q, panels, scales, zeros))
 	group := int64(128)
 	for (q.Depth+group-1)/group != p.Groups {
 		group /= 2
@@ -308,10 +301,7 @@ func asTensors(t *testing.T, m *Model, q *Integers, panels []byte, scales []floa
 			if x == nil {
 				return nil
 			}
-			b, err := m.Data(x)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(m.Data(x))(t)
 			return b
 		}
 		var wantScales, wantZeros []byte
@@ -379,38 +369,20 @@ func TestIntegersThatDoNotFit(t *testing.T) {
 func TestIntegersInPanelsOfFloats(t *testing.T) {
 	list, q, want := integersCases[1].made(3)
 	m := mustParse(t, encode(t, modelOf(graphOf(list...))), "")
-	made, err := m.Dequantized("numbers", q.in(m))
-	if err != nil {
-		t.Fatal(err)
-	}
-	laid, err := m.Panels("laid", Matrix{made, false})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := m.Data(laid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Value(m.Dequantized("numbers", q.in(m)))(t)
+	laid := must.Value(m.Panels("laid", Matrix{made, false}))(t)
+	data := must.Value(m.Data(laid))(t)
 	at := 4 * ((1*q.Depth+7)*16 + 2) // column 18
 	if got := math.Float32frombits(binary.LittleEndian.Uint32(data[at:])); math.Abs(float64(got-want[7][18])) > 1e-6 {
 		t.Errorf("panels have %g, want %g", got, want[7][18])
 	}
-	again, err := m.Dequantized("again", q.in(m))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Value(m.Dequantized("again", q.in(m)))(t)
 	other := q.in(m)
 	other.Node = &onnx.Node{Attribute: []*onnx.Attribute{{Name: proto.String("accuracy_level"), I: proto.Int64(4)}}}
-	rounded, err := m.Dequantized("rounded", other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rounded := must.Value(m.Dequantized("rounded", other))(t)
 	texts := map[string]bool{}
 	for _, x := range []*onnx.Tensor{made, again, rounded} {
-		o, err := m.origin(x)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(m.origin(x))(t)
 		texts[o] = true
 	}
 	if len(texts) != 2 {

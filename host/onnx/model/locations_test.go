@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestLocations: all files that a model refers to are listed, those that are not there too, and none twice.
@@ -28,9 +29,7 @@ func TestLocations(t *testing.T) {
 		{modelOf(graphOf(externalTensor("a", "/etc/passwd", 0, 4, 1))),
 			"error: external data has a location that is not allowed"},
 	} {
-		if err := os.WriteFile(path, encode(t, one.model), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, encode(t, one.model), 0o644))
 		list, err := Locations(path)
 		got := strings.Join(list, " ")
 		if err != nil {
@@ -41,18 +40,14 @@ func TestLocations(t *testing.T) {
 			t.Errorf("found %q, want %q", got, one.want)
 		}
 	}
-	if err := os.WriteFile(path, []byte("<html>"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("<html>"), 0o644))
 	if _, err := Locations(path); err == nil || !strings.Contains(err.Error(), path+": ") {
 		t.Errorf("of no model: %v", err)
 	}
 	if _, err := Locations(path, Limits{ExternalFiles: 1}); err == nil {
 		t.Error("no error")
 	}
-	if err := os.WriteFile(path, encode(t, inner), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, encode(t, inner), 0o644))
 	if _, err := Locations(path, Limits{ExternalFiles: 2}); err == nil ||
 		!strings.Contains(err.Error(), "has too many external data files") {
 		t.Errorf("of more files than allowed: %v", err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // One case a data type: raw bytes, and the numbers that they are.
@@ -46,10 +47,7 @@ func TestNumbersOfEveryType(t *testing.T) {
 	for _, c := range cases {
 		t.Run(TypeName(c.dataType), func(t *testing.T) {
 			x := rawTensor("w", c.dataType, c.raw, int64(len(c.want)))
-			got, err := m.Float64s(x, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Value(m.Float64s(x, 10))(t)
 			for i, want := range c.want {
 				if got[i] != want && !(math.IsNaN(got[i]) && math.IsNaN(want)) {
 					t.Errorf("element %d is %v, want %v", i, got[i], want)

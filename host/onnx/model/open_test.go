@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -123,10 +124,7 @@ func TestEncodings(t *testing.T) {
 				if got := refers(m, tensor); got != (c.refers && n > 4096) {
 					t.Errorf("refers = %v", got)
 				}
-				got, err := m.Float64s(tensor, n)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Value(m.Float64s(tensor, n))(t)
 				for i, v := range got {
 					if v != float64(want[i]) {
 						t.Fatalf("element %d is %v, want %v", i, v, want[i])
@@ -238,10 +236,7 @@ func TestLargeModelsOpenQuicklyInLittleMemory(t *testing.T) {
 	inline := func(t *testing.T, dir string) string {
 		// 1.9 GB in one file: headers are written, the weights between are holes.
 		path := filepath.Join(dir, "m.onnx")
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(os.Create(path))(t)
 		defer f.Close()
 		const each = 63 << 20
 		var heads [][]byte
@@ -256,25 +251,16 @@ func TestLargeModelsOpenQuicklyInLittleMemory(t *testing.T) {
 		}
 		at, _ := f.Write(protowire.AppendVarint([]byte{0x08, 8, 0x3a}, graph))
 		for _, h := range heads {
-			if _, err := f.WriteAt(h, int64(at)); err != nil {
-				t.Fatal(err)
-			}
+			must.Value(f.WriteAt(h, int64(at)))(t)
 			at += len(h) + each
 		}
-		if err := f.Truncate(int64(at)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Truncate(int64(at)))
 		return path
 	}
 	external := func(t *testing.T, dir string) string {
-		f, err := os.Create(filepath.Join(dir, "w.bin"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Value(os.Create(filepath.Join(dir, "w.bin")))(t)
 		defer f.Close()
-		if err := f.Truncate(tensors * each); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Truncate(tensors*each))
 		g := graphOf()
 		for i := range int64(tensors) {
 			g.Initializer = append(g.Initializer, externalTensor("w"+strconv.FormatInt(i, 10), "w.bin", i*each, each, each/4))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -49,14 +50,8 @@ func TestPanels(t *testing.T) {
 				for _, x := range c.matrices {
 					list = append(list, Matrix{allTensors(m.Proto())[x], c.turned})
 				}
-				laid, err := m.Panels("laid", list...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				data, err := m.Data(laid)
-				if err != nil {
-					t.Fatal(err)
-				}
+				laid := must.Value(m.Panels("laid", list...))(t)
+				data := must.Value(m.Data(laid))(t)
 				if want := 4 * laid.Dims[0] * laid.Dims[1] * laid.Dims[2]; int64(len(data)) != want {
 					t.Fatalf("%s: %d bytes, want %d", name, len(data), want)
 				}
@@ -101,16 +96,10 @@ func TestPanelsOfSessions(t *testing.T) {
 		m := mustOpen(t, path)
 		p := m.Proto()
 		for _, name := range names {
-			laid, err := m.Panels("laid "+name, Matrix{Tensor: allTensors(p)[name]})
-			if err != nil {
-				t.Fatal(err)
-			}
+			laid := must.Value(m.Panels("laid "+name, Matrix{Tensor: allTensors(p)[name]}))(t)
 			p.Graph.Initializer = append(p.Graph.Initializer, laid)
 		}
-		s, err := m.Serialize(p, SerializeOptions{Held: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(p, SerializeOptions{Held: true}))(t)
 		return s
 	}
 	at := func(s *Serialized, name string) []byte {
@@ -148,17 +137,12 @@ func TestPanelsAreWritten(t *testing.T) {
 		q := proto.Clone(m.Proto()).(*onnx.Model)
 		var want []byte
 		for _, name := range []string{"laid 1", "laid 2"} {
-			laid, err := m.Panels(name, Matrix{Tensor: allTensors(q)["v"]})
-			if err != nil {
-				t.Fatal(err)
-			}
+			laid := must.Value(m.Panels(name, Matrix{Tensor: allTensors(q)["v"]}))(t)
 			want = mustData(t, m, laid)
 			q.Graph.Initializer = append(q.Graph.Initializer, laid)
 		}
 		to := filepath.Join(t.TempDir(), "out.onnx")
-		if err := m.Write(context.Background(), q, to, WriteOptions{InlineLimit: limit}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Write(context.Background(), q, to, WriteOptions{InlineLimit: limit}))
 		back := mustOpen(t, to)
 		for _, name := range []string{"laid 1", "laid 2"} {
 			if !bytes.Equal(mustData(t, back, allTensors(back.Proto())[name]), want) {
@@ -173,10 +157,7 @@ func TestPanelsAreWritten(t *testing.T) {
 
 func content(t *testing.T, path string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(path))(t)
 	return b
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -17,9 +18,7 @@ import (
 func externals(t testing.TB, b []byte) map[string]map[string]string {
 	t.Helper()
 	p := &onnx.Model{}
-	if err := proto.Unmarshal(b, p); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(b, p))
 	found := map[string]map[string]string{}
 	for name, x := range allTensors(p) {
 		if x.GetDataLocation() == onnx.Tensor_EXTERNAL {
@@ -38,10 +37,7 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 	b := encode(t, nested(t))
 	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"), b))
 	before := proto.Clone(m.Proto())
-	s, err := m.Serialize(m.Proto(), SerializeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(m.Serialize(m.Proto(), SerializeOptions{}))(t)
 	if !proto.Equal(before, m.Proto()) {
 		t.Error("the proto was changed")
 	}
@@ -75,9 +71,7 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 	}
 	// What stands where a constant stood that is an output of its graph.
 	p := &onnx.Model{}
-	if err := proto.Unmarshal(s.Bytes, p); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(s.Bytes, p))
 	branch := p.Graph.Node[0].Attribute[0].G
 	if n := branch.Node[0]; n.GetOpType() != "Identity" || n.Output[0] != "branch constant" ||
 		n.Input[0] != branch.Initializer[1].GetName() {
@@ -100,11 +94,8 @@ func TestSerializeHoldsWeights(t *testing.T) {
 		&onnx.Node{OpType: proto.String("Other"), Input: []string{"weight"}, Output: []string{"d"}})
 	path := writeFile(t, filepath.Join(dir, "m.onnx"), encode(t, p))
 	for name, m := range map[string]*Model{"file": mustOpen(t, path), "bytes": mustParse(t, encode(t, p), dir)} {
-		s, err := m.Serialize(m.Proto(),
-			SerializeOptions{Held: true, InPlace: func(n *onnx.Node, _ int) bool { return n.GetOpType() == "Taker" }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(m.Proto(),
+			SerializeOptions{Held: true, InPlace: func(n *onnx.Node, _ int) bool { return n.GetOpType() == "Taker" }}))(t)
 		want := map[string][]byte{}
 		for _, w := range []string{"weight", "constant", "external"} {
 			want[w] = mustData(t, m, allTensors(m.Proto())[w])
@@ -135,10 +126,7 @@ func TestSerializeHoldsWeights(t *testing.T) {
 
 func TestSerializeCopiesWhatHasNoFile(t *testing.T) {
 	m := mustParse(t, encode(t, nested(t)), "")
-	s, err := m.Serialize(m.Proto(), SerializeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(m.Serialize(m.Proto(), SerializeOptions{}))(t)
 	if s.Folder != "" || s.Referred != 0 || len(externals(t, s.Bytes)) != 0 {
 		t.Errorf("refers to files in %q", s.Folder)
 	}
@@ -186,9 +174,7 @@ func TestSerializeRefusesStrangers(t *testing.T) {
 	_, err = one.Serialize(m.Proto(), SerializeOptions{})
 	wantError(t, err,
 		`model bytes: a tensor refers to another model: found reference "1", needed one below 1; take tensors from one model only`)
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Close())
 	_, err = m.Data(m.Proto().GetGraph().Initializer[0])
 	wantError(t, err, "model bytes: the model is closed; read its tensors before Close")
 }
@@ -219,9 +205,7 @@ func TestModelsTooLargeForOneMessageSaySo(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "w.bin")
 	writeFile(t, path, nil)
-	if err := os.Truncate(path, 3<<30); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(path, 3<<30))
 	// In an attribute nothing can refer to a file.
 	g := graphOf()
 	g.Node = []*onnx.Node{constantNode("c", externalTensor("", "w.bin", 0, 3<<30, 3<<28))}

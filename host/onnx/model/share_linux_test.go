@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // takers is a model of a table, which is read where it lies, and two matrices, which are read in panels. change has
@@ -89,17 +90,11 @@ func serializeTakers(t *testing.T, m *Model, wish shared.Wish) *Serialized {
 	t.Helper()
 	p := proto.Clone(m.Proto()).(*onnx.Model)
 	all := allTensors(p)
-	laid, err := m.Panels("laid", Matrix{Tensor: all["one"]}, Matrix{Tensor: all["two"]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	laid := must.Value(m.Panels("laid", Matrix{Tensor: all["one"]}, Matrix{Tensor: all["two"]}))(t)
 	p.Graph.Initializer = []*onnx.Tensor{all["table"], laid}
 	p.Graph.Node = []*onnx.Node{{OpType: proto.String("Taker"), Input: []string{"table", "laid"}, Output: []string{"y"}}}
-	s, err := m.Serialize(p, SerializeOptions{Held: true, Share: wish,
-		InPlace: func(*onnx.Node, int) bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(m.Serialize(p, SerializeOptions{Held: true, Share: wish,
+		InPlace: func(*onnx.Node, int) bool { return true }}))(t)
 	if len(s.Weights) != 2 {
 		t.Fatalf("%d weights", len(s.Weights))
 	}
@@ -109,10 +104,7 @@ func serializeTakers(t *testing.T, m *Model, wish shared.Wish) *Serialized {
 // memoryFile is the inode of the memory file that a weight lies in; "" for none.
 func memoryFile(t *testing.T, w Weight) string {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := must.Value(os.ReadFile("/proc/self/maps"))(t)
 	at := uintptr(unsafe.Pointer(&w.Data[0]))
 	for line := range strings.Lines(string(maps)) {
 		var from, to uintptr
@@ -144,10 +136,7 @@ func TestShareWhatStays(t *testing.T) {
 		p := m.Proto()
 		p.Graph.Node = []*onnx.Node{{OpType: proto.String("Taker"), Input: []string{"table"}, Output: []string{"y"}}}
 		c.o.Held, c.o.Share = true, shared.Always
-		s, err := m.Serialize(p, c.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(m.Serialize(p, c.o))(t)
 		for _, w := range s.Weights {
 			if w.Name == "table" && (memoryFile(t, w) != "") != c.want {
 				t.Errorf("%s: lies in %q", c.name, memoryFile(t, w))

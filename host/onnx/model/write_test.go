@@ -11,16 +11,14 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
 )
 
 // lists checks which names a folder holds.
 func lists(t testing.TB, dir string, want ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(dir))(t)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -46,15 +44,12 @@ func TestWriteOneFile(t *testing.T) {
 	out := t.TempDir()
 	path := filepath.Join(out, "out.onnx")
 	var last, total int64
-	err := m.Write(t.Context(), m.Proto(), path, WriteOptions{Progress: func(done, all int64) {
+	must.Succeed(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{Progress: func(done, all int64) {
 		if done <= last || done > all {
 			t.Errorf("progress %d of %d after %d", done, all, last)
 		}
 		last, total = done, all
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	lists(t, out, "out.onnx")
 	info, _ := os.Stat(path)
 	if info.Size() != total || last != total {
@@ -80,10 +75,8 @@ func TestWriteTwoFiles(t *testing.T) {
 	p.Graph.Initializer = append(p.Graph.Initializer, rawTensor("folded", onnx.Tensor_FLOAT, folded, 300000),
 		rawTensor("held", onnx.Tensor_FLOAT, folded[:8000], 2000))
 	var last, total int64
-	if err := m.Write(t.Context(), p, path,
-		WriteOptions{InlineLimit: 1 << 20, Progress: func(done, all int64) { last, total = done, all }}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Write(t.Context(), p, path,
+		WriteOptions{InlineLimit: 1 << 20, Progress: func(done, all int64) { last, total = done, all }}))
 	lists(t, out, "out.onnx", "out.onnx.data")
 	b, _ := os.ReadFile(path)
 	data, _ := os.ReadFile(path + ".data")
@@ -116,12 +109,8 @@ func TestWriteTwoFiles(t *testing.T) {
 		}
 	}
 	// A second writing replaces both and leaves their permissions.
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Write(t.Context(), m.Proto(), path, WriteOptions{InlineLimit: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(path, 0o600))
+	must.Succeed(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{InlineLimit: 1 << 20}))
 	lists(t, out, "out.onnx", "out.onnx.data")
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
@@ -133,19 +122,15 @@ func TestWriteSplitsAtTheLimit(t *testing.T) {
 	m, _ := spread(t)
 	out := t.TempDir()
 	path := filepath.Join(out, "out.onnx")
-	if err := m.Write(t.Context(), m.Proto(), path, WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{}))
 	info, _ := os.Stat(path)
 	for _, c := range []struct {
 		limit int64
 		files []string
 	}{{info.Size(), []string{"a.onnx"}}, {info.Size() - 1, []string{"a.onnx", "a.onnx.data"}}} {
 		dir := t.TempDir()
-		if err := m.Write(t.Context(), m.Proto(), filepath.Join(dir, "a.onnx"),
-			WriteOptions{InlineLimit: c.limit}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Write(t.Context(), m.Proto(), filepath.Join(dir, "a.onnx"),
+			WriteOptions{InlineLimit: c.limit}))
 		lists(t, dir, c.files...)
 	}
 }
@@ -158,12 +143,8 @@ func TestWriteNeverOverwritesItsSource(t *testing.T) {
 	}
 	elsewhere := t.TempDir()
 	link(t, m.Path(), filepath.Join(elsewhere, "link.onnx"))
-	if err := os.Link(m.Path(), filepath.Join(elsewhere, "hard.onnx")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(filepath.Join(dir, "w.bin"), filepath.Join(elsewhere, "split.onnx.data")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Link(m.Path(), filepath.Join(elsewhere, "hard.onnx")))
+	must.Succeed(t, os.Link(filepath.Join(dir, "w.bin"), filepath.Join(elsewhere, "split.onnx.data")))
 	real, _ := filepath.EvalSymlinks(dir)
 	for _, c := range []struct{ path, names, found string }{
 		{m.Path(), "", "m.onnx"},
@@ -225,18 +206,14 @@ func TestWriteWhereItCannot(t *testing.T) {
 	wantError(t, m.Write(t.Context(), m.Proto(), "", WriteOptions{}),
 		m.Path()+": no path was given to write to, needed the path of an .onnx file; name the file to write")
 	// A folder where the data should go: found before anything is written.
-	if err := os.MkdirAll(filepath.Join(dir, "out.onnx.data"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(dir, "out.onnx.data"), 0o755))
 	path := filepath.Join(dir, "out.onnx")
 	wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{InlineLimit: 1}),
 		path+".data: cannot write the model: found a folder, needed the path of a file; name a file inside it")
 	lists(t, dir, "out.onnx.data")
 	if os.Getuid() != 0 {
 		closed := t.TempDir()
-		if err := os.Chmod(closed, 0o555); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(closed, 0o555))
 		path := filepath.Join(closed, "out.onnx")
 		wantError(t, m.Write(t.Context(), m.Proto(), path, WriteOptions{}),
 			path+": cannot create a file in its folder: found permission denied; check the permissions of the file and its "+
@@ -255,9 +232,7 @@ func TestCommitThatFailsPutsTheOldFilesBack(t *testing.T) {
 	for _, name := range []string{"m.data", "m"} {
 		s := &splice{}
 		s.bytes([]byte("new"))
-		if err := job.stage(at(name), s.pieces); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, job.stage(at(name), s.pieces))
 	}
 	unfinished, _ := filepath.Glob(at(".m.????????????????.tmp"))
 	if len(unfinished) != 1 || os.Remove(unfinished[0]) != nil {
@@ -290,13 +265,8 @@ func TestKilledBetweenTwoFiles(t *testing.T) {
 		for _, name := range strings.Fields(c.there) {
 			writeFile(t, filepath.Join(dir, name), []byte(strings.TrimPrefix(name, ".")))
 		}
-		if err := putBack(filepath.Join(dir, "m")); err != nil {
-			t.Fatal(err)
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, putBack(filepath.Join(dir, "m")))
+		entries := must.Value(os.ReadDir(dir))(t)
 		var got []string
 		for _, e := range entries {
 			b, _ := os.ReadFile(filepath.Join(dir, e.Name()))

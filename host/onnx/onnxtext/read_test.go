@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const all = `<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1], producer_name: "me", metadata_props: ["k": "v"]>
@@ -30,10 +31,7 @@ agraph (float[N, 4] x, float["a b", ?] z, int64[2] k = {1, -2}, seq(float[]) s) 
 
 // TestRead: onnx.parser of onnx 1.23 gives the same model, but for empty names and domains that it states.
 func TestRead(t *testing.T) {
-	m, err := Read("all", []byte(all))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(Read("all", []byte(all)))(t)
 	g := m.Graph
 	if m.GetIrVersion() != 9 || len(m.OpsetImport) != 2 || m.OpsetImport[1].GetDomain() != "com.microsoft" ||
 		m.MetadataProps[0].GetValue() != "v" {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/base/storage"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var library = []byte("the library's code")
@@ -36,17 +37,11 @@ func tarball(t *testing.T, member string, content []byte) []byte {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for name, content := range map[string][]byte{"package/other": []byte("x"), member: content} {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)),
-			Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(content); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)),
+			Typeflag: tar.TypeReg}))
+		must.Value(w.Write(content))(t)
 	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(w.Close(), z.Close()))
 	return b.Bytes()
 }
 
@@ -58,9 +53,7 @@ func wheel(t *testing.T, member string, content []byte) []byte {
 	if err == nil {
 		_, err = w.Write(content)
 	}
-	if err := errors.Join(err, z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err, z.Close()))
 	return b.Bytes()
 }
 
@@ -147,9 +140,7 @@ func TestFetchWithNpm(t *testing.T) {
 		t.Fatalf("got %q, %v", path, err)
 	}
 	expectClean(t, f, true)
-	if _, err := f.run(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(f.run(context.Background()))(t)
 	if r.calls("npm") != 1 || r.calls("python3") != 0 {
 		t.Errorf("npm was called %d times and pip %d times for two fetches, want 1 and 0", r.calls("npm"), r.calls("python3"))
 	}
@@ -168,9 +159,7 @@ func TestFetchWithNpm(t *testing.T) {
 func TestFetchFallsBackToPip(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T, *registry){
 		"npm is missing": func(t *testing.T, r *registry) {
-			if err := os.Remove(filepath.Join(r.bin, "npm")); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Remove(filepath.Join(r.bin, "npm")))
 		},
 		"npm fails": func(t *testing.T, r *registry) { r.client("npm", "x.tgz", nil, "exit 1") },
 		"npm brings another file": func(t *testing.T, r *registry) {
@@ -181,9 +170,7 @@ func TestFetchFallsBackToPip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, r, _ := fixture(t)
 			prepare(t, r)
-			if _, err := f.run(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must.Value(f.run(context.Background()))(t)
 			expectClean(t, f, true)
 			if r.calls("python3") != 1 {
 				t.Errorf("pip was called %d times", r.calls("python3"))
@@ -259,12 +246,8 @@ func TestFetchTruncated(t *testing.T) {
 // TestFetchRepairs: what lies in the cache and is not the library is replaced.
 func TestFetchRepairs(t *testing.T) {
 	f, r, _ := fixture(t)
-	if err := os.MkdirAll(filepath.Join(f.dir, workPrefix+"killed"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(f.dir, LibraryName), library[:5], 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(f.dir, workPrefix+"killed"), 0o755))
+	must.Succeed(t, os.WriteFile(filepath.Join(f.dir, LibraryName), library[:5], 0o644))
 	if _, err := f.run(context.Background()); err != nil || r.calls("npm") != 1 {
 		t.Fatalf("%v, %d calls", err, r.calls("npm"))
 	}
@@ -324,13 +307,8 @@ func TestFetchConcurrently(t *testing.T) {
 
 func TestFetchWaitsForLockOnlyAsLongAsContext(t *testing.T) {
 	f, _, _ := fixture(t)
-	if err := os.MkdirAll(f.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := storage.Lock(context.Background(), filepath.Join(f.dir, ".lock"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(f.dir, 0o755))
+	lock := must.Value(storage.Lock(context.Background(), filepath.Join(f.dir, ".lock"), nil))(t)
 	defer lock.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 	defer cancel()
@@ -342,9 +320,7 @@ func TestFetchWaitsForLockOnlyAsLongAsContext(t *testing.T) {
 func TestUnwritableCache(t *testing.T) {
 	f, _, _ := fixture(t)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o644))
 	f.dir = filepath.Join(file, "graft") // a folder in a file: not even root can make it
 	if _, err := f.run(context.Background()); err == nil ||
 		!strings.Contains(err.Error(), "cannot write: not a directory, needed a cache folder that can be written") ||

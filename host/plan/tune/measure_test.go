@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // load opens plugins of those just built.
@@ -17,10 +18,7 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 	t.Helper()
 	var list []*plugin.Plugin
 	for _, name := range names {
-		folder, err := filepath.Abs("../../../build/plugins/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.Abs("../../../build/plugins/" + name))(t)
 		p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
 		if err != nil {
 			t.Fatalf("%v: run make plugins", err)

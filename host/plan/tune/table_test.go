@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/machine"
 	"github.com/opgraft/graft/host/plan/machine/record"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var layers = plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32,
@@ -94,19 +95,13 @@ func TestBetweenTheGrid(t *testing.T) {
 func TestTablesAreStored(t *testing.T) {
 	folder := t.TempDir()
 	table := made()
-	path, err := table.Save(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Value(table.Save(folder))(t)
 	load := func() (*Tables, []error) { return Load(folder, nil, plan.Implementations{}, 0, layers) }
 	got, reasons := load()
 	if len(reasons) > 0 || len(got.All()) != 1 || got.All()[0].Rows[1].Seconds[3] != table.Rows[1].Seconds[3] {
 		t.Fatalf("loaded %+v, %v", got, reasons)
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Value(os.ReadFile(path))(t)
 	change := func(from, to string) string {
 		if !strings.Contains(string(whole), from) {
 			t.Fatalf("the file has no %q", from)
@@ -129,9 +124,7 @@ func TestTablesAreStored(t *testing.T) {
 		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), record.ErrDamaged,
 			"found schema_version 1, need 3"},
 	} {
-		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
 		got, reasons := load()
 		if c.kind == nil {
 			if len(reasons) > 0 || len(got.All()) != 1 {
@@ -158,9 +151,7 @@ func TestForeignPlugins(t *testing.T) {
 	table := made()
 	table.Machine = machine.This(nil, 0)
 	table.Machine.Plugins = map[string]string{"flash-decode": "00"}
-	if _, err := table.Save(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(table.Save(folder))(t)
 	if _, reasons := Load(folder, load(t, "flash-decode"), plan.Implementations{}, 0, layers); len(reasons) != 1 ||
 		!strings.HasSuffix(reasons[0].Error(),
 			"does not hold here: it was measured with another build of the plugin flash-decode; graft tune makes a new one") {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestRunCaseOfFold(t *testing.T) {
@@ -37,11 +38,8 @@ func TestRunCaseOfFold(t *testing.T) {
 			"it folded the constants, expected is that it refuses them: singular"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m, err := manifest.Parse("p",
-				[]byte(plugintest.Manifest+"cases:\n  - name: c\n    operator: Scale\n    "+test.text+"\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Value(manifest.Parse("p",
+				[]byte(plugintest.Manifest+"cases:\n  - name: c\n    operator: Scale\n    "+test.text+"\n")))(t)
 			result, err := Run(context.Background(), p, &m.Cases[0])
 			if err != nil || result.Problem != test.want {
 				t.Errorf("problem %q, %v; want %q", result.Problem, err, test.want)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) { plugintest.Main(m) }
@@ -13,9 +14,6 @@ func TestMain(m *testing.M) { plugintest.Main(m) }
 func mustOpen(t *testing.T, flags ...string) *plugin.Plugin {
 	t.Helper()
 	folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, plugintest.Build(t, flags...))
-	p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true}))(t)
 	return p
 }

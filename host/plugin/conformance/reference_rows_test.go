@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // rows is a token over three rows of keys, one head of two features, whose values are the keys themselves.
@@ -56,10 +57,7 @@ func TestReferenceRows(t *testing.T) {
 	}
 	// Integers have their scale: of a row before it, of a key and a value at the beginning of the area.
 	floats := func(shape ...int64) *tensor.Tensor {
-		x, err := tensor.New(tensor.Float32, shape...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Value(tensor.New(tensor.Float32, shape...))(t)
 		return x
 	}
 	inputs, cache := rows(t, tensor.Float32), floats(1, 32)

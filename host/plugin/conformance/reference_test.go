@@ -7,25 +7,20 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // randomTensor makes a tensor of random numbers.
 func randomTensor(t testing.TB, seed uint64, shape ...int64) *tensor.Tensor {
 	t.Helper()
 	in := manifest.CaseInput{DType: "float64", Shape: shape, Seed: seed, Min: -1, Max: 1}
-	x, err := tensorOf(&in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(tensorOf(&in))(t)
 	return x
 }
 
 func given(t testing.TB, shape []int64, values ...float64) *tensor.Tensor {
 	t.Helper()
-	x, err := tensor.New(tensor.Float64, shape...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(tensor.New(tensor.Float64, shape...))(t)
 	copy(tensor.Elems[float64](x), values)
 	return x
 }
@@ -100,10 +95,7 @@ func TestReferenceAttentionByHand(t *testing.T) {
 			[]manifest.Attribute{{Name: "zero_masked_rows", Value: int64(1)}}, "output", []float64{math.NaN()}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := referenceAttention(test.inputs, append(test.attributes, scale))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Value(referenceAttention(test.inputs, append(test.attributes, scale)))(t)
 			equal := slices.EqualFunc(got[test.output], test.want, func(a, b float64) bool {
 				return math.Abs(a-b) < 1e-12*max(1, math.Abs(b)) || math.IsNaN(a) && math.IsNaN(b)
 			})
@@ -118,10 +110,7 @@ func TestReferenceAttentionByHand(t *testing.T) {
 func TestReferenceAttentionLayouts(t *testing.T) {
 	const b, h, g, s, n, d, e = 2, 4, 2, 3, 5, 6, 7
 	query, key, value := randomTensor(t, 1, b, h, s, d), randomTensor(t, 2, b, g, n, d), randomTensor(t, 3, b, g, n, e)
-	base, err := referenceAttention(map[string]*tensor.Tensor{"query": query, "key": key, "value": value}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := must.Value(referenceAttention(map[string]*tensor.Tensor{"query": query, "key": key, "value": value}, nil))(t)
 	transposed := func(x *tensor.Tensor, axes ...int) *tensor.Tensor {
 		from := x.Shape
 		y := given(t, []int64{from[axes[0]], from[axes[1]], from[axes[2]], from[axes[3]]})
@@ -174,11 +163,8 @@ func TestReferenceAttentionLayouts(t *testing.T) {
 		}
 		return y
 	}
-	apart, err := referenceAttention(
-		map[string]*tensor.Tensor{"query": part(0, h), "key": part(h, g), "value": part(h+g, g)}, heads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apart := must.Value(referenceAttention(
+		map[string]*tensor.Tensor{"query": part(0, h), "key": part(h, g), "value": part(h+g, g)}, heads))(t)
 	got, err = referenceAttention(map[string]*tensor.Tensor{"query": x},
 		append(heads, manifest.Attribute{Name: "packed_qkv", Value: int64(1)}))
 	same("packed", got, err, apart["output"])

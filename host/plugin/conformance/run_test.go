@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestRunCase(t *testing.T) {
@@ -94,10 +95,7 @@ func TestSlots(t *testing.T) {
 func TestCaseInputs(t *testing.T) {
 	for _, d := range tensor.TypeNames {
 		in := manifest.CaseInput{Name: "x", DType: d, Shape: []int64{1000}, Seed: 5, Min: 0, Max: 3}
-		x, err := tensorOf(&in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Value(tensorOf(&in))(t)
 		again, _ := tensorOf(&in)
 		low, high := math.Inf(1), math.Inf(-1)
 		for i, v := range x.Floats() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // plugin makes a folder with two files.
@@ -17,9 +18,7 @@ func plugin(t *testing.T) string {
 	folder := t.TempDir()
 	for name, text := range map[string]string{"plugin.yaml": "a", "data/table": "b", RecordName: "anything"} {
 		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
 	return folder
 }
@@ -99,9 +98,7 @@ func TestGuard(t *testing.T) {
 	open := func(t *testing.T) (folder, above string) {
 		folder = plugin(t)
 		above = filepath.Dir(folder) // of t.TempDir, which lets nobody in
-		if err := errors.Join(os.Chmod(above, 0o755), os.Chmod(folder, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.Chmod(above, 0o755), os.Chmod(folder, 0o755)))
 		return folder, above
 	}
 	folder, above := open(t)
@@ -129,42 +126,29 @@ func TestGuard(t *testing.T) {
 		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
 			t.Errorf("%s: %v, want %s", c.path, err, want)
 		}
-		if err := os.Chmod(c.path, info.Mode()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(c.path, info.Mode()))
 	}
 	// Nobody else can reach what lies below a folder that lets only its owner in.
-	if err := errors.Join(os.Chmod(folder, 0o777), os.Chmod(above, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Chmod(folder, 0o777), os.Chmod(above, 0o700)))
 	if _, err := Read(folder, nil); err != nil {
 		t.Errorf("in a private folder: %v", err)
 	}
-	if err := errors.Join(os.Chmod(folder, 0o755), os.Chmod(above, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Chmod(folder, 0o755), os.Chmod(above, 0o755)))
 	// A link to a folder is that folder.
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(folder, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(folder, link))
 	if err := Guarded(link); err != nil {
 		t.Errorf("through a link: %v", err)
 	}
 	g := &guard{user: 4242}
-	info, err := os.Lstat(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Value(os.Lstat(folder))(t)
 	if err := g.check(folder, info); (err == nil) != (os.Getuid() == 0) {
 		t.Errorf("for another user: %v", err)
 	}
 	if os.Getuid() != 0 {
 		return
 	}
-	if err := os.Chown(folder+"/plugin.yaml", 4242, -1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chown(folder+"/plugin.yaml", 4242, -1))
 	want := folder + "/plugin.yaml: found that it belongs to the user 4242, needed a place for verified plugins that " +
 		"belongs to this user (0) or to root; run: chown 0 " + folder + "/plugin.yaml"
 	if _, err := Read(folder, nil); err == nil || err.Error() != want {
@@ -184,10 +168,7 @@ func (b belonging) Sys() any { return &syscall.Stat_t{Uid: b.to} }
 // the same user as every stranger's. As with ssh, which looks no further up than there, they are taken above the home
 // folder alone.
 func TestNamespaceWithoutRoot(t *testing.T) {
-	info, err := os.Stat(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Value(os.Stat(t.TempDir()))(t)
 	const nobody = 65534
 	sandbox := &guard{user: 1000, hidden: nobody, home: "/home/me"}
 	for _, c := range []struct {
@@ -238,16 +219,12 @@ func TestGroups(t *testing.T) {
 		return
 	}
 	folder := filepath.Dir(plugin(t))
-	if err := os.Chmod(folder, 0o775); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(folder, 0o775))
 	own := ownGroup(0, 0) // root's, which nobody else is in on an ordinary system
 	if err := Guarded(folder); (err == nil) != own {
 		t.Errorf("the group is root's own: %v; %v", own, err)
 	}
-	if err := os.Chown(folder, -1, 4242); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chown(folder, -1, 4242))
 	if err := Guarded(folder); err == nil || !strings.Contains(err.Error(), "others can write to it (mode 775)") {
 		t.Errorf("another group: %v", err)
 	}

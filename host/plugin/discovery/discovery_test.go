@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestDiscoverOrder(t *testing.T) {
@@ -44,10 +45,7 @@ func TestDiscoverOrder(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	beside, err := besideExecutable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	beside := must.Value(besideExecutable())(t)
 	wantPlaces := []Place{
 		{SourceOption, option, ""},
 		{SourceOption, filepath.Join(root, "absent"), "no such folder"},

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestVersions: which folder a link of a store means, and which link a folder has.
@@ -16,12 +18,9 @@ func TestVersions(t *testing.T) {
 		err = errors.Join(err, os.MkdirAll(at(VersionsFolder, "toy", v), 0o755),
 			os.WriteFile(at(VersionsFolder, "toy", v, "plugin.yaml"), nil, 0o644))
 	}
-	err = errors.Join(err, os.Mkdir(at("plain"), 0o755), os.Symlink(outside, at("mine")),
+	must.Succeed(t, errors.Join(err, os.Mkdir(at("plain"), 0o755), os.Symlink(outside, at("mine")),
 		os.Symlink(VersionsFolder+"/toy/../../../x", at("out")),
-		os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("toy")), os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("other")))
-	if err != nil {
-		t.Fatal(err)
-	}
+		os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("toy")), os.Symlink(VersionsFolder+"/toy/2.0.0-b", at("other"))))
 	for link, want := range map[string]string{
 		at("toy"): at(VersionsFolder, "toy", "2.0.0-b"), at("plain"): at("plain"), at("none"): at("none"),
 		at("mine"): at("mine"), at("out"): at("out"), at("other"): at("other"), // not of the store

@@ -13,6 +13,7 @@ import (
 	"testing/fstest"
 
 	"github.com/opgraft/graft/host/plugin/content"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // pack makes a set of one plugin.
@@ -23,20 +24,13 @@ func pack(t *testing.T, name string, files map[string]string) fstest.MapFS {
 	for file, text := range files {
 		var packed bytes.Buffer
 		w := gzip.NewWriter(&packed)
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Value(w.Write([]byte(text)))(t)
+		must.Succeed(t, w.Close())
 		sum := sha256.Sum256([]byte(text))
 		p.Files[file], p.Sizes[file] = content.File{SHA256: hex.EncodeToString(sum[:])}, int64(len(text))
 		set[name+"/"+file+Packed] = &fstest.MapFile{Data: packed.Bytes()}
 	}
-	index, err := json.Marshal([]Plugin{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := must.Value(json.Marshal([]Plugin{p}))(t)
 	set[IndexName] = &fstest.MapFile{Data: index}
 	return set
 }
@@ -93,9 +87,7 @@ func TestFolder(t *testing.T) {
 		"opened":  func() error { return os.Chmod(library, 0o666) },
 		"a file":  func() error { return os.RemoveAll(folder) },
 	} {
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, change())
 		if got := p.Folder(); got != folder {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -114,9 +106,7 @@ func TestFolder(t *testing.T) {
 func TestInside(t *testing.T) {
 	p := register(t, pack(t, "toy", toy))
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o600))
 	for _, cache := range []string{file, "", "relative"} { // nothing can be written there
 		t.Setenv("XDG_CACHE_HOME", cache)
 		t.Setenv("HOME", "")

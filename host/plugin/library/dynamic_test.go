@@ -11,15 +11,13 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // patched writes a variation of the fixture whose bytes were changed.
 func patched(t testing.TB, change func(data []byte, f *elf.File), flags ...string) string {
 	data := bytes.Clone(plugintest.ReadFile(t, plugintest.Build(t, flags...)))
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(elf.NewFile(bytes.NewReader(data)))(t)
 	change(data, f)
 	path := filepath.Join(t.TempDir(), "libtoy.so")
 	plugintest.WriteFile(t, path, data)

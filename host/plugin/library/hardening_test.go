@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // guard is the compiler's option for checked control flow.
@@ -35,10 +36,7 @@ __attribute__((visibility("default"))) int graft_plugin_v1(const char* text, int
 		}
 		path := filepath.Join(t.TempDir(), "liba.so")
 		plugintest.Compile(t, path, append(slices.Clone(c.flags), source)...)
-		lib, err := Read(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lib := must.Value(Read(path))(t)
 		if got := lib.Hardening.Lacks(); !slices.Equal(got, c.lacks) {
 			t.Errorf("%v: lacks %q, want %q: %+v", c.flags, got, c.lacks, lib.Hardening)
 		}

@@ -18,18 +18,13 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestRead(t *testing.T) {
 	path := plugintest.Build(t)
-	lib, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := file.SHA256(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := must.Value(Read(path))(t)
+	sum := must.Value(file.SHA256(path))(t)
 	want := &File{
 		Path: path, Size: lib.Size, SHA256: sum, Machine: runtime.GOARCH, Bits: 64, Shared: true,
 		Needed: []string{"libc.so.6"},
@@ -47,10 +42,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestUnexpectedSymbols(t *testing.T) {
-	lib, err := Read(plugintest.Build(t, "-fvisibility=default", "-Dtask=public_task", "-Dstatic="))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := must.Value(Read(plugintest.Build(t, "-fvisibility=default", "-Dtask=public_task", "-Dstatic=")))(t)
 	if !strings.Contains(strings.Join(lib.Unexpected, " "), "public_task") {
 		t.Errorf("unexpected symbols %q, want public_task among them", lib.Unexpected)
 	}
@@ -174,10 +166,7 @@ func TestReadDamaged(t *testing.T) {
 }
 
 func TestAgree(t *testing.T) {
-	lib, err := Read(plugintest.Build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := must.Value(Read(plugintest.Build(t)))(t)
 	variant := &manifest.Variant{Device: "cpu", OS: "linux", Arch: runtime.GOARCH, File: "libtoy.so"}
 	manifest := &manifest.Manifest{Name: "toy", Version: "0.1.0", ABI: manifest.ABIVersion{Major: 1, Minor: 0}}
 	if err := lib.Agree(manifest, variant); err != nil {

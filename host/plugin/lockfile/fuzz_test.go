@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // FuzzParse: whatever a file holds, it is refused in one line, or it is a lock that is written and read as the same.
@@ -29,9 +30,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for range 2 {
-			if err := lock.Write(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, lock.Write())
 			first, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -39,9 +38,7 @@ func FuzzParse(f *testing.F) {
 			if lock, err = Read(path); err != nil {
 				t.Fatal(err)
 			}
-			if err := lock.Write(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, lock.Write())
 			if second, err := os.ReadFile(path); err != nil || !bytes.Equal(first, second) {
 				t.Errorf("%q, then %q, %v", first, second, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var (
@@ -51,16 +52,11 @@ plugins:
 // TestWrite: a lock is written as it is read, to the byte, whatever order its entries came in.
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	f, err := Parse(path, []byte(written))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(Parse(path, []byte(written)))(t)
 	f.Plugins[0], f.Plugins[1] = f.Plugins[1], f.Plugins[0]
 	v := f.Plugins[1].Variants
 	v[0], v[1] = v[1], v[0]
-	if err := f.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write())
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != written {
 		t.Errorf("written is\n%s\n%v", got, err)

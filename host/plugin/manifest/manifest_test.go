@@ -14,18 +14,14 @@ import (
 	"github.com/opgraft/graft/host/plugin/pattern"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestRead(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, FileName)
-	if err := os.WriteFile(path, []byte(plugintest.Head+plugintest.Variants+geluOperator), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Read(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(plugintest.Head+plugintest.Variants+geluOperator), 0o644))
+	m := must.Value(Read(folder))(t)
 	number := func(v float64) *float64 { return &v }
 	want := &Manifest{
 		SchemaVersion: 1, Name: "toy", Version: "0.1.0", ABI: ABIVersion{1, 0}, License: "Apache-2.0", Summary: "a toy",
@@ -68,7 +64,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadFoldAndCaptures(t *testing.T) {
-	m, err := Parse("p", []byte(plugintest.Head+plugintest.Variants+`operators:
+	m := must.Value(Parse("p", []byte(plugintest.Head+plugintest.Variants+`operators:
   - name: LowRank
     replaces:
       pattern:
@@ -86,10 +82,7 @@ func TestReadFoldAndCaptures(t *testing.T) {
   - name: Scale
     replaces: {block: attention}
     cost: {bandwidth: 1, flops: 1, overhead_us: 0}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	with := m.Operators[0].With
 	want := Withs{{
 		Fold: []string{"u", "v"},
@@ -109,11 +102,8 @@ func TestReadFoldAndCaptures(t *testing.T) {
 
 // TestOperatorAlone reads an operator that replaces nothing, with a case of its own.
 func TestOperatorAlone(t *testing.T) {
-	m, err := Parse("p", []byte(plugintest.Head+plugintest.Variants+"operators: [{name: A}]\ncases: [{name: c, "+
-		"operator: A, inputs: {}, expect: {values: {y: [1]}}, tolerance: {absolute: 0}}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(Parse("p", []byte(plugintest.Head+plugintest.Variants+"operators: [{name: A}]\ncases: [{name: c, "+
+		"operator: A, inputs: {}, expect: {values: {y: [1]}}, tolerance: {absolute: 0}}]\n")))(t)
 	if op := m.Operators[0]; op.Name != "A" || op.Replaces.Block != "" || op.Replaces.Pattern != nil || op.With != nil ||
 		len(m.Cases) != 1 {
 		t.Errorf("found %+v with %d cases, want an operator that replaces nothing with one case", op, len(m.Cases))

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestBadGraphs: each graph that is not as the manifest says is one error with its path.
@@ -63,10 +64,8 @@ func TestBadGraphs(t *testing.T) {
 			if c.make == nil {
 				c.make = func(path string) error { return os.WriteFile(path, []byte(c.content), 0o644) }
 			}
-			if err := errors.Join(c.make(path),
-				os.WriteFile(filepath.Join(folder, "other.onnxtxt"), []byte(other), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(c.make(path),
+				os.WriteFile(filepath.Join(folder, "other.onnxtxt"), []byte(other), 0o644)))
 			list, err := Test(t.Context(), folder, m)
 			if err != nil || len(list) != 2 || list[1].Err != nil || list[1].Reason == "" {
 				t.Fatalf("%+v, %v", list, err)
@@ -86,9 +85,7 @@ func TestBadGraphs(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "a.onnxtxt"), []byte(good), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "a.onnxtxt"), []byte(good), 0o644))
 	list, err := Test(t.Context(), folder, m)
 	if want := "the pattern of A is in it, up to Relu -> y, needed no match, as it is listed under tests.no_match; " +
 		"correct the graph or the pattern"; err != nil || !strings.HasSuffix(list[1].Problem, want) {

@@ -12,27 +12,21 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libtoy.so")
 	content := strings.Repeat("content", 1000)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Read(path, 7000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(content), 0o644))
+	f := must.Value(Read(path, 7000))(t)
 	defer f.Close()
 	sum := sha256.Sum256([]byte(content))
 	if f.Size != 7000 || f.SHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("%d bytes with hash %s", f.Size, f.SHA256)
 	}
 	// The file goes, and nobody can change what was read of it.
-	if err := os.WriteFile(path, []byte("other"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("other"), 0o644))
 	same := func(where string, r io.Reader) {
 		t.Helper()
 		if got, err := io.ReadAll(r); err != nil || string(got) != content {
@@ -56,10 +50,7 @@ func TestRead(t *testing.T) {
 		if strings.HasPrefix(at, "/proc/") == taken {
 			t.Errorf("taken %v: %s", taken, at)
 		}
-		opened, err := os.Open(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		opened := must.Value(os.Open(at))(t)
 		same(at, opened)
 		opened.Close()
 		if info, err := os.Stat(filepath.Dir(at)); taken && (err != nil || info.Mode().Perm() != 0o700) {
@@ -75,12 +66,8 @@ func TestRead(t *testing.T) {
 func TestReadRefusals(t *testing.T) {
 	folder := t.TempDir()
 	large, pipe := filepath.Join(folder, "large"), filepath.Join(folder, "pipe")
-	if err := os.WriteFile(large, make([]byte, 11), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(large, make([]byte, 11), 0o644))
+	must.Succeed(t, syscall.Mkfifo(pipe, 0o600))
 	for path, want := range map[string]string{
 		folder:        "found a folder, needed a regular file",
 		pipe:          "found a named pipe, needed a regular file",

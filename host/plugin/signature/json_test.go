@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestAttributeJSON(t *testing.T) {
@@ -18,14 +20,9 @@ func TestAttributeJSON(t *testing.T) {
 		{Name: "fs", Kind: "floats", Default: []float64{1, math.Inf(1)}},
 		{Name: "r", Kind: "int", Required: true},
 	}
-	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(json.Marshal(want))(t)
 	var got []Attribute
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &got))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after a round trip (-want +got):\n%s", diff)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // half is a plugin that halves its constants, counts its calls, and refuses negative
@@ -157,10 +158,7 @@ func TestKey(t *testing.T) {
 	of := func(change func(*input)) string {
 		i := base()
 		change(&i)
-		k, err := key(i.library, i.operator, i.constants, i.attributes, i.as)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Value(key(i.library, i.operator, i.constants, i.attributes, i.as))(t)
 		return k
 	}
 	same := of(func(*input) {})
@@ -217,16 +215,11 @@ func TestDamage(t *testing.T) {
 	r, err := c.get(h.source(), "Halve", constants(2), nil, float32s)
 	check(t, r, err, 2)
 	path := stored1(t, c)
-	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Value(os.ReadFile(path))(t)
 	damage := func(what string, data []byte) {
 		t.Helper()
 		before, told := h.calls.Load(), len(said())
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o644))
 		r, err := c.get(h.source(), "Halve", constants(2), nil, float32s)
 		check(t, r, err, 2)
 		if h.calls.Load() != before+1 {
@@ -289,10 +282,7 @@ func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 		t.Errorf("integers as float32: %v", err)
 	}
 	for range 2 {
-		r, err := c.get(h.source(), "Halve", in, nil, float64s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(c.get(h.source(), "Halve", in, nil, float64s))(t)
 		in[1].Floats = []float64{1e-300}
 		expect := []tensor.Weight{in[0], {Name: "x", Shape: []int64{1}, Floats: []float64{5e-301}}}
 		if diff := cmp.Diff(expect, r.unpack()); diff != "" {
@@ -308,22 +298,13 @@ func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 // TestUnusableFolder computes every time and says so once.
 func TestUnusableFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o644))
 	readOnly := t.TempDir()
-	if err := os.Chmod(readOnly, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(readOnly, 0o555))
 	directory := t.TempDir()
 	h := &half{}
-	name, err := key("5ca1ab1e", "Halve", constants(4), nil, float32s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(directory, name+suffix, "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	name := must.Value(key("5ca1ab1e", "Halve", constants(4), nil, float32s))(t)
+	must.Succeed(t, os.MkdirAll(filepath.Join(directory, name+suffix, "x"), 0o755))
 	for what, folder := range map[string]string{"beneath a file": filepath.Join(file, "folds"), "read-only": readOnly,
 		"a folder in the file's place": directory, "no folder at all": ""} {
 		t.Run(what, func(t *testing.T) {

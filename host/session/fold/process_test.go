@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // What a child process is to do, and where.
@@ -54,10 +56,7 @@ func TestMain(m *testing.M) {
 
 func child(t *testing.T, task, folder string) *exec.Cmd {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Value(os.Executable())(t)
 	c := exec.Command(program)
 	c.Env = append(os.Environ(), childTask+"="+task, childFolder+"="+folder)
 	return c
@@ -68,13 +67,8 @@ func child(t *testing.T, task, folder string) *exec.Cmd {
 func TestKilledBetweenWriteAndRename(t *testing.T) {
 	folder := t.TempDir()
 	c := child(t, "hang", folder)
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(c.StdoutPipe())(t)
+	must.Succeed(t, c.Start())
 	said := make([]byte, 4096)
 	n, err := out.Read(said)
 	if e := c.Process.Kill(); e != nil || err != nil {
@@ -124,9 +118,7 @@ func TestPlantedFiles(t *testing.T) {
 		if info, err := os.Stat(list[0]); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("weights lie in a file of mode %v, want one that only the user reads", info.Mode())
 		}
-		if err := errors.Join(os.Remove(list[0]), plant(list[0])); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.Remove(list[0]), plant(list[0])))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

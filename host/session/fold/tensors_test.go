@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // layout is what the tests store: elements of three sizes, and none.
@@ -180,9 +181,7 @@ func TestTensorsThatCannotBe(t *testing.T) {
 // A folder that cannot be made costs time and a warning.
 func TestTensorsWithoutAFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o600))
 	logger, said := lines()
 	c, made := At(filepath.Join(file, "weights"), logger), &counter{}
 	for range 2 {
@@ -212,17 +211,12 @@ func TestLimitOfTensors(t *testing.T) {
 		return found
 	}
 	use("a")
-	info, err := os.Stat(c.path(KeyOf("a")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Value(os.Stat(c.path(KeyOf("a"))))(t)
 	c.limit = 3*info.Size() + 10
 	past := time.Now().Add(-time.Hour)
 	for i, key := range []string{"a", "b", "c"} {
 		use(key)
-		if err := os.Chtimes(c.path(KeyOf(key)), past, past.Add(time.Duration(i)*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chtimes(c.path(KeyOf(key)), past, past.Add(time.Duration(i)*time.Minute)))
 	}
 	use("a") // read again: b is the oldest now
 	use("d")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestTextIsReadBack(t *testing.T) {
@@ -15,10 +17,7 @@ func TestTextIsReadBack(t *testing.T) {
 			Files: []File{{"/a folder/x y", 5, 7}, {"/gone", -1, 0}}},
 		{Blocks: 3, Left: "nothing is replaced"},
 	} {
-		got, err := Parse(e.Text())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(Parse(e.Text()))(t)
 		if d := cmp.Diff(e, got); d != "" {
 			t.Error(d)
 		}
@@ -37,9 +36,7 @@ func TestHolds(t *testing.T) {
 	if err != nil || absent.Size != -1 {
 		t.Fatalf("%+v, %v", absent, err)
 	}
-	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("text"), 0o600))
 	there, err := FileAt(path)
 	if err != nil || there.Size != 4 {
 		t.Fatalf("%+v, %v", there, err)
@@ -52,13 +49,9 @@ func TestHolds(t *testing.T) {
 	}
 	holds(true, there)
 	holds(false, there, absent)
-	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 5)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chtimes(path, time.Time{}, time.Unix(1, 5)))
 	holds(false, there)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	holds(true, absent)
 }
 
@@ -67,20 +60,13 @@ func TestSweep(t *testing.T) {
 	old := time.Now().Add(-unused - time.Hour)
 	for _, name := range []string{"0123456789", "0123456789.onnx", "abcdefghij", "notes.txt"} {
 		path := filepath.Join(c.folder, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, nil, 0o600))
 		if name != "abcdefghij" {
-			if err := os.Chtimes(path, old, old); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Chtimes(path, old, old))
 		}
 	}
 	c.sweep()
-	entries, err := os.ReadDir(c.folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(c.folder))(t)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // runsVariable is how many runs TestCrashesOften does: 10000 is the long version, `make test-longest`.
@@ -61,10 +62,7 @@ func TestCrashesOften(t *testing.T) {
 func below(t testing.TB) (list []int) {
 	t.Helper()
 	parent := map[int]int{}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stats := must.Value(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {

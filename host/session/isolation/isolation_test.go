@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -44,10 +45,7 @@ func toy(t testing.TB, o Options) *Isolated {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	p, err := Open(folder, plugin.OpenOptions{AcceptUnverified: true}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(Open(folder, plugin.OpenOptions{AcceptUnverified: true}, o))(t)
 	return For(p)
 }
 
@@ -69,24 +67,15 @@ func scaled(t testing.TB, domain string) []byte {
 	m.Graph = &onnx.Graph{Name: proto.String("scaled"),
 		Node:  []*onnx.Node{double, node("Add", "", []string{"x", "d"}, "y")},
 		Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")}}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(m))(t)
 	return b
 }
 
 // session is one whose doubling x does, with a way back to the model unless it is strict.
 func session(t testing.TB, x *Isolated, strict bool) *ort.Session {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	operators, err := x.Operators(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	operators := must.Value(x.Operators(l))(t)
 	plain := scaled(t, "")
 	hook := ort.Hook{Strict: strict, Logger: x.options.Logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
 		p := &ort.Patch{Model: scaled(t, manifest.Domain),
@@ -96,16 +85,9 @@ func session(t testing.TB, x *Isolated, strict bool) *ort.Session {
 		}
 		return p, nil
 	}}
-	if err := l.Install(hook); err != nil {
-		t.Fatal(err)
-	}
-	s, err := l.NewSessionFromBytes(plain, ort.SessionOptions{IntraOpThreads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Uninstall(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Install(hook))
+	s := must.Value(l.NewSessionFromBytes(plain, ort.SessionOptions{IntraOpThreads: 1}))(t)
+	must.Succeed(t, l.Uninstall())
 	t.Cleanup(s.Close)
 	return s
 }
@@ -113,14 +95,8 @@ func session(t testing.TB, x *Isolated, strict bool) *ort.Session {
 // run is a run.
 func run(t testing.TB, s *ort.Session, x ...float32) ([]float32, error) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := ort.NewTensor(l, []int64{int64(len(x))}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	in := must.Value(ort.NewTensor(l, []int64{int64(len(x))}, x))(t)
 	defer in.Close()
 	out, err := s.Run(context.Background(), map[string]*ort.Value{"x": in})
 	if err != nil {
@@ -255,19 +231,11 @@ func TestGivenUp(t *testing.T) {
 func TestInPlace(t *testing.T) {
 	x := toy(t, Options{})
 	s := session(t, x, false)
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, first := range []float32{2, crash} {
-		v, err := ort.NewTensor(l, []int64{2}, []float32{first, 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Value(ort.NewTensor(l, []int64{2}, []float32{first, 3}))(t)
 		defer v.Close()
-		if err := s.RunInto(context.Background(), map[string]*ort.Value{"x": v}, []string{"y"}, []*ort.Value{v}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.RunInto(context.Background(), map[string]*ort.Value{"x": v}, []string{"y"}, []*ort.Value{v}))
 		if y, err := ort.Data[float32](v); err != nil || !slices.Equal(y, []float32{3 * first, 9}) {
 			t.Errorf("%v, %v", y, err)
 		}
@@ -308,15 +276,9 @@ func TestLibraryThatIsReplaced(t *testing.T) {
 
 // TestHeld: a worker is held by what holds a plugin's first run.
 func TestHeld(t *testing.T) {
-	first, err := worker.Start(t.Context(), worker.Options{Subject: "first run"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Value(worker.Start(t.Context(), worker.Options{Subject: "first run"}))(t)
 	defer first.Close()
-	l, err := toy(t, Options{}).acquire()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(toy(t, Options{}).acquire())(t)
 	defer l.users.Done()
 	if got, want := l.child.Layers(), first.Layers(); !slices.Equal(got, want) {
 		t.Errorf("%s; want %s", worker.Held(got), worker.Held(want))

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestRegions: nobody cuts shared memory short or makes it longer, no child of the program's has it, and constants
@@ -38,10 +39,7 @@ func TestRegions(t *testing.T) {
 		if constants != (err != nil) {
 			t.Errorf("constants %t: mapping it again for writing: %v", constants, err)
 		}
-		again, err := mapped(fd, 1<<20, protRead)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Value(mapped(fd, 1<<20, protRead))(t)
 		if constants && unix.Mprotect(again, protReadWrite) == nil {
 			t.Error("constants can be made writable")
 		}
@@ -49,10 +47,7 @@ func TestRegions(t *testing.T) {
 		if again[5] != 7 {
 			t.Error("it is not shared")
 		}
-		smaps, err := os.ReadFile("/proc/self/smaps")
-		if err != nil {
-			t.Fatal(err)
-		}
+		smaps := must.Value(os.ReadFile("/proc/self/smaps"))(t)
 		flags := regexp.MustCompile(`(?s)memfd:graft-test .*?VmFlags: ([^\n]*)`).FindAllStringSubmatch(string(smaps), -1)
 		held := slices.ContainsFunc(flags,
 			func(m []string) bool { return strings.Contains(m[1], "dc") && strings.Contains(m[1], "dd") })
@@ -107,39 +102,27 @@ func constantly(t testing.TB, c []float32) []byte {
 	value := func(name string) *onnx.ValueInfo {
 		return &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT, len(c))}
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
+	b := must.Value(proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
 			{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
 		Graph: &onnx.Graph{Name: proto.String("constantly"), Initializer: []*onnx.Tensor{tensor},
 			Input: []*onnx.ValueInfo{value("x")}, Output: []*onnx.ValueInfo{value("y")},
 			Node: []*onnx.Node{{OpType: proto.String("Scale"), Domain: proto.String(manifest.Domain), Input: []string{"c"},
 				Output: []string{"d"}},
-				{OpType: proto.String("Add"), Input: []string{"x", "d"}, Output: []string{"y"}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+				{OpType: proto.String("Add"), Input: []string{"x", "d"}, Output: []string{"y"}}}}}))(t)
 	return b
 }
 
 // TestConstants: weights lie where a worker reads them, are there for the next worker, and go with their session.
 func TestConstants(t *testing.T) {
 	x := toy(t, Options{Crashes: 100})
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	operators, err := x.Operators(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	operators := must.Value(x.Operators(l))(t)
 	var list []*ort.Session
 	for i := range 3 {
-		s, err := l.NewSessionFromBytes(constantly(t, []float32{float32(i), 2, 3}),
+		s := must.Value(l.NewSessionFromBytes(constantly(t, []float32{float32(i), 2, 3}),
 			ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Optimization: ort.OptimizeNone,
-				Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+				Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}}))(t)
 		list = append(list, s)
 	}
 	x.mu.Lock()
@@ -150,10 +133,7 @@ func TestConstants(t *testing.T) {
 	}
 	for range 3 {
 		for i, s := range list {
-			in, err := ort.NewTensor(l, []int64{3}, []float32{10, 10, 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := must.Value(ort.NewTensor(l, []int64{3}, []float32{10, 10, 10}))(t)
 			out, err := s.Run(context.Background(), map[string]*ort.Value{"x": in})
 			in.Close()
 			if err != nil {

@@ -13,20 +13,16 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/session/isolation"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // lockOf writes a lock of a plugin's folder.
 func lockOf(t *testing.T, folder string) *lockfile.File {
 	t.Helper()
 	lock := lockfile.New(filepath.Join(t.TempDir(), lockfile.FileName))
-	entry, err := store.At(t.TempDir()).Locked(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := must.Value(store.At(t.TempDir()).Locked(folder))(t)
 	lock.Set(entry)
-	if err := lock.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Write())
 	return lock
 }
 
@@ -49,9 +45,7 @@ func TestLockOfIsolated(t *testing.T) {
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	copied := func() string {
 		folder := filepath.Join(t.TempDir(), "fused-gelu")
-		if err := os.CopyFS(folder, os.DirFS("../../../build/plugins/fused-gelu")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.CopyFS(folder, os.DirFS("../../../build/plugins/fused-gelu")))
 		return folder
 	}
 	load := func(folder string, lock *lockfile.File, isolate string) (*Set, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/session/isolation"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -32,10 +33,7 @@ func built(t testing.TB, isolate ...string) (*Set, error) {
 	t.Helper()
 	var folders []string
 	for _, name := range []string{"plugins", "examples"} {
-		folder, err := filepath.Abs("../../../build/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.Abs("../../../build/" + name))(t)
 		folders = append(folders, folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
@@ -63,16 +61,13 @@ func gelu(t testing.TB) []byte {
 	value := func(name string) *onnx.ValueInfo {
 		return &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT, "n", 64)}
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
+	b := must.Value(proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8),
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
 			{Domain: proto.String(manifest.Domain), Version: proto.Int64(1)}},
 		Graph: &onnx.Graph{Name: proto.String("gelu"), Input: []*onnx.ValueInfo{value("x")},
 			Output: []*onnx.ValueInfo{value("y")},
 			Node: []*onnx.Node{{OpType: proto.String("FusedGelu"), Domain: proto.String(manifest.Domain), Input: []string{"x"},
-				Output: []string{"y"}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+				Output: []string{"y"}}}}}))(t)
 	return b
 }
 
@@ -85,10 +80,7 @@ func sides(t testing.TB, l *ort.Library) map[string]*ort.Session {
 		if err != nil {
 			t.Fatal(err)
 		}
-		domain, err := Domain(set.Plugins, []string{"fused-gelu"}, []string{"FusedGelu"}, l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		domain := must.Value(Domain(set.Plugins, []string{"fused-gelu"}, []string{"FusedGelu"}, l))(t)
 		if list[name], err = l.NewSessionFromBytes(gelu(t),
 			ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, Domains: []ort.Domain{domain}}); err != nil {
 			t.Fatal(err)
@@ -100,29 +92,17 @@ func sides(t testing.TB, l *ort.Library) map[string]*ort.Session {
 
 // TestIsolatedIsTheSame: a plugin of ours has the same bits in a worker.
 func TestIsolatedIsTheSame(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	x := make([]float32, 64*33)
 	for i := range x {
 		x[i] = float32(i-1000) / 300
 	}
-	in, err := ort.NewTensor(l, []int64{33, 64}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(ort.NewTensor(l, []int64{33, 64}, x))(t)
 	defer in.Close()
 	answers := map[string][]float32{}
 	for name, s := range sides(t, l) {
-		out, err := s.Run(context.Background(), map[string]*ort.Value{"x": in})
-		if err != nil {
-			t.Fatal(err)
-		}
-		y, err := ort.Data[float32](out[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Value(s.Run(context.Background(), map[string]*ort.Value{"x": in}))(t)
+		y := must.Value(ort.Data[float32](out[0]))(t)
 		answers[name] = slices.Clone(y)
 		out[0].Close()
 	}
@@ -133,25 +113,16 @@ func TestIsolatedIsTheSame(t *testing.T) {
 
 // BenchmarkIsolated is a run of one FusedGelu, by the bytes of its input and of its output, here and in a worker.
 func BenchmarkIsolated(b *testing.B) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(b)
 	list := sides(b, l)
 	for _, rows := range []int64{1, 256, 4096, 65536} {
 		for _, name := range []string{"here", "isolated"} {
 			b.Run(fmt.Sprintf("bytes=%d/%s", rows*256, name), func(b *testing.B) {
-				in, err := ort.NewTensor(l, []int64{rows, 64}, make([]float32, rows*64))
-				if err != nil {
-					b.Fatal(err)
-				}
+				in := must.Value(ort.NewTensor(l, []int64{rows, 64}, make([]float32, rows*64)))(b)
 				defer in.Close()
 				fed := map[string]*ort.Value{"x": in}
 				run := func() {
-					out, err := list[name].Run(context.Background(), fed)
-					if err != nil {
-						b.Fatal(err)
-					}
+					out := must.Value(list[name].Run(context.Background(), fed))(b)
 					out[0].Close()
 				}
 				run()

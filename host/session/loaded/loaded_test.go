@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestManyNotVerified: plugins that only have to be verified are one line, with what verifies all of them.
@@ -15,10 +16,7 @@ func TestManyNotVerified(t *testing.T) {
 	t.Setenv(plugin.UnverifiedVariable, "")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
-	folder, err := filepath.Abs("../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../build/plugins"))(t)
 	set, err := Load([]string{folder}, false)
 	if !errors.Is(err, refusal.ErrUnverified) || !errors.Is(err, refusal.ErrVerification) || len(set.Refused) != 1 {
 		t.Fatalf("%d refusals, error %v; want one of kind ErrUnverified", len(set.Refused), err)

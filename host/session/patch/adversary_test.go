@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // drawing is a graph in the making. Names of values are numbers.
@@ -422,19 +423,13 @@ func encoded(t testing.TB, drawn func(*drawing, int), n int) []byte {
 
 func encode(t testing.TB, d *drawing) []byte {
 	t.Helper()
-	b, err := proto.Marshal(d.model())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(d.model()))(t)
 	return b
 }
 
 func parsed(t testing.TB, b []byte) *model.Model {
 	t.Helper()
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Parse(b, ""))(t)
 	return m
 }
 
@@ -442,14 +437,8 @@ func manifests(t testing.TB, names ...string) (list []*manifest.Manifest) {
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join("..", "..", "..", "plugins", name, manifest.FileName)
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := manifest.Parse(path, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
+		m := must.Value(manifest.Parse(path, data))(t)
 		list = append(list, m)
 	}
 	return list

@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // whole leads a graph of about n nodes through the whole analysis, and says what that took.
@@ -63,10 +64,7 @@ func TestLeftAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	m := parsed(t, encoded(t, adversaries[0].draw, 10))
-	a, err := patch.View(unhurried(t), m, m.Proto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.View(unhurried(t), m, m.Proto()))(t)
 	_, analysed := patch.Analyse(ctx, m, nil, plan.Options{})
 	for name, err := range map[string]error{"Analyse": analysed, "Choose": a.Choose(ctx, nil, plan.Options{}),
 		"Apply": a.Apply(ctx)} {
@@ -107,9 +105,7 @@ func TestBranchHandsOut(t *testing.T) {
 	if err != nil || a.Plan.Replaced() != 1 {
 		t.Fatal(err)
 	}
-	if err := a.Apply(unhurried(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, a.Apply(unhurried(t)))
 	if _, err := graph.New(m.Proto(), m); err != nil {
 		t.Errorf("the rewritten graph is not sound: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // figures are graphs for which time and memory are measured.
@@ -40,9 +41,7 @@ func BenchmarkBounds(b *testing.B) {
 			path := b.TempDir() + "/model.onnx"
 			for _, a := range adversaries {
 				if a.name == f.drawn {
-					if err := os.WriteFile(path, encoded(b, a.draw, f.n), 0o600); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, os.WriteFile(path, encoded(b, a.draw, f.n), 0o600))
 				}
 			}
 			for b.Loop() {
@@ -73,10 +72,7 @@ func BenchmarkBounds(b *testing.B) {
 func TestFigure(t *testing.T) {
 	m := parsed(t, encoded(t, adversaries[0].draw, 64))
 	if path := os.Getenv(figureVariable); path != "" {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
 		m = parsed(t, data)
 	}
 	start := time.Now()

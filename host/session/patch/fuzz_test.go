@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // choices reads what a graph is made of off a list of bytes; at its end all of them are zero.
@@ -141,21 +142,12 @@ func drawn(data []byte) *onnx.Model {
 // checkDrawn leads such a model through the whole analysis, which must not fail and must leave it sound.
 func checkDrawn(t *testing.T, data []byte, with []*manifest.Manifest) (blocks, replaced int) {
 	t.Helper()
-	b, err := proto.Marshal(drawn(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(drawn(data)))(t)
+	m := must.Value(model.Parse(b, ""))(t)
 	if g, err := graph.New(m.Proto(), m); err != nil || g.Complete() != nil {
 		return 0, 0 // a value that is handed out twice, say
 	}
-	rows, err := patch.ViewRows(unhurried(t), m, proto.CloneOf(m.Proto()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Value(patch.ViewRows(unhurried(t), m, proto.CloneOf(m.Proto())))(t)
 	if _, err := graph.New(rows.Graph.Model(), m); err != nil {
 		t.Fatalf("the graph for rows without padding is not sound: %v", err)
 	}

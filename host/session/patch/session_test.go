@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestTablesInPlace: a table lies where sessions of a model have it if the program says what rows are taken. If
@@ -30,18 +31,9 @@ func TestTablesInPlace(t *testing.T) {
 		tables[table] = by
 		d.output(d.of("Gather", table, rows))
 	}
-	b, err := proto.Marshal(d.model())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := patch.Serialize(m, m.Proto(), true, false, shared.Never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(d.model()))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	s := must.Value(patch.Serialize(m, m.Proto(), true, false, shared.Never))(t)
 	for _, w := range s.Weights {
 		defer w.Release()
 		by := tables[w.Name]
@@ -76,19 +68,10 @@ func TestMatricesOfProducts(t *testing.T) {
 	d.output(d.of("MatMul", first, d.of("Transpose", x)))
 	d.output(d.of("Add", d.of("MatMul", x, other), other))
 	d.output(d.of("MatMul", x, d.of("Transpose", table)))
-	b, err := proto.Marshal(d.model())
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(d.model()))(t)
+	m := must.Value(model.Parse(b, ""))(t)
 	for _, cpu := range []bool{true, false} {
-		s, err := patch.Serialize(m, m.Proto(), cpu, false, shared.Never)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(patch.Serialize(m, m.Proto(), cpu, false, shared.Never))(t)
 		if len(s.Weights) != len(want) {
 			t.Errorf("%d weights, want %d", len(s.Weights), len(want))
 		}

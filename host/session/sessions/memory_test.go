@@ -9,15 +9,13 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestMemory: what a session says counts before what all are given. Nothing is planned where lengths vary.
 func TestMemory(t *testing.T) {
 	set := load(t, "cpu")
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	fixed, varying := joining(t), varyingRows(t, joining(t))
 	for _, c := range []struct {
 		bound, own        bool
@@ -42,15 +40,12 @@ func TestMemory(t *testing.T) {
 		}
 		s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, BoundMemory: c.bound, OwnArenas: c.own}
 		var got *ort.Patch
-		made, err := l.NewSessionFromBytes(c.model,
+		made := must.Value(l.NewSessionFromBytes(c.model,
 			ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
 				p, err := s.Patch(r)
 				got = p
 				return p, err
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+			}}))(t)
 		made.Close()
 		if got == nil || got.NoMemoryPattern != c.unplanned || got.ShareArena != c.shared {
 			t.Errorf("%+v: got %+v", c, got)
@@ -61,16 +56,11 @@ func TestMemory(t *testing.T) {
 // varyingRows is a model with any number of rows.
 func varyingRows(t *testing.T, content []byte) []byte {
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(content, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(content, m))
 	for _, v := range append(m.Graph.Input, m.Graph.Output...) {
 		v.Type.GetTensorType().Shape.Dim[0].Value = &onnx.Shape_Dim_DimParam{DimParam: "rows"}
 	}
-	content, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content = must.Value(proto.Marshal(m))(t)
 	return content
 }
 
@@ -85,10 +75,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	held := func() [2]int {
 		var n [2]int
 		for i, folder := range []string{"/proc/self/fd", "/proc/self/task"} {
-			list, err := os.ReadDir(folder)
-			if err != nil {
-				t.Fatal(err)
-			}
+			list := must.Value(os.ReadDir(folder))(t)
 			n[i] = len(list)
 		}
 		return n

@@ -5,14 +5,12 @@ import (
 
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestShare: what a session says about sharing its weights counts before what all are given.
 func TestShare(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, c := range []struct {
 		all   shared.Wish
 		entry map[string]string
@@ -28,14 +26,11 @@ func TestShare(t *testing.T) {
 		{shared.Always, map[string]string{ConfigShare: ""}, shared.Never},
 	} {
 		var got shared.Wish = -1
-		s, err := l.NewSessionFromBytes(joining(t),
+		s := must.Value(l.NewSessionFromBytes(joining(t),
 			ort.SessionOptions{Config: c.entry, Patcher: func(r ort.Request) (*ort.Patch, error) {
 				got = (&Patcher{Share: c.all}).share(r)
 				return nil, nil
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+			}}))(t)
 		s.Close()
 		if got != c.want {
 			t.Errorf("%+v: got %d", c, got)

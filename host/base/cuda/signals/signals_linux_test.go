@@ -27,6 +27,7 @@ import (
 	"github.com/opgraft/graft/host/base/cuda"
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
 	"github.com/opgraft/graft/host/base/cuda/signals"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // childVariable says to this test's executable that it is a child: "WAY CHECK LIBRARY".
@@ -322,9 +323,7 @@ func TestMeanwhile(t *testing.T) {
 	if a := handlers()[syscall.SIGUSR1]; a.handler != ignored {
 		t.Errorf("a signal that Go began to ignore has the handler %x", a.handler)
 	}
-	if err := syscall.Kill(syscall.Getpid(), syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR2))
 	select {
 	case <-c:
 	case <-time.After(10 * time.Second):

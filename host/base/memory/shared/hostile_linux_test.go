@@ -8,21 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // memfd is a memory file with bytes, sealed or not.
 func memfd(t *testing.T, name string, b []byte, seals int) int {
-	fd, err := memoryFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := must.Value(memoryFile(name))(t)
 	t.Cleanup(func() { unix.Close(fd) })
-	if _, err := unix.Write(fd, b); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(unix.Write(fd, b))(t)
+	must.Value(unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals))(t)
 	return fd
 }
 
@@ -75,10 +70,7 @@ func TestAnnouncements(t *testing.T) {
 			return announcement{me, int(r.Fd())}
 		}},
 		{name: "an ordinary file", made: 1, lead: func(t *testing.T, w *wanted) announcement {
-			f, err := os.Create(t.TempDir() + "/memfd:" + w.key.fileName() + " (deleted)")
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Value(os.Create(t.TempDir() + "/memfd:" + w.key.fileName() + " (deleted)"))(t)
 			t.Cleanup(func() { f.Close() })
 			return announcement{me, int(f.Fd())}
 		}},
@@ -94,15 +86,9 @@ func TestAnnouncements(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			user = func() int { return before() + c.user }
 			w := want(t, i)
-			name, err := bind(c.lead(t, w).name(w.key))
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must.Value(bind(c.lead(t, w).name(w.key)))(t)
 			defer unix.Close(name)
-			r, err := Open(w.content(Always))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(Open(w.content(Always)))(t)
 			defer r.Close()
 			if w.made != c.made || !bytes.Equal(r.Bytes(), w.bytes()) {
 				t.Errorf("made %d times, want %d", w.made, c.made)
@@ -116,20 +102,14 @@ func TestNames(t *testing.T) {
 	w := want(t, 0)
 	for _, rest := range []string{"", "1", "/", "a/b", "-1/3", "1/-3", "0/0", "1/2/3", "99999999999999999999/1", "\n@x/1",
 		"making/1"} {
-		fd, err := bind(keyName(w.key) + rest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fd := must.Value(bind(keyName(w.key) + rest))(t)
 		defer unix.Close(fd)
 	}
 	if list := announced(w.key); len(list) != 0 {
 		t.Errorf("%v", list)
 	}
 	for i := range 2 * maxHint {
-		fd, err := bind(announcement{1, i}.name(w.key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fd := must.Value(bind(announcement{1, i}.name(w.key)))(t)
 		defer unix.Close(fd)
 	}
 	if list := announced(w.key); len(list) != maxHint {
@@ -143,17 +123,11 @@ func TestNobodyHangs(t *testing.T) {
 	t.Cleanup(func() { unseen, patience = before, long })
 	for _, begun := range []bool{false, true} {
 		w := want(t, 0)
-		turn, err := bind(turnName(w.key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		turn := must.Value(bind(turnName(w.key)))(t)
 		defer unix.Close(turn)
 		if unseen, patience = time.Millisecond, time.Hour; begun {
 			unseen, patience = time.Hour, time.Millisecond
-			name, err := bind(announcement{os.Getpid(), memfd(t, w.key.fileName(), w.bytes(), 0)}.name(w.key))
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must.Value(bind(announcement{os.Getpid(), memfd(t, w.key.fileName(), w.bytes(), 0)}.name(w.key)))(t)
 			defer unix.Close(name)
 		}
 		r, err := Open(w.content(Always))
@@ -172,9 +146,7 @@ func TestOwn(t *testing.T) {
 	t.Cleanup(func() { overcommit, nodes, collapse = files[0], files[1], was })
 	write := func(text string) string {
 		path := t.TempDir() + "/fact"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	large, small := func([]byte) error { return nil }, func([]byte) error { return unix.EINVAL }
@@ -219,10 +191,7 @@ func TestErrorsOfContents(t *testing.T) {
 		func(c *Content) { c.Afford = func() error { return bad } },
 		func(c *Content) { c.Make = func([]byte) error { return bad } },
 		func(c *Content) {
-			r, err := Open(*c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(Open(*c))(t)
 			t.Cleanup(func() { r.Close() })
 			c.Same = func([]byte) (bool, error) { return false, bad }
 		},

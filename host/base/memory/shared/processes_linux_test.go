@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // child is the variable that makes this test's executable another process: it opens the content of a key, says what
@@ -102,27 +104,16 @@ func start(t *testing.T, text string) *process {
 	p := &process{Cmd: exec.Command(os.Args[0])}
 	p.Env = append(os.Environ(), child+"="+text)
 	p.Stderr = os.Stderr
-	in, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(p.StdinPipe())(t)
+	out := must.Value(p.StdoutPipe())(t)
 	p.in, p.says = in, bufio.NewReader(out)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Start())
 	t.Cleanup(func() { p.in.Close(); _ = p.Process.Kill(); _ = p.Wait() })
 	return p
 }
 
 func (p *process) line(t *testing.T) string {
-	text, err := p.says.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(p.says.ReadString('\n'))(t)
 	return strings.TrimSpace(text)
 }
 
@@ -175,10 +166,7 @@ func TestAtOnce(t *testing.T) {
 func TestTheLastGoes(t *testing.T) {
 	w, held := want(t, 0), descriptors(t)
 	for range 2 {
-		r, err := Open(w.content(Always))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(Open(w.content(Always)))(t)
 		if len(announced(w.key)) != 1 {
 			t.Errorf("announced %d times", len(announced(w.key)))
 		}
@@ -190,10 +178,7 @@ func TestTheLastGoes(t *testing.T) {
 }
 
 func descriptors(t *testing.T) int {
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(os.ReadDir("/proc/self/fd"))(t)
 	return len(list)
 }
 

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/opgraft/graft/internal/must"
 )
 
 // naive is what the definitions say: probabilities, by exponentials of numbers that are small enough for them.
@@ -72,9 +74,7 @@ func TestAgainstDefinitions(t *testing.T) {
 				}
 				differences = append(differences, math.Log(p[targets[i]]/naive(b)[targets[i]]))
 			}
-			if err := s.Add(7, from, targets, logits); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Add(7, from, targets, logits))
 			from += n
 		}
 		for side := range 3 {
@@ -153,9 +153,7 @@ func TestKnown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := New(2, len(c.a))
-			if err := s.Add(0, 1, []int32{c.target}, [][]float32{c.a, c.b}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Add(0, 1, []int32{c.target}, [][]float32{c.a, c.b}))
 			near := func(got, want float64) bool { return math.Abs(got-want) <= 1e-6*max(want, 1) }
 			d := s.Divergence(1)
 			if a, b := s.Likelihood(0).Perplexity, s.Likelihood(1).Perplexity; !near(a, c.ppl) || !near(b, c.pplB) ||
@@ -176,9 +174,7 @@ func TestDifference(t *testing.T) {
 	s := New(2, 2)
 	half, third := float32(0), float32(math.Log(2))
 	for text := range 3 {
-		if err := s.Add(text, 5, []int32{0, 0}, [][]float32{{1, 0, half, third}, {1, 0, third, half}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Add(text, 5, []int32{0, 0}, [][]float32{{1, 0, half, third}, {1, 0, third, half}}))
 	}
 	d := s.Divergence(1)
 	x := d.First
@@ -242,10 +238,7 @@ func TestWindows(t *testing.T) {
 	for range 2000 {
 		n, first, size := r.IntN(200), r.IntN(60), 2+r.IntN(50)
 		stride := 1 + r.IntN(size-1)
-		list, err := Windows(n, first, size, stride)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Value(Windows(n, first, size, stride))(t)
 		next := max(first, 1)
 		for _, w := range list {
 			if w.From != next || w.End <= w.From || w.End > n || w.End-w.Begin > size ||

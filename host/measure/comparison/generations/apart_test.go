@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // crashing is the seed of a comparison whose rounds end the process, as a plugin with a fault does, and the number of
@@ -59,34 +60,19 @@ func TestMain(m *testing.M) {
 // TestApart: in a child process a comparison says what it says in this one, and a round that ends the child is an
 // error.
 func TestApart(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := filepath.Abs("../../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load([]string{folder}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
+	set := must.Value(loaded.Load([]string{folder}, true))(t)
 	model := "../../../../models/g2p"
 	o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 5, "num_beams": 2}`), Batch: 2, PromptLength: 6,
 		Rounds: 2, CacheBytes: 64 << 20}
-	here, err := Compare(t.Context(), l, set, model, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Value(Compare(t.Context(), l, set, model, o))(t)
 	var told [][2]int64
 	var steps []string
 	o.Progress = func(done, total int64) { told = append(told, [2]int64{done, total}) }
 	o.Step = func(what string) { steps = append(steps, what) }
 	j := Job[Options]{Folder: model, Options: o, Folders: []string{folder}}
-	there, err := Apart(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := must.Value(Apart(t.Context(), j))(t)
 	if len(there.A.Seconds) != 4 || len(there.B.TTFTSeconds) != 4 || there.Environment.ONNXRuntime != l.Version() ||
 		there.StepFloor == nil {
 		t.Errorf("%+v", there)
@@ -121,10 +107,7 @@ func TestApart(t *testing.T) {
 // TestAblate: every row gives the texts of the first, and a row that ends the child is an error, as is a text that is
 // none.
 func TestAblate(t *testing.T) {
-	folder, err := filepath.Abs("../../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
 	var told []int64
 	o := AblationOptions{
 		Search: []byte(`{"max_new_tokens": 5, "num_beams": 2, "no_repeat_ngram_size": 2}`),
@@ -132,10 +115,7 @@ func TestAblate(t *testing.T) {
 		Batch:  2, Rounds: 2, CacheBytes: 64 << 20, Progress: func(done, _ int64) { told = append(told, done) },
 	}
 	j := Job[AblationOptions]{Folder: "../../../../models/g2p", Options: o, Folders: []string{folder}}
-	r, err := Ablate(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(Ablate(t.Context(), j))(t)
 	var rows []string
 	for _, row := range r.Rows {
 		rows = append(rows, row.Technique)

@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // What a side's name says of drafts is its last part, and is read before anything is opened.
@@ -45,22 +46,13 @@ func TestDraftsOf(t *testing.T) {
 // TestSidesWithDrafts: the tokens of sides with drafts are those of the side without, and what the drafts came to is
 // in the result.
 func TestSidesWithDrafts(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	const model = "../../../../models/g2p"
-	r, err := CompareAll(t.Context(), l, set, model,
+	r := must.Value(CompareAll(t.Context(), l, set, model,
 		Options{A: "auto", B: "draft=lookup", Others: []string{"draft=" + model + ",weights=int8"},
 			Search: []byte(`{"max_new_tokens": 30, "min_new_tokens": 30}`), Batch: 2, PromptLength: 8, Rounds: 1,
-			CacheBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+			CacheBytes: 64 << 20}))(t)
 	if !r.OK() || r.A.Drafts != nil || r.Sides[0].StepFloor != nil {
 		t.Errorf("%+v", r)
 	}

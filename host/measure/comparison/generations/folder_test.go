@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // A side may be another folder of the same model.
@@ -23,10 +24,8 @@ func TestFolderOf(t *testing.T) {
 		}
 	}
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "config.json"), []byte(`{"model_type": "gpt2", "vocab_size": 9}`),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(other, "config.json"), []byte(`{"model_type": "gpt2", "vocab_size": 9}`),
+		0o644))
 	if err := takes(other, &modeldir.Config{ModelType: "gpt2", Vocab: 9}); err != nil {
 		t.Error(err)
 	}

@@ -10,38 +10,21 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // What a folder lacks is said with its path, whichever side opens it.
 func TestMissingExternalData(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "model.onnx")
-	if err := f.WriteExternal(path, 1); err != nil {
-		t.Fatal(err)
-	}
-	config, err := f.ConfigJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "config.json"), config, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path + ".data"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.WriteExternal(path, 1))
+	config := must.Value(f.ConfigJSON())(t)
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "config.json"), config, 0o644))
+	must.Succeed(t, os.Remove(path+".data"))
 	for _, name := range []string{"none", "auto"} {
 		_, err := Compare(t.Context(), l, set, folder,
 			Options{A: name, B: name, Search: []byte(`{"max_new_tokens": 4}`), Batch: 1, PromptLength: 3})

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/measure/profile/runs"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -24,26 +25,15 @@ func TestMain(m *testing.M) {
 
 // TestMeasure: the parts of all sides, in the cell in which A takes longest; blocks have the same names on all of them.
 func TestMeasure(t *testing.T) {
-	folder, err := filepath.Abs("../../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load([]string{folder}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
+	set := must.Value(loaded.Load([]string{folder}, true))(t)
 	j := comparison.Job{Model: "../../../../models/tiny-gpt2/model.onnx", Folders: []string{folder},
 		Options: comparison.Options{A: "none", B: "flash-decode", Others: []string{"auto"},
 			Force: true, Warmup: 1, Rounds: 2, Inputs: inputs.Options{Seed: 1},
 			Axes: []comparison.Axis{{Name: "past", Lengths: []int64{3, 9}}}}}
-	s, err := comparison.SweepApart(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(comparison.SweepApart(t.Context(), j))(t)
 	s.Cells[0].A.MedianMS, s.Cells[1].A.MedianMS = 1, 2
-	if err := Measure(t.Context(), j, set, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Measure(t.Context(), j, set, s))
 	n := s.NodeTimes
 	if n == nil || n.Cell != 1 || len(n.Sides) != 2 || n.A.Name != "none" || n.Sides[1].Name != "auto" {
 		t.Fatalf("%+v", n)

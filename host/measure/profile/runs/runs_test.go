@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -34,18 +35,9 @@ const plugins = "../../../../build/plugins"
 func profiled(t *testing.T, path string, o Options) (*Result, *patch.Analysis, error) {
 	t.Helper()
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	folder, err := filepath.Abs(plugins)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load([]string{folder}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs(plugins))(t)
+	set := must.Value(loaded.Load([]string{folder}, true))(t)
+	m := must.Value(model.Open(path))(t)
 	t.Cleanup(func() { m.Close() })
 	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: o.Force, Padding: o.Padding}))
 	if err != nil {
@@ -93,14 +85,9 @@ func sums(t *testing.T, r *Result) {
 // fixture writes a graph of an exporter with weights.
 func fixture(t *testing.T, exporter, name string) string {
 	t.Helper()
-	f, err := models.Lookup(exporter, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup(exporter, name))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := f.Write(path, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(path, 1))
 	return path
 }
 
@@ -217,14 +204,9 @@ func write(t *testing.T, constants []*onnx.Tensor, nodes ...*onnx.Node) string {
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}},
 		Graph: &onnx.Graph{Name: proto.String("g"), Input: []*onnx.ValueInfo{value("x")},
 			Output: []*onnx.ValueInfo{value("y")}, Node: nodes, Initializer: constants}}
-	data, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.Marshal(m))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/opgraft/graft/host/plan/machine/record"
+	"github.com/opgraft/graft/internal/must"
 )
 
 type content struct {
@@ -23,22 +24,15 @@ func TestRecord(t *testing.T) {
 	if err := record.Read(path, 3, &got); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
-	if err := record.Write(path, content{3, []int{1, 2}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := record.Write(path, content{3, []int{4}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, record.Write(path, content{3, []int{1, 2}}))
+	must.Succeed(t, record.Write(path, content{3, []int{4}}))
 	if err := record.Read(path, 3, &got); err != nil || len(got.Numbers) != 1 || got.Numbers[0] != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v, %v", entries, err)
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Value(os.ReadFile(path))(t)
 	for _, c := range []struct{ what, text, want string }{
 		{"truncated", string(whole[:len(whole)/2]), "unexpected end of JSON input"},
 		{"empty", "", "unexpected end of JSON input"},
@@ -46,9 +40,7 @@ func TestRecord(t *testing.T) {
 		{"of something else", `{"schema_version": 3, "words": []}`, `unknown field "words"`},
 		{"too large", strings.Repeat(" ", 8<<20) + "{}", "found more than 8388608 bytes"},
 	} {
-		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
 		err := record.Read(path, 3, &got)
 		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), c.want) ||
 			!strings.HasPrefix(err.Error(), path) || !strings.HasSuffix(err.Error(), "; remove it, it is measured again") {
@@ -72,25 +64,19 @@ func TestPlantedRecord(t *testing.T) {
 				os.Chmod(path, 0o606))
 		},
 	} {
-		if err := plant(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, plant())
 		var got content
 		if err := record.Read(path, 3, &got); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: got the error %v", what, err)
 		}
-		if err := record.Write(path, content{3, []int{1}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, record.Write(path, content{3, []int{1}}))
 		if err := record.Read(path, 3, &got); err != nil {
 			t.Errorf("%s: after it was measured again: %v", what, err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the file has the mode %v, want only the user's", what, info.Mode())
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(path))
 	}
 }
 

@@ -12,26 +12,21 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // open opens a plugin as it was built: from GRAFT_PLUGIN_PATH, else from build/plugins.
 func open(t *testing.T, name string) *plugin.Plugin {
 	t.Helper()
 	if os.Getenv("GRAFT_PLUGIN_PATH") == "" {
-		folder, err := filepath.Abs("../../../../build/plugins")
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
 	found, err := discovery.Find(discovery.Options{}).ByName(name)
 	if err != nil {
 		t.Fatalf("%v: run make plugins", err)
 	}
-	p, err := plugin.Open(found.Folder, plugin.OpenOptions{AcceptUnverified: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(plugin.Open(found.Folder, plugin.OpenOptions{AcceptUnverified: true}))(t)
 	return p
 }
 
@@ -87,11 +82,8 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 	t.Helper()
 	crew := threads.NewPool(2)
 	defer crew.Close()
-	x, err := New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2,
-		shapes[len(shapes)-1], crew)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2,
+		shapes[len(shapes)-1], crew))(t)
 	defer x.Close()
 	for _, s := range shapes {
 		step, err := x.Step(s)
@@ -125,10 +117,7 @@ func TestRefusals(t *testing.T) {
 	l := plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
 	c := plan.Candidate{Strategy: plan.KeysValues}
 	p := open(t, "flash-decode")
-	x, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil))(t)
 	defer x.Close()
 	for _, s := range []struct {
 		shape plan.Shape
