@@ -119,10 +119,12 @@ $(PEERS): tests/conformance/cases.py | setup
 # The library that C++ tests make sessions with.
 ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
 
+# KERNEL_PROBLEMS random ones for each kernel.
+KERNEL_PROBLEMS ?= 2000
 cxx_test = $(LATER) $(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(1) -DGRAFT_SAMPLE=$(SAMPLE) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 cxx-test: runtime
 	@$(call cxx_test,OFF)
-	@$(LATER) ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS) -LE long
+	@GRAFT_TEST_PROBLEMS=$(KERNEL_PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/cmake --output-on-failure -j$(JOBS) -LE long
 
 # The CUDA kernels but one, on the emulator. It is built in the same tree, never at once.
 cxx-test-long: runtime | $(if $(filter test,$(MAKECMDGOALS)),cxx-test)
