@@ -23,7 +23,7 @@ export GRAFT_PLUGIN_UNVERIFIED := 1
 export GRAFT_TEST_COMMAND := $(BIN)/graft
 
 .PHONY: all demo test test-long bench bench-peers bench-encoders bench-encoder-peers chart fuzz fuzz-operators soak faults zoo encoders trained-models lint setup runtime plugins cuda cuda-test gpu-bundle graft test-longest go-test go-test-long race-test cxx-test cxx-test-long \
-  languages bench-languages sanitize-kit sanitize memcheck release release-libraries arm64 peers fmt clean
+  languages bench-languages sanitize memcheck release release-libraries arm64 peers fmt clean
 
 all: graft
 
@@ -35,21 +35,21 @@ demo: graft runtime
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
 	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
 
-# Every kind of test, in minutes: C++ against float64, the emulator, a sanitizer, Go, peers; packages with goroutines
-# under the race detector. make test-long has the rest: together they run each test once.
-test: go-test cxx-test sanitize-kit race-test
+# What takes minutes: C++ against float64, a kernel on the emulator, most packages of Go, peers. make test-long has the
+# rest: together they run each test once.
+test: go-test cxx-test
 
-# Packages of Go by where and how their tests run. Those in no list run in make test; those of LONG in make test-long, and
-# those of RACED in make test under the race detector. -short, which make test says, leaves something out of LONGEST, which
-# make test-longest runs whole, and out of LONG alone. make test-longest has RACED_LONG under the race detector.
+# What takes longer: the other CUDA kernels on the emulator with seeded faults, CUDA variants, sanitizers, arm64 under QEMU,
+# and in Go the race detector and the longest packages. SAMPLE chooses a part of some.
+test-long: go-test-long cxx-test-long sanitize race-test cuda-test arm64
+
+# Packages of Go by where and how their tests run; those in no list run in make test. make test-long has those of RACED under
+# the race detector, those of LONG, and those of LONGEST with -short, which make test-longest runs whole. -short leaves
+# something out of packages of LONG and LONGEST alone. make test-longest has RACED_LONG under the race detector.
 RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
-LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/equivalent tests/generate
-LONGEST    = host/generate/decode tests/languages tests/parity tests/patterns tests/python
-RACED_LONG = host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
-
-# What takes longer: CUDA kernels on the emulator with seeded faults, CUDA variants, sanitizers over everything, arm64
-# under QEMU, and the longest tests of Go. SAMPLE chooses a part of some.
-test-long: go-test-long cxx-test-long sanitize cuda-test arm64
+LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
+LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
+RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems and
 # one architecture of GPUs: another with each commit. SAMPLE= takes all.
@@ -164,16 +164,12 @@ bench-languages: graft runtime
 	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
 	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
-# Sanitizers: over the C++ kit, and over everything else, with PROBLEMS random ones for each kernel.
+# Sanitizers over all of C++, with PROBLEMS random problems for each kernel.
 PROBLEMS  ?= 200
 SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)
-sanitize-kit: runtime
-	@$(LATER) $(call build_tree,sanitize,$(SANITIZED),--target abi_tests)
-	@$(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^abi$$'
-
-sanitize: runtime | $(if $(filter test,$(MAKECMDGOALS)),sanitize-kit)
+sanitize: runtime
 	@$(LATER) $(call build_tree,sanitize,$(SANITIZED))
-	@GRAFT_TEST_PROBLEMS=$(PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS) -E '^abi$$'
+	@GRAFT_TEST_PROBLEMS=$(PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
 
 # What sanitizers do not see: reads of what nothing wrote, in the kit and through it in operators. The processor that valgrind shows is
 # another than the system's.
@@ -221,11 +217,12 @@ arm64: release-aarch64 graft runtime
 
 # Packages are given as they lie, or with ... at the end.
 go-test: graft runtime peers
-	@go list $(RACED:%=./%) $(LONG:%=./%) | sort >$(BUILD)/elsewhere
+	@go list $(RACED:%=./%) $(LONG:%=./%) $(LONGEST:%=./%) | sort -u >$(BUILD)/elsewhere
 	@go test -vet=off -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
 
 go-test-long: graft runtime peers
 	@go test -vet=off -timeout 40m $(LONG:%=./%)
+	@go test -vet=off -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED),$(LONGEST)))
 	@go test -vet=off -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
 
 # What takes as long as it is given, and is no part of make test: every fuzz target for TIME, and deaths and load.
