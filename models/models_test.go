@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -328,21 +327,5 @@ func TestAFailedWriteLeavesNothing(t *testing.T) {
 	}
 	if len(entries) != 1 {
 		t.Errorf("the folder holds %v, need taken.onnx only", entries)
-	}
-}
-
-func TestReadmeListsEveryGraph(t *testing.T) {
-	b, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range models.Fixtures() {
-		row := fmt.Sprintf("| `%s` | ", f)
-		figures := fmt.Sprintf(" | %d | %d | ", f.Nodes, f.Parameters)
-		_, rest, found := strings.Cut(string(b), row)
-		rest, _, _ = strings.Cut(rest, "\n")
-		if !found || !strings.Contains(rest, figures) {
-			t.Errorf("README.md has no row %s with%s", row, figures)
-		}
 	}
 }

@@ -5,6 +5,8 @@
 // are called, and what they return is printed.
 package main
 
+//go:generate sh -c "cd ../.. && go run ./docs/gen docs/json.md"
+
 import (
 	"context"
 	"fmt"

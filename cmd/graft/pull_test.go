@@ -145,7 +145,7 @@ func TestPullSays(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &object); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v", code, err)
 	}
-	document, err := os.ReadFile("../../docs/cli.md")
+	document, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestPullSays(t *testing.T) {
 	for _, of := range []any{object, list[0]} {
 		for key := range of.(map[string]any) {
 			if !bytes.Contains(document, []byte("`"+key)) {
-				t.Errorf("docs/cli.md does not have %s of graft pull", key)
+				t.Errorf("docs/json.md does not have %s of graft pull", key)
 			}
 		}
 	}
