@@ -238,6 +238,7 @@ var internal = regexp.MustCompile(`\bnil\b|\b[A-Za-z]+\.[A-Z]`)
 // comment is what stands beside a field in its source, or above it, to the end of the first clause.
 func (p *program) comment(v *types.Var) string {
 	at := p.files.Position(v.Pos())
+	at.Filename = strings.TrimPrefix(at.Filename, module+"/") // built with -trimpath
 	if p.comments[at.Filename] == nil {
 		p.comments[at.Filename] = p.readComments(at.Filename)
 	}
