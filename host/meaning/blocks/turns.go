@@ -167,6 +167,42 @@ func (f *finder) lines(v *graph.Value, width int64) *graph.Value {
 // maxPairs is how many nodes in a row are looked through for what makes pairs the same.
 const maxPairs = 32
 
+// pairing asks a node whether the two elements of each pair of what it makes are the same.
+type pairing struct {
+	*finder
+	n          *graph.Node
+	style      string
+	depth      int
+	made, from graph.Fact // what it makes, and its first input
+	width      int64      // of the last axis of what it makes
+}
+
+// twiceIn asks the same of an input.
+func (p *pairing) twiceIn(i int) bool { return p.twice(p.n.Input(i), p.style, p.depth-1) }
+
+// keepsWidth reports that the last axis of the first input is as long as that of what is made.
+func (p *pairing) keepsWidth() bool { return p.from.Dim(-1).Is(p.width) }
+
+// pairRules say for each operator whether pairs are the same.
+var pairRules map[string]func(*pairing) bool
+
+func init() { // rules ask other nodes, by their rules
+	pairRules = map[string]func(*pairing) bool{"Transpose": (*pairing).transposed, "Gather": (*pairing).gathered,
+		"Slice": (*pairing).partOfAxes, "Split": (*pairing).partOfAxes, "Concat": (*pairing).concatenated,
+		"Tile":   (*pairing).tiled,
+		"Expand": func(p *pairing) bool { return p.keepsWidth() && p.twiceIn(0) },
+	}
+	for _, op := range []string{"Cos", "Sin", "Cast", "Neg", "Identity"} {
+		pairRules[op] = func(p *pairing) bool { return p.twiceIn(0) }
+	}
+	for _, op := range []string{"Mul", "Div", "Add", "Sub"} {
+		pairRules[op] = (*pairing).combined
+	}
+	for _, op := range []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"} {
+		pairRules[op] = (*pairing).reshaped
+	}
+}
+
 // twice reports that in each line of a value's last axis the two elements of each pair
 // are the same, as pairs stand in a style of rotary embedding: computed alike from one.
 func (f *finder) twice(v *graph.Value, style string, depth int) bool {
@@ -174,60 +210,76 @@ func (f *finder) twice(v *graph.Value, style string, depth int) bool {
 	if v = f.first(v); v == nil || depth == 0 {
 		return false
 	}
-	s := f.shapes.Of(v)
-	width, ok := s.Dim(-1).Const()
+	made := f.shapes.Of(v)
+	width, ok := made.Dim(-1).Const()
 	if !ok {
 		return false
 	}
-	n := v.Producer
 	if v.Tensor != nil {
 		return f.twiceConstant(v, style, int(width))
 	}
-	if n == nil {
+	if v.Producer == nil {
 		return false
 	}
-	again := func(i int) bool { return f.twice(n.Input(i), style, depth-1) }
-	from := f.shapes.Of(n.Input(0))
-	switch {
-	case n.Is("Cos", "Sin", "Cast", "Neg", "Identity"):
-		return again(0)
-	case n.Is("Mul", "Div", "Add", "Sub"):
-		for i := range n.In {
-			if in := f.shapes.Of(n.Input(i)); in.Rank != 0 && !in.Dim(-1).Is(1) && !again(i) {
-				return false
-			}
+	rule := pairRules[v.Producer.Op()]
+	return rule != nil && rule(&pairing{finder: f, n: v.Producer, style: style, depth: depth, made: made,
+		from: f.shapes.Of(v.Producer.Input(0)), width: width})
+}
+
+// combined is of inputs that are broadcast to each other: of each, pairs are the same, or it is one number for all.
+func (p *pairing) combined() bool {
+	for i := range p.n.In {
+		in := p.shapes.Of(p.n.Input(i))
+		one := in.Rank == 0 || in.Dim(-1).Is(1)
+		if !one && !p.twiceIn(i) {
+			return false
 		}
-		return !s.Dim(-1).Is(1)
-	case reshapes(n):
-		if from.Dim(-1).Is(width) {
-			return again(0)
-		}
-		return style == "interleaved" && from.Dim(-1).Is(2) && f.repeated(n.Input(0))
-	case n.Is("Transpose"):
-		p := f.perm(n)
-		return len(p) > 0 && p[len(p)-1] == int64(len(p)-1) && again(0) ||
-			style == "interleaved" && f.interleaved(v, width) != nil
-	case n.Is("Gather"):
-		axis := n.Int("axis", 0)
-		return axis != -1 && axis != int64(from.Rank-1) && from.Rank > 1 && again(0)
-	case n.Is("Slice", "Split"):
-		return from.Dim(-1).Is(width) && again(0) && f.besideLast(n, from.Rank)
-	case n.Is("Expand"):
-		return from.Dim(-1).Is(width) && again(0)
-	case n.Is("Concat") && !f.alongLast(n):
-		for i := range n.In {
-			if !again(i) {
-				return false
-			}
-		}
-		return true
-	case n.Is("Concat"):
-		return style == "half" && len(n.In) == 2 && f.alike(n.Input(0), n.Input(1), 4)
-	case n.Is("Tile"):
-		times := f.numbers(n, 1, "repeats")
-		return style == "half" && len(times) > 0 && times[len(times)-1] == 2 && from.Dim(-1).Is(width/2)
 	}
-	return false
+	return !p.made.Dim(-1).Is(1)
+}
+
+func (p *pairing) reshaped() bool {
+	if p.keepsWidth() {
+		return p.twiceIn(0)
+	}
+	return p.style == "interleaved" && p.from.Dim(-1).Is(2) && p.repeated(p.n.Input(0))
+}
+
+func (p *pairing) transposed() bool {
+	perm := p.perm(p.n)
+	last := len(perm) - 1
+	if last >= 0 && perm[last] == int64(last) && p.twiceIn(0) {
+		return true
+	}
+	return p.style == "interleaved" && p.interleaved(p.n.Out[0], p.width) != nil
+}
+
+// gathered is of lines that are taken as they are.
+func (p *pairing) gathered() bool {
+	axis := p.n.Int("axis", 0)
+	last := axis == -1 || axis == int64(p.from.Rank-1)
+	return !last && p.from.Rank > 1 && p.twiceIn(0)
+}
+
+func (p *pairing) partOfAxes() bool {
+	return p.keepsWidth() && p.twiceIn(0) && p.besideLast(p.n, p.from.Rank)
+}
+
+func (p *pairing) concatenated() bool {
+	if p.alongLast(p.n) {
+		return p.style == "half" && len(p.n.In) == 2 && p.alike(p.n.Input(0), p.n.Input(1), 4)
+	}
+	for i := range p.n.In {
+		if !p.twiceIn(i) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pairing) tiled() bool {
+	times := p.numbers(p.n, 1, "repeats")
+	return p.style == "half" && len(times) > 0 && times[len(times)-1] == 2 && p.from.Dim(-1).Is(p.width/2)
 }
 
 // besideLast reports a Slice or Split of other axes than the last.

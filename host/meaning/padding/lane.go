@@ -90,13 +90,13 @@ func (m *masks) makes(v *graph.Value, way int) *lane {
 				return m.untold(v, term{kind: count, i: 0, number: from})
 			}
 		}
-	case unaries[n.Op()]:
+	case unaryRules[n.Op()].number != nil:
 		op := n.Op()
 		if op == "Cast" && n.Int("to", 0) == int64(onnx.Tensor_BOOL) {
-			op = "Bool"
+			op = toBool
 		}
 		return in[0].each(func(t term) term { return unary(op, t) })
-	case binaries[n.Op()] && len(in) == 2:
+	case binaryRules[n.Op()].number != nil && len(in) == 2:
 		return together(s.Rank, in, func(t []term) term { return binary(n.Op(), t[0], t[1]) })
 	case n.Is("Where"):
 		return together(s.Rank, in, func(t []term) term { return where(t[0], t[1], t[2]) })

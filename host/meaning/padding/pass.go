@@ -24,67 +24,38 @@ var pointwise = map[string]bool{
 	"com.microsoft.BiasGelu": true,
 }
 
+// rules say for each operator how rows pass a node; nil where the node does not keep them apart.
+var rules = map[string]func(*rows, *graph.Node) *passage{
+	"MatMul": (*rows).multiply, "MatMulInteger": (*rows).multiply, "Gemm": (*rows).gemm,
+	"LayerNormalization": (*rows).normalize, "SimplifiedLayerNormalization": (*rows).normalize,
+	"RMSNormalization":                               (*rows).normalize,
+	"com.microsoft.SkipLayerNormalization":           (*rows).elements,
+	"com.microsoft.SkipSimplifiedLayerNormalization": (*rows).elements,
+	"com.microsoft.EmbedLayerNormalization":          (*rows).embed,
+	"Softmax":                                        (*rows).softmax, "LogSoftmax": (*rows).softmax,
+	"ReduceMean": (*rows).reduce, "ReduceSum": (*rows).reduce, "ReduceMax": (*rows).reduce,
+	"ReduceMin": (*rows).reduce, "ReduceL2": (*rows).reduce, "ReduceSumSquare": (*rows).reduce,
+	"DynamicQuantizeLinear": (*rows).quantizeByRange,
+	"QuantizeLinear":        (*rows).quantize, "DequantizeLinear": (*rows).quantize,
+	"Split": (*rows).split, "Slice": (*rows).slice, "Concat": (*rows).concat, "Gather": (*rows).gather,
+	"Transpose": (*rows).view, "Flatten": (*rows).view,
+	"Reshape": (*rows).viewOrScale, "Unsqueeze": (*rows).viewOrScale, "Squeeze": (*rows).viewOrScale,
+	"Dropout": (*rows).dropout,
+}
+
+func init() {
+	for op := range pointwise {
+		rules[op] = (*rows).elementsOrScale
+	}
+}
+
 // pass says how rows pass a node; nil where it does not keep them apart.
 func (r *rows) pass(n *graph.Node) *passage {
-	if n.Output(0) == nil || len(n.Subgraphs) > 0 || n.Input(0) == nil {
+	rule := rules[n.Op()]
+	if rule == nil || n.Output(0) == nil || len(n.Subgraphs) > 0 || n.Input(0) == nil {
 		return nil
 	}
-	var p *passage
-	switch op := n.Op(); {
-	case pointwise[op]:
-		p = r.elements(n)
-	case n.Is("MatMul"), n.Is("MatMulInteger"):
-		p = r.multiply(n)
-	case n.Is("Gemm"):
-		if at, ok := r.at(n.In[0]); ok && at.Flat() && at.Position == 0 && n.Int("transA", 0) == 0 {
-			p = r.alone(n, at)
-		}
-	case n.Is("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"):
-		if at, ok := r.at(n.In[0]); ok && r.before(n.In[0], at, n.Int("axis", -1)) {
-			p = r.alone(n, at)
-		}
-	case n.Op() == "com.microsoft.SkipLayerNormalization", n.Op() == "com.microsoft.SkipSimplifiedLayerNormalization":
-		p = r.elements(n)
-	case n.Is("com.microsoft.EmbedLayerNormalization"):
-		p = r.embed(n)
-	case n.Is("Softmax", "LogSoftmax"):
-		if at, ok := r.at(n.In[0]); ok && n.Graph.Opset("") >= 13 && r.axisApart(n.In[0], at, n.Int("axis", -1)) {
-			p = r.alone(n, at)
-		}
-	case n.Is("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"):
-		p = r.reduce(n)
-	case n.Is("DynamicQuantizeLinear"):
-		if at, ok := r.at(n.In[0]); ok {
-			p = r.alone(n, at)
-			p.mixes = true
-			p.out = map[int]Place{0: at} // of all rows there is one scale, and one zero point
-			return p
-		}
-	case n.Is("QuantizeLinear", "DequantizeLinear"):
-		if at, ok := r.at(n.In[0]); ok && (r.shapes.Of(n.Input(1)).Rank == 0 || r.axisApart(n.In[0], at, n.Int("axis", 1))) &&
-			n.Int("block_size", 0) == 0 {
-			p = r.alone(n, at)
-		}
-	case n.Is("Split"):
-		if at, ok := r.at(n.In[0]); ok && r.axisApart(n.In[0], at, n.Int("axis", 0)) {
-			p = r.alone(n, at)
-		}
-	case n.Is("Slice"):
-		p = r.slice(n)
-	case n.Is("Concat"):
-		p = r.concat(n)
-	case n.Is("Gather"):
-		p = r.gather(n)
-	case n.Is("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten"):
-		p = r.view(n)
-	case n.Is("Dropout") && (len(n.Out) < 2 || n.Out[1] == nil || len(n.Out[1].Uses) == 0) && n.Input(2) == nil:
-		if p = r.elements(n); p != nil && len(n.Out) > 1 {
-			return nil
-		}
-	}
-	if p == nil && (pointwise[n.Op()] || n.Is("Squeeze", "Unsqueeze", "Reshape")) {
-		p = r.scale(n)
-	}
+	p := rule(r, n)
 	if p == nil {
 		return nil
 	}
@@ -93,19 +64,102 @@ func (r *rows) pass(n *graph.Node) *passage {
 			p.needs = append(p.needs, i)
 		}
 	}
-	if len(p.from()) == 0 {
+	if len(p.from()) == 0 || !r.outputsLie(n, p) {
 		return nil
 	}
+	return p
+}
+
+// outputsLie reports that the outputs of a node that something reads have rows where a passage says, or none.
+func (r *rows) outputsLie(n *graph.Node, p *passage) bool {
 	for i, v := range n.Out {
-		at, ok := p.out[i]
-		if v == nil || !ok && len(v.Uses) == 0 && !v.IsOutput {
-			continue
-		}
-		if !ok && !(p.mixes && i > 0 || len(p.rows) == 0) || ok && !r.lies(v, at) {
-			return nil
+		at, rows := p.out[i]
+		switch {
+		case v == nil:
+		case rows:
+			if !r.lies(v, at) {
+				return false
+			}
+		case p.mixes && i > 0, len(p.rows) == 0: // numbers taken over all rows
+		case len(v.Uses) > 0 || v.IsOutput:
+			return false
 		}
 	}
-	return p
+	return true
+}
+
+func (r *rows) elementsOrScale(n *graph.Node) *passage {
+	if p := r.elements(n); p != nil {
+		return p
+	}
+	return r.scale(n)
+}
+
+func (r *rows) viewOrScale(n *graph.Node) *passage {
+	if p := r.view(n); p != nil {
+		return p
+	}
+	return r.scale(n)
+}
+
+func (r *rows) gemm(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok || !at.Flat() || at.Position != 0 || n.Int("transA", 0) != 0 {
+		return nil
+	}
+	return r.alone(n, at)
+}
+
+func (r *rows) normalize(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok || !r.before(n.In[0], at, n.Int("axis", -1)) {
+		return nil
+	}
+	return r.alone(n, at)
+}
+
+func (r *rows) softmax(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok || n.Graph.Opset("") < 13 || !r.axisApart(n.In[0], at, n.Int("axis", -1)) {
+		return nil
+	}
+	return r.alone(n, at)
+}
+
+// quantizeByRange passes rows to integers; of all rows there is one scale, and one zero point.
+func (r *rows) quantizeByRange(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok {
+		return nil
+	}
+	return &passage{out: map[int]Place{0: at}, rows: []int{0}, mixes: true}
+}
+
+func (r *rows) quantize(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok || n.Int("block_size", 0) != 0 {
+		return nil
+	}
+	if r.shapes.Of(n.Input(1)).Rank != 0 && !r.axisApart(n.In[0], at, n.Int("axis", 1)) {
+		return nil
+	}
+	return r.alone(n, at)
+}
+
+func (r *rows) split(n *graph.Node) *passage {
+	at, ok := r.at(n.In[0])
+	if !ok || !r.axisApart(n.In[0], at, n.Int("axis", 0)) {
+		return nil
+	}
+	return r.alone(n, at)
+}
+
+// dropout passes rows where nothing is dropped.
+func (r *rows) dropout(n *graph.Node) *passage {
+	if len(n.Out) > 1 || n.Input(2) != nil {
+		return nil
+	}
+	return r.elements(n)
 }
 
 // scale passes numbers that were taken over all rows, and what is computed of them.

@@ -2,6 +2,7 @@ package padding
 
 import (
 	"math"
+	"slices"
 
 	"github.com/opgraft/graft/host/onnx/graph"
 )
@@ -88,115 +89,186 @@ func (t term) told() term {
 	return t
 }
 
-var unaries = map[string]bool{"Cast": true, "Identity": true, "Not": true, "Abs": true, "Neg": true}
+// unaryRule is an operator of one input.
+type unaryRule struct {
+	number func(float64) float64
+	keeps  []kind // terms that stay as they are
+	// difference is what it makes of one; nil where that is not known, or it stays as it is.
+	difference func(term) term
+}
 
-// unary applies an operator of one input; Bool is a cast to booleans.
-func unary(op string, t term) term {
-	f := func(x float64) float64 {
-		switch op {
-		case "Not":
-			return truth(x == 0)
-		case "Bool":
-			return truth(x != 0)
-		case "Abs":
-			return math.Abs(x)
-		case "Neg":
-			return -x
-		}
-		return x
+func itself(x float64) float64 { return x }
+
+// toBool is a cast to booleans, which ONNX has no operator of its own for.
+const toBool = "Bool"
+
+var unaryRules = map[string]unaryRule{
+	"Cast":     {number: itself, keeps: []kind{count, difference, distance}},
+	"Identity": {number: itself, keeps: []kind{count, difference, distance, opaque}},
+	"Not":      {number: func(x float64) float64 { return truth(x == 0) }},
+	toBool:     {number: func(x float64) float64 { return truth(x != 0) }},
+	"Abs":      {number: math.Abs, keeps: []kind{distance}, difference: distanceOf},
+	"Neg":      {number: func(x float64) float64 { return -x }, difference: negated},
+}
+
+func distanceOf(t term) term {
+	if t.number != 0 {
+		return term{}
 	}
-	switch t.kind {
-	case constant:
-		return number(f(t.number))
-	case band:
-		t.yes, t.no = f(t.yes), f(t.no)
+	return term{kind: distance, i: t.i, j: t.j}
+}
+
+func negated(t term) term { return term{kind: difference, i: t.j, j: t.i, number: -t.number} }
+
+// unary applies an operator of one input.
+func unary(op string, t term) term {
+	rule := unaryRules[op]
+	switch {
+	case t.kind == constant:
+		return number(rule.number(t.number))
+	case t.kind == band:
+		t.yes, t.no = rule.number(t.yes), rule.number(t.no)
 		return t
-	case count:
-		if op == "Cast" || op == "Identity" {
-			return t
-		}
-	case difference:
-		switch {
-		case op == "Cast" || op == "Identity":
-			return t
-		case op == "Abs" && t.number == 0:
-			return term{kind: distance, i: t.i, j: t.j}
-		case op == "Neg":
-			return term{kind: difference, i: t.j, j: t.i, number: -t.number}
-		}
-	case distance:
-		if op != "Not" && op != "Bool" && op != "Neg" {
-			return t
-		}
-	case opaque:
-		if op == "Identity" {
-			return t
-		}
+	case slices.Contains(rule.keeps, t.kind):
+		return t
+	case t.kind == difference && rule.difference != nil:
+		return rule.difference(t)
 	}
 	return term{}
 }
 
-var binaries = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Min": true, "Max": true,
-	"And": true, "Or": true,
-	"Equal": true, "Less": true, "LessOrEqual": true, "Greater": true, "GreaterOrEqual": true}
+// binaryRule is an operator of two inputs.
+type binaryRule struct {
+	number func(x, y float64) float64
+	// either says that it is the same for inputs that change places: the number is then the first, if there is one.
+	either bool
+	// terms is what it makes of two of which one is no number, unless a band in one of them tells more.
+	terms func(a, b term) (term, bool)
+}
+
+var binaryRules = map[string]binaryRule{
+	"Add": {number: func(x, y float64) float64 { return single(x + y) }, either: true, terms: addTerms},
+	"Sub": {number: func(x, y float64) float64 { return single(x - y) }, terms: subtractTerms},
+	"Mul": {number: func(x, y float64) float64 { return single(x * y) }, either: true,
+		terms: func(a, b term) (term, bool) { return b, a.is(1) }},
+	"Div": {number: func(x, y float64) float64 { return x / y }},
+	"Min": {number: math.Min, either: true, terms: func(a, b term) (term, bool) { return a, a.outweighs(b) }},
+	"Max": {number: math.Max},
+	"And": {number: func(x, y float64) float64 { return truth(x != 0 && y != 0) }, either: true,
+		terms: allTerms},
+	"Or": {number: func(x, y float64) float64 { return truth(x != 0 || y != 0) }, either: true,
+		terms: anyTerm},
+	"Equal":          {number: func(x, y float64) float64 { return truth(x == y) }},
+	"Less":           {number: func(x, y float64) float64 { return truth(x < y) }, terms: comparing("Less")},
+	"LessOrEqual":    {number: func(x, y float64) float64 { return truth(x <= y) }, terms: comparing("LessOrEqual")},
+	"Greater":        {number: func(x, y float64) float64 { return truth(x > y) }, terms: comparing("Greater")},
+	"GreaterOrEqual": {number: func(x, y float64) float64 { return truth(x >= y) }, terms: comparing("GreaterOrEqual")},
+}
 
 var mirrored = map[string]string{"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less",
 	"GreaterOrEqual": "LessOrEqual"}
 
+// outweighs reports a number so low that it hides whatever is added to it, or is above it, but for a band.
+func (t term) outweighs(other term) bool {
+	return t.kind == constant && t.number <= swallows && other.kind != band
+}
+
+// countable reports positions that a number may be added to.
+func (t term) countable() bool { return t.kind == count || t.kind == difference }
+
+func addTerms(a, b term) (term, bool) {
+	switch {
+	case a.is(0):
+		return b, true
+	case a.outweighs(b):
+		return a, true
+	case a.kind == constant && b.countable():
+		b.number += a.number
+		return b, true
+	}
+	return term{}, false
+}
+
+func subtractTerms(a, b term) (term, bool) {
+	switch {
+	case b.is(0):
+		return a, true
+	case a.kind == count && b.kind == count && a.i != b.i:
+		return term{kind: difference, i: a.i, j: b.i, number: a.number - b.number}, true
+	case a.countable() && b.kind == constant:
+		a.number = single(a.number - b.number)
+		return a, true
+	}
+	return term{}, false
+}
+
+func allTerms(a, b term) (term, bool) {
+	if a.kind != constant {
+		return term{}, false
+	}
+	if a.number != 0 {
+		return b, true
+	}
+	return number(0), true
+}
+
+func anyTerm(a, b term) (term, bool) {
+	if a.kind != constant {
+		return term{}, false
+	}
+	if a.number == 0 {
+		return b, true
+	}
+	return number(1), true
+}
+
+func comparing(op string) func(a, b term) (term, bool) {
+	return func(a, b term) (term, bool) { return compare(op, a, b), true }
+}
+
 // binary applies an operator of two inputs.
 func binary(op string, a, b term) term {
-	switch {
-	case a.kind == constant && b.kind == constant:
-		return number(arithmetic(op, a.number, b.number))
-	case op == "Add" || op == "And" || op == "Or" || op == "Mul" || op == "Min":
-		if b.kind == constant {
-			a, b = b, a
+	rule := binaryRules[op]
+	if a.kind == constant && b.kind == constant {
+		return number(rule.number(a.number, b.number))
+	}
+	if rule.either && b.kind == constant {
+		a, b = b, a
+	}
+	if rule.terms != nil {
+		if t, ok := rule.terms(a, b); ok {
+			return t
 		}
-		switch {
-		case op == "Add" && a.is(0), op == "And" && a.kind == constant && a.number != 0, op == "Or" && a.is(0),
-			op == "Mul" && a.is(1):
-			return b
-		case op == "And" && a.is(0), op == "Or" && a.kind == constant && a.number != 0:
-			return number(truth(op == "Or"))
-		case (op == "Add" || op == "Min") && a.kind == constant && a.number <= swallows && b.kind != band:
-			return a // whatever is added to it, or below it, hides as it does
-		}
-	case op == "Sub" && b.is(0):
-		return a
 	}
-	if op == "Sub" && a.kind == count && b.kind == count && a.i != b.i {
-		return term{kind: difference, i: a.i, j: b.i, number: a.number - b.number}
-	}
-	if (op == "Sub" || op == "Add") && (a.kind == count || a.kind == difference) && b.kind == constant {
-		a.number = arithmetic(op, a.number, b.number)
-		return a
-	}
-	if op == "Add" && a.kind == constant && (b.kind == count || b.kind == difference) {
-		b.number += a.number
-		return b
-	}
-	if mirrored[op] != "" {
-		return compare(op, a, b)
-	}
-	f := func(x, y float64) float64 { return arithmetic(op, x, y) }
 	switch {
 	case a.kind == band && b.kind == constant:
-		a.yes, a.no = f(a.yes, b.number), f(a.no, b.number)
+		a.yes, a.no = rule.number(a.yes, b.number), rule.number(a.no, b.number)
 		return a.same()
 	case a.kind == constant && b.kind == band:
-		b.yes, b.no = f(a.number, b.yes), f(a.number, b.no)
+		b.yes, b.no = rule.number(a.number, b.yes), rule.number(a.number, b.no)
 		return b.same()
 	case a.kind == band && b.kind == band && a.i == b.i && a.j == b.j:
-		if op == "Or" { // of what both leave out
-			return unary("Not", binary("And", unary("Not", a), unary("Not", b)))
-		}
-		if op == "And" && a.yes == 1 && a.no == 0 && b.yes == 1 && b.no == 0 {
+		return bands(op, a, b)
+	}
+	return term{}
+}
+
+// bands joins two bands of the same axes.
+func bands(op string, a, b term) term {
+	switch op {
+	case "Or": // of what both leave out
+		return unary("Not", binary("And", unary("Not", a), unary("Not", b)))
+	case "And":
+		if a.isMask() && b.isMask() {
 			a.left, a.right = min(a.left, b.left), min(a.right, b.right)
 			return a
 		}
 	}
 	return term{}
 }
+
+// isMask reports a band of yes and no.
+func (t term) isMask() bool { return t.yes == 1 && t.no == 0 }
 
 // compare makes a band of positions that are compared, in whatever way that is written.
 func compare(op string, a, b term) term {
@@ -294,36 +366,6 @@ func where(c, a, b term) term {
 		return c.same()
 	}
 	return term{}
-}
-
-func arithmetic(op string, x, y float64) float64 {
-	switch op {
-	case "Add":
-		return single(x + y)
-	case "Sub":
-		return single(x - y)
-	case "Mul":
-		return single(x * y)
-	case "Div":
-		return x / y
-	case "Min":
-		return math.Min(x, y)
-	case "Max":
-		return math.Max(x, y)
-	case "And":
-		return truth(x != 0 && y != 0)
-	case "Or":
-		return truth(x != 0 || y != 0)
-	case "Equal":
-		return truth(x == y)
-	case "Less":
-		return truth(x < y)
-	case "LessOrEqual":
-		return truth(x <= y)
-	case "Greater":
-		return truth(x > y)
-	}
-	return truth(x >= y)
 }
 
 func truth(b bool) float64 {
