@@ -17,10 +17,12 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate"
+	"github.com/opgraft/graft/host/generate/chat"
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/generate/search"
@@ -36,6 +38,7 @@ type Generator struct {
 	generator *generate.Generator
 	search    search.Options
 	drafts    bool // a draft model is open
+	template  func() (*chat.Template, error)
 }
 
 // Generation is what was generated for one input.
@@ -68,7 +71,8 @@ func New(ctx context.Context, folder string, o Options) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{generator: made, search: made.Search(), drafts: o.Draft.Folder != ""}
+	g := &Generator{generator: made, search: made.Search(), drafts: o.Draft.Folder != "",
+		template: sync.OnceValues(func() (*chat.Template, error) { return chat.Read(folder) })}
 	if g.drafts && o.Search.Drafts == "" {
 		o.Search.Drafts = ModelDrafts
 	}

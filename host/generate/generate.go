@@ -49,6 +49,8 @@ type Generator struct {
 	// Hugging Face's tokenizers do when they are asked to truncate. 0 is what the
 	// model's positions allow.
 	MaxInput int
+	// Templated says that inputs are rendered chat templates, which have their special tokens already.
+	Templated bool
 	// First is the number of the first input, from which random numbers are made: 0,
 	// or where a run continues after an earlier one.
 	First int
@@ -249,13 +251,14 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 		if err != nil {
 			return nil, err
 		}
-		return &decode.Input{Features: f}, nil
+		return &decode.Input{Features: f, Stopped: g.stopped(o)}, nil
 	}
 	limit := g.MaxInput
 	if limit == 0 {
 		limit = g.Positions(o)
 	}
-	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: limit, TruncateLeft: !o.IsEncoderDecoder})
+	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: limit, TruncateLeft: !o.IsEncoderDecoder,
+		OmitSpecialTokens: g.Templated})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +269,7 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 	for i, id := range ids {
 		tokens[i] = int32(id)
 	}
-	return &decode.Input{Tokens: tokens}, g.Check(tokens)
+	return &decode.Input{Tokens: tokens, Stopped: g.stopped(o)}, g.Check(tokens)
 }
 
 // decode turns hypotheses into texts.

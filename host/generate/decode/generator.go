@@ -93,6 +93,13 @@ type Input struct {
 	Tokens   []int32
 	Features *engine.Features
 	Prompt   []int32
+	// Stopped is that of search.Input.
+	Stopped func(tokens []int32) bool
+	// Chosen is told of every token of a search of one sequence, greedy or sampled, as soon as it is chosen; nil for
+	// none. It must not wait.
+	Chosen func(token int32)
+
+	told int // tokens that Chosen was told of, also before the request was started again
 }
 
 // Output is what became of an input.

@@ -40,7 +40,7 @@ func (l *loop) release(r *request) {
 func (l *loop) start(p *pending) (_ *request, err error) {
 	in, o, ctx := p.input, p.call.options, p.call.ctx
 	r := &request{call: p.call, input: in, output: Output{Index: in.Index}}
-	input := search.Input{Vocab: l.config.Vocab, Index: in.Index}
+	input := search.Input{Vocab: l.config.Vocab, Index: in.Index, Stopped: in.Stopped}
 	if l.engine.HasEncoder() {
 		prompt, err := o.DecoderPrompt()
 		if err != nil {
@@ -137,6 +137,17 @@ func (r *request) feed() engine.Feed {
 	return f
 }
 
+// tell hands tokens over that were chosen since the last time.
+func (r *request) tell() {
+	if r.input.Chosen == nil {
+		return
+	}
+	tokens := r.search.Sequence()
+	for ; r.input.told < len(tokens); r.input.told++ {
+		r.input.Chosen(tokens[r.input.told])
+	}
+}
+
 // follow moves a request's cache after its search, or takes the results of a search that has ended.
 func (r *request) follow() (ended bool, err error) {
 	if r.output.Steps++; r.output.Steps == 1 {
@@ -146,6 +157,7 @@ func (r *request) follow() (ended bool, err error) {
 	if err := r.settle(); err != nil {
 		return false, err
 	}
+	r.tell()
 	if r.search.Done() {
 		r.output.Hypotheses = r.search.Results()
 		return true, nil

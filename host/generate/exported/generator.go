@@ -151,7 +151,7 @@ func (g *Generator) generate(ctx context.Context, o search.Options, batch []*dec
 	done func(decode.Output) error) error {
 	requests := make([]request, len(batch))
 	for i, in := range batch {
-		p := request{index: in.Index, prompt: in.Tokens, features: in.Features}
+		p := request{index: in.Index, prompt: in.Tokens, features: in.Features, stopped: in.Stopped}
 		if g.encoder {
 			start, err := o.DecoderPrompt()
 			if err != nil {

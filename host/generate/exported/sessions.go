@@ -92,6 +92,7 @@ type request struct {
 	encoder  []int32
 	features *engine.Features
 	prompt   []int32
+	stopped  func(tokens []int32) bool // of search.Input
 }
 
 // read is what the encoder's mask is over: tokens, or samples of sound.
@@ -135,7 +136,8 @@ func (m *sessions) generate(ctx context.Context, selector search.Selector, o sea
 		return nil, err
 	}
 	for i, in := range inputs {
-		requests[i], err = search.New(o, search.Input{Prompt: in.prompt, Encoder: in.encoder, Vocab: vocab, Index: in.index})
+		requests[i], err = search.New(o, search.Input{Prompt: in.prompt, Encoder: in.encoder, Vocab: vocab, Index: in.index,
+			Stopped: in.stopped})
 		if err != nil {
 			return nil, err
 		}

@@ -33,6 +33,7 @@ func setters() map[string]func(*Options, json.RawMessage) error {
 		"bad_words_ids":                setBadWords,
 		"sequence_bias":                setSequenceBias,
 		"draft":                        setDraft,
+		"stop_strings":                 setStopStrings,
 		"prompt_lookup_num_tokens":     setLookup,
 		"num_assistant_tokens":         setAssistantTokens,
 		"forced_bos_token_id":          token(func(o *Options) *int32 { return &o.ForcedBOSTokenID }),
@@ -76,7 +77,6 @@ var aliases = map[string]string{
 // with the values (besides null) at which they change nothing.
 var unsupported = map[string][]string{
 	"max_time":                         nil,
-	"stop_strings":                     nil,
 	"penalty_alpha":                    {"0"},
 	"dola_layers":                      nil,
 	"epsilon_cutoff":                   {"0"},

@@ -141,6 +141,10 @@ type Options struct {
 	// RenormalizeLogits takes the log-softmax again after bans and penalties.
 	RenormalizeLogits bool
 
+	// StopStrings end a sequence with the token that completes one of them in its text: Input.Stopped says whether one
+	// does. Not with beams.
+	StopStrings []string
+
 	// DoSample samples tokens instead of taking the best; with NumBeams above 1 it is beam
 	// sampling. The fields below count only then. Their neutral values: 1, 0, 1, 0, 1.
 	DoSample    bool
@@ -196,7 +200,7 @@ func Default() Options {
 // Validate returns an error that names the first option which is out of range or contradicts
 // another one.
 func (o *Options) Validate() error {
-	for _, check := range []func() error{o.validateCounts, o.validateNumbers, o.validateTokens} {
+	for _, check := range []func() error{o.validateCounts, o.validateStops, o.validateNumbers, o.validateTokens} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -228,7 +228,8 @@ func TestSet(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"beams":        "beams is not an option of the search (supported: [",
-		"stop_strings": `stop_strings is 4: this option is not supported; leave it out (supported: [`,
+		"stop_strings": "stop_strings: found 4, a string or a list of strings is needed",
+		"max_time":     `max_time is 4: this option is not supported; leave it out (supported: [`,
 		"do_sample":    "do_sample: found 4, a value of type bool is needed",
 	} {
 		if err := o.Set(name, []byte("4")); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -16,6 +16,8 @@ type Input struct {
 	Encoder []int32
 	// Vocab is the width of a row of logits.
 	Vocab int
+	// Stopped says whether the text of generated tokens has one of Options.StopStrings; nil: none has.
+	Stopped func(tokens []int32) bool
 	// Index is the place among all inputs. The random numbers of its sequence q
 	// are math/rand/v2's PCG seeded with Options.Seed and Index*65536+q, so that they do not depend
 	// on the batch.
@@ -411,7 +413,7 @@ func (s *State) settle(g *group) {
 	switch {
 	case s.o.NumBeams == 1:
 		r := g.rows[0]
-		ended := slices.Contains(s.o.EOSTokenID, g.next[0].token)
+		ended := slices.Contains(s.o.EOSTokenID, g.next[0].token) || s.in.Stopped != nil && s.in.Stopped(r.tokens)
 		if ended || full {
 			g.found.best = []Hypothesis{{r.tokens, float64(r.score), ended}}
 			g.done = true

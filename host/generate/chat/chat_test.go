@@ -1,0 +1,136 @@
+package chat_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opgraft/graft/host/generate/chat"
+)
+
+// folderOf is a folder with files of these names and contents.
+func folderOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestGolden: templates in the style of the well-known families give what jinja2 gives in transformers' environment
+// (testdata/golden.py), and refuse what they refuse there.
+func TestGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		Template, Name, Text, Error string
+		Messages                    []json.RawMessage
+		Tools                       []json.RawMessage
+		Variables                   map[string]any
+		Prompt                      bool `json:"add_generation_prompt"`
+	}
+	if err := json.Unmarshal(data, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		source, err := os.ReadFile(filepath.Join("testdata", c.Template))
+		if err != nil {
+			t.Fatal(err)
+		}
+		template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": string(source),
+			"tokenizer_config.json": `{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": "older"}`}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := chat.Input{Tools: c.Tools, Variables: c.Variables, Prompt: c.Prompt}
+		for _, raw := range c.Messages {
+			var m struct{ Role, Content string }
+			if err := json.Unmarshal(raw, &m); err != nil {
+				t.Fatal(err)
+			}
+			in.Messages = append(in.Messages, chat.Message{Role: m.Role, Content: m.Content, More: raw})
+		}
+		got, err := template.Render(in)
+		switch {
+		case c.Error == "" && (err != nil || got != c.Text):
+			t.Errorf("%s, %s:\n%q, %v, want\n%q", c.Template, c.Name, got, err, c.Text)
+		case c.Error != "" && (err == nil || !strings.Contains(err.Error(), c.Error)):
+			t.Errorf("%s, %s: %q, %v, want the error %s", c.Template, c.Name, got, err, c.Error)
+		}
+	}
+}
+
+// TestRead: the template is read where transformers reads it.
+func TestRead(t *testing.T) {
+	messages := []chat.Message{{Role: "user", Content: "x"}}
+	tool := []json.RawMessage{json.RawMessage(`{"name": "f"}`)}
+	for _, c := range []struct {
+		files map[string]string
+		tools []json.RawMessage
+		want  string
+	}{
+		{map[string]string{"tokenizer_config.json": `{"chat_template": "a{{ bos_token }}"}`,
+			"special_tokens_map.json": `{"bos_token": "<b>"}`}, nil, "a<b>"},
+		{map[string]string{"tokenizer_config.json": `{"chat_template": "a{{ bos_token }}", "bos_token": null}`}, nil, "a"},
+		{map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"},
+			{"name": "tool_use", "template": "{{ tools | length }}"}]}`}, nil, "d"},
+		{map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"},
+			{"name": "tool_use", "template": "{{ tools | length }}"}]}`}, tool, "1"},
+	} {
+		template, err := chat.Read(folderOf(t, c.files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := template.Render(chat.Input{Messages: messages, Tools: c.tools}); err != nil || got != c.want {
+			t.Errorf("%v: %q, %v, want %q", c.files, got, err, c.want)
+		}
+	}
+}
+
+// TestRefused: what cannot be read or rendered is one line with the path, the reason and what to do.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ template, want string }{
+		{"{% if %}", "chat_template.jinja: its chat template cannot be read: "},
+		{"{{ (a or b) | tojson(indent=4) }}", "it indents the JSON of more than a name"},
+		{"{{ nothing() }}", "its chat template cannot be rendered for these messages: "},
+		{"{{ raise_exception('only one turn') }}", "only one turn"},
+	} {
+		template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": c.template}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = template.Render(chat.Input{Messages: []chat.Message{{Role: "user"}}})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "change the messages") ||
+			bytes.ContainsRune([]byte(err.Error()), '\n') {
+			t.Errorf("%s: %v, want %s", c.template, err, c.want)
+		}
+	}
+	if _, err := chat.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no chat_template") {
+		t.Errorf("no template: %v", err)
+	}
+	for _, config := range []string{`{"chat_template": 4}`, `[`} {
+		if _, err := chat.Read(folderOf(t, map[string]string{"tokenizer_config.json": config})); err == nil {
+			t.Errorf("%s: no error", config)
+		}
+	}
+	template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": "x"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []chat.Input{{Messages: []chat.Message{{More: json.RawMessage("[]")}}},
+		{Tools: []json.RawMessage{json.RawMessage("{")}}, {Variables: map[string]any{"f": func() {}}}} {
+		if _, err := template.Render(in); err == nil {
+			t.Errorf("%+v: no error", in)
+		}
+	}
+}
