@@ -37,15 +37,13 @@ With several sides of --b each is compared with A, and several lengths of --dim 
 swept. --report writes the result as one HTML file, which needs no network.
 
 Of a model folder, whole generations are compared: none is the model as exported
-with its past and present as tensors, auto the engine. Tokens are compared first.
-With --ablation techniques are turned on one at a time instead.`,
+with its past and present as tensors, auto the engine. Tokens are compared first.`,
 		Example: `  graft ab model.onnx --a none --b auto --dim batch=4 --dim past_sequence_length=960
   graft ab model.onnx --a none --b flash-decode --inputs inputs.npz -o json
   graft ab model.onnx --a auto --b plan.json --rounds 50
   graft ab model.onnx --b flash-decode,auto --dim batch=1,8 --report report.html
   graft ab model.onnx --b flash-decode --require 1.2x
-  graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json
-  graft ab bart-large-cnn --ablation --input articles.txt --beam 4 --set no_repeat_ngram_size=3`,
+  graft ab bart-large-cnn --a none --b auto --beam 4 --prompt-length 704 --max-new-tokens 64 -o json`,
 		Args: exactly(1, "one model or model folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := sides(f.B)

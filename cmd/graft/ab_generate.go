@@ -31,13 +31,12 @@ type generationFlags struct {
 	input                                 string
 	set                                   []string
 	maxCache                              string
-	ablation                              bool
 	texts                                 textFlags
 }
 
 // generationFlagNames are those that say nothing about a single model.
 var generationFlagNames = append(
-	[]string{"ablation", "beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"},
+	[]string{"beam", "prompt-length", "max-new-tokens", "batch-size", "input", "set", "max-cache"},
 	textFlagNames...)
 
 func (g *generationFlags) register(cmd *cobra.Command) {
@@ -55,8 +54,6 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 		"folders: file of texts, one a line, cut to the shortest, or of paths for a model of speech or images; instead of "+
 			"synthetic inputs")
 	f.StringArrayVar(&g.set, "set", nil, "folders: any option of generation_config.json, name=JSON; may be repeated")
-	f.BoolVar(&g.ablation, "ablation", false,
-		"folders: turn techniques on one at a time over the texts of --input, instead of comparing two sides")
 	f.StringVar(&g.maxCache, "max-cache", "", "folders: maximum of the engine's KV cache, such as 2GiB")
 	g.texts.register(f)
 }
@@ -70,14 +67,6 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	}
 	if err := g.texts.check(cmd, g.input); err != nil {
 		return err
-	}
-	if g.ablation {
-		for _, name := range append([]string{"report", "require"}, textFlagNames...) {
-			if cmd.Flags().Changed(name) {
-				return misuse("--ablation with --"+name, "one of them: that compares sides, and an ablation has rows")
-			}
-		}
-		return c.abAblation(cmd, folder, o, g, deadline)
 	}
 	if g.promptLength == 0 {
 		var err error

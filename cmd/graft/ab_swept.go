@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/comparison/parts"
 	reports "github.com/opgraft/graft/host/measure/report"
+	"github.com/opgraft/graft/host/measure/statistics"
 )
 
 // usualWidth is that of lines where no terminal says its own.
@@ -176,4 +177,12 @@ func reportOptions() reports.Options {
 		words = append(words, arg)
 	}
 	return reports.Options{Command: strings.Join(words, " "), Version: buildVersion()}
+}
+
+// gained prints a gain, with a ~ where it is within the noise.
+func gained(s statistics.Speedup) string {
+	if s.Significant {
+		return fmt.Sprintf("%.2fx", s.Median)
+	}
+	return fmt.Sprintf("~%.2fx", s.Median)
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 
@@ -226,4 +228,23 @@ func word(c divergence.Choice) string {
 		return fmt.Sprintf("token %d", c.Token)
 	}
 	return fmt.Sprintf("%q", c.Text)
+}
+
+// textsOf reads a file of texts.
+func textsOf(path string) ([][]byte, error) {
+	read, _, done, err := inputs(path, limit.DefaultLine)
+	if err != nil {
+		return nil, err
+	}
+	var list [][]byte
+	for {
+		line, err := read()
+		if errors.Is(err, io.EOF) {
+			return list, done()
+		}
+		if err != nil {
+			return nil, errors.Join(err, done())
+		}
+		list = append(list, []byte(line))
+	}
 }

@@ -104,8 +104,6 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		{"bisect", "model.onnx", "--b", "auto"},
 		{"ab", "compare", "model.json", "model.json"},
 		{"ab", "compare", "generated.json", "generated.json"},
-		{"ab", "models/g2p", "--ablation", "--input", "words.txt", "--batch-size", "1", "--rounds", "1", "--max-new-tokens",
-			"4"},
 		{"ab", "models/g2p", "--a", "none", "--b", "auto", "--input", "words.txt", "--references", "words.txt",
 			"--batch-size", "1", "--rounds", "1", "--max-new-tokens", "4"},
 		{"generate", "models/g2p", "--input", "words.txt", "--output", "sounds.txt"},

@@ -67,14 +67,6 @@ func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Gene
 	return g, nil
 }
 
-// InBatches is the same open model with batches of n inputs. One of the two
-// may run at a time, and one of them is to be closed.
-func (g *Generator) InBatches(n int) *Generator {
-	other := *g
-	other.batch, other.self, other.cross = max(1, n), 0, 0
-	return &other
-}
-
 // Close frees the sessions.
 func (g *Generator) Close() {
 	g.model.close()

@@ -18,7 +18,7 @@ func (s *State) Fork() *State {
 	for i := range s.groups {
 		s.groups[i].fork(&f.groups[i])
 	}
-	if g, ok := s.own.(*ngrams); ok {
+	if g := s.own; g != nil {
 		f.own = g.fork()
 	}
 	f.chosen, f.moves, f.results, f.draft, f.accepted, f.order, f.spare, f.forked, f.confidence = nil,

@@ -109,9 +109,6 @@ type Options struct {
 	// input (of the prompt, when there is no encoder). 0: off.
 	NoRepeatNgramSize        int
 	EncoderNoRepeatNgramSize int
-	// ScanNgrams finds repeated n-grams by reading each sequence anew in each step, not in an index
-	// that grows with it: the same bans, to compare with.
-	ScanNgrams bool
 	// RepetitionPenalty lowers the logits of tokens that the sequence has already (above 1);
 	// EncoderRepetitionPenalty raises those of the encoder's input. 1: off.
 	RepetitionPenalty        float32

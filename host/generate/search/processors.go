@@ -21,10 +21,10 @@ func (s *State) prepareProcessors() {
 		s.promptPenalty = s.penalties(s.in.Prompt, o.RepetitionPenalty, s.inPrompt)
 	}
 	if o.NoRepeatNgramSize > 0 {
-		s.own = s.repeatsOf(o.NoRepeatNgramSize, s.in.Prompt, true)
+		s.own = newNgrams(o.NoRepeatNgramSize, s.in.Prompt)
 	}
 	if o.EncoderNoRepeatNgramSize > 0 {
-		s.encoder = s.repeatsOf(o.EncoderNoRepeatNgramSize, encoder, false)
+		s.encoder = newNgrams(o.EncoderNoRepeatNgramSize, encoder)
 	}
 	// A single end token is never a bad word.
 	s.o.BadWordsIDs = slices.DeleteFunc(slices.Clone(o.BadWordsIDs), func(word []int32) bool {

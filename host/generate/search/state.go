@@ -41,8 +41,8 @@ type State struct {
 	groups []group
 	beams  int // rows of a group at most
 
-	own     repeats // n-grams of the sequence itself; nil: they may come again
-	encoder repeats // of the encoder's input
+	own     *ngrams // n-grams of the sequence itself; nil: they may come again
+	encoder *ngrams // of the encoder's input
 	nodes   int32   // nodes given to paths so far
 
 	encoderPenalty []Processor // for every row

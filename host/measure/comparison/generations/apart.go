@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -15,7 +14,7 @@ import (
 )
 
 // Job is what generates in a child process, so that a plugin which crashes, ends the process or hangs is an error: a
-// comparison or an ablation, by its options.
+// comparison, by its options.
 type Job[O any] struct {
 	Folder  string
 	Options O
@@ -110,7 +109,7 @@ func (a *apart) end(ctx context.Context) (*end, error) {
 	return comparison.Ask[*end](ctx, a.child, taskEnd, nil)
 }
 
-// Tasks are what an executable that can be a child does for Apart and Ablate: pass them to worker.Main. A child does
+// Tasks are what an executable that can be a child does for Apart: pass them to worker.Main. A child does
 // one of them, once.
 func Tasks() map[string]worker.Handler {
 	var h *here
@@ -169,6 +168,5 @@ func Tasks() map[string]worker.Handler {
 			return h.end(ctx)
 		}),
 	}
-	maps.Copy(tasks, ablationTasks())
 	return tasks
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// crashing is the seed of a comparison whose rounds end the process, as a plugin with a fault does, and the number of
-// workers of an ablation of which a row does.
+// crashing is the seed of a comparison whose rounds end the process, as a plugin with a fault does.
 const crashing = 0xdead
 
 func TestMain(m *testing.M) {
@@ -37,21 +36,6 @@ func TestMain(m *testing.M) {
 			return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		return timed(ctx, request)
-	}
-	begin, first, workers := tasks[taskAblation], tasks[taskRowFirst], 0
-	tasks[taskAblation] = func(ctx context.Context, request json.RawMessage) (any, error) {
-		var j Job[AblationOptions]
-		err := json.Unmarshal(request, &j)
-		if workers = j.Options.Workers; err != nil {
-			return nil, err
-		}
-		return begin(ctx, request)
-	}
-	tasks[taskRowFirst] = func(ctx context.Context, request json.RawMessage) (any, error) {
-		if workers == crashing {
-			return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		}
-		return first(ctx, request)
 	}
 	worker.Main(tasks)
 	os.Exit(m.Run())
@@ -101,47 +85,5 @@ func TestApart(t *testing.T) {
 	cancel()
 	if _, err := Apart(over, j); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
-	}
-}
-
-// TestAblate: every row gives the texts of the first, and a row that ends the child is an error, as is a text that is
-// none.
-func TestAblate(t *testing.T) {
-	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
-	var told []int64
-	o := AblationOptions{
-		Search: []byte(`{"max_new_tokens": 5, "num_beams": 2, "no_repeat_ngram_size": 2}`),
-		Inputs: [][]byte{[]byte("hello"), []byte("world"), []byte("soak")},
-		Batch:  2, Rounds: 2, CacheBytes: 64 << 20, Progress: func(done, _ int64) { told = append(told, done) },
-	}
-	j := Job[AblationOptions]{Folder: "../../../../models/g2p", Options: o, Folders: []string{folder}}
-	r := must.Value(Ablate(t.Context(), j))(t)
-	var rows []string
-	for _, row := range r.Rows {
-		rows = append(rows, row.Technique)
-		if row.Equal != 3 || len(row.Seconds) != 2 || row.TokensPerSecond <= 0 {
-			t.Errorf("%+v", row)
-		}
-	}
-	if !r.Equal || r.NewTokens == 0 || r.InputTokens == 0 || r.Environment.ONNXRuntime == "" ||
-		!slices.Equal(told, []int64{1, 2}) {
-		t.Errorf("%+v, told %v", r, told)
-	}
-	if len(rows) < 6 || !slices.Equal(rows[:5],
-		[]string{techniqueBaseline, techniqueBatch, techniquePipeline, techniqueIndex, techniqueCache}) {
-		t.Errorf("rows %q", rows)
-	}
-
-	j.Options.Workers = crashing
-	if _, err := Ablate(t.Context(), j); !errors.Is(err, worker.ErrEnded) || !strings.Contains(err.Error(), "baseline: ") {
-		t.Errorf("a row that crashes: %v", err)
-	}
-	j.Options.Workers, j.Options.Inputs = 0, [][]byte{[]byte("hello"), []byte("\xff")}
-	if _, err := Ablate(t.Context(), j); err == nil || !strings.Contains(err.Error(), "UTF-8") {
-		t.Errorf("a text that is not UTF-8: %v", err)
-	}
-	j.Options.Inputs = nil
-	if _, err := Ablate(t.Context(), j); err == nil {
-		t.Error("an ablation without texts")
 	}
 }
