@@ -25,7 +25,7 @@ const module = "github.com/opgraft/graft"
 
 // helpers are functions that print for a command, where the command is not in the function itself.
 var helpers = map[string]string{
-	"abAblation": "ab MODEL_DIR --ablation", "abFolder": "ab MODEL_DIR", "encoded": "embed and rerank: the summary",
+	"abFolder": "ab MODEL_DIR", "encoded": "embed and rerank: the summary",
 	"runGenerate": "generate: the summary", "inspectFolder": "inspect MODEL_DIR", "develop": "plugin dev",
 	"installLocked": "plugin install --locked", "pushed": "plugin push", "pulled": "pull",
 }
