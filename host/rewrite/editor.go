@@ -15,8 +15,8 @@ import (
 // DomainVersion is the version of the operator set that plugins' operators form.
 const DomainVersion = 1
 
-// Editor edits one graph. It knows what stands for values that were replaced, makes each length once, and keeps
-// track of which nodes come before which.
+// Editor edits one graph. It knows what stands for values that were replaced, makes each length once, and knows
+// which nodes come before which.
 type Editor struct {
 	main    *graph.Graph
 	shapes  *graph.Shapes

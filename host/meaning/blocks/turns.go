@@ -180,8 +180,8 @@ type pairing struct {
 // twiceIn asks the same of an input.
 func (p *pairing) twiceIn(i int) bool { return p.twice(p.n.Input(i), p.style, p.depth-1) }
 
-// keepsWidth reports that the last axis of the first input is as long as that of what is made.
-func (p *pairing) keepsWidth() bool { return p.from.Dim(-1).Is(p.width) }
+// sameWidth reports that the last axis of the first input is as long as that of what is made.
+func (p *pairing) sameWidth() bool { return p.from.Dim(-1).Is(p.width) }
 
 // pairRules say for each operator whether pairs are the same.
 var pairRules map[string]func(*pairing) bool
@@ -190,7 +190,7 @@ func init() { // rules ask other nodes, by their rules
 	pairRules = map[string]func(*pairing) bool{"Transpose": (*pairing).transposed, "Gather": (*pairing).gathered,
 		"Slice": (*pairing).partOfAxes, "Split": (*pairing).partOfAxes, "Concat": (*pairing).concatenated,
 		"Tile":   (*pairing).tiled,
-		"Expand": func(p *pairing) bool { return p.keepsWidth() && p.twiceIn(0) },
+		"Expand": func(p *pairing) bool { return p.sameWidth() && p.twiceIn(0) },
 	}
 	for _, op := range []string{"Cos", "Sin", "Cast", "Neg", "Identity"} {
 		pairRules[op] = func(p *pairing) bool { return p.twiceIn(0) }
@@ -239,7 +239,7 @@ func (p *pairing) combined() bool {
 }
 
 func (p *pairing) reshaped() bool {
-	if p.keepsWidth() {
+	if p.sameWidth() {
 		return p.twiceIn(0)
 	}
 	return p.style == "interleaved" && p.from.Dim(-1).Is(2) && p.repeated(p.n.Input(0))
@@ -262,7 +262,7 @@ func (p *pairing) gathered() bool {
 }
 
 func (p *pairing) partOfAxes() bool {
-	return p.keepsWidth() && p.twiceIn(0) && p.besideLast(p.n, p.from.Rank)
+	return p.sameWidth() && p.twiceIn(0) && p.besideLast(p.n, p.from.Rank)
 }
 
 func (p *pairing) concatenated() bool {

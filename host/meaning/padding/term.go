@@ -91,8 +91,8 @@ func (t term) told() term {
 
 // unaryRule is an operator of one input.
 type unaryRule struct {
-	number func(float64) float64
-	keeps  []kind // terms that stay as they are
+	number    func(float64) float64
+	unchanged []kind // terms that stay as they are
 	// difference is what it makes of one; nil where that is not known, or it stays as it is.
 	difference func(term) term
 }
@@ -103,11 +103,11 @@ func itself(x float64) float64 { return x }
 const toBool = "Bool"
 
 var unaryRules = map[string]unaryRule{
-	"Cast":     {number: itself, keeps: []kind{count, difference, distance}},
-	"Identity": {number: itself, keeps: []kind{count, difference, distance, opaque}},
+	"Cast":     {number: itself, unchanged: []kind{count, difference, distance}},
+	"Identity": {number: itself, unchanged: []kind{count, difference, distance, opaque}},
 	"Not":      {number: func(x float64) float64 { return truth(x == 0) }},
 	toBool:     {number: func(x float64) float64 { return truth(x != 0) }},
-	"Abs":      {number: math.Abs, keeps: []kind{distance}, difference: distanceOf},
+	"Abs":      {number: math.Abs, unchanged: []kind{distance}, difference: distanceOf},
 	"Neg":      {number: func(x float64) float64 { return -x }, difference: negated},
 }
 
@@ -129,7 +129,7 @@ func unary(op string, t term) term {
 	case t.kind == band:
 		t.yes, t.no = rule.number(t.yes), rule.number(t.no)
 		return t
-	case slices.Contains(rule.keeps, t.kind):
+	case slices.Contains(rule.unchanged, t.kind):
 		return t
 	case t.kind == difference && rule.difference != nil:
 		return rule.difference(t)
