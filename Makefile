@@ -179,7 +179,7 @@ memcheck: cxx-test
 	@valgrind -q --error-exitcode=1 --suppressions=abi/tests/memcheck.supp $(BUILD)/cmake/abi/tests/abi_tests --gtest_brief=1 --gtest_filter=-Isa.*
 
 # CUDA variants: exports, device code, registers, and words where there is no driver. Needs no GPU.
-cuda-test: setup
+cuda-test: plugins
 	@$(LATER) $(call cuda_variants,$(if $(SAMPLE),$(if $(filter %1 %3 %5 %7 %9,$(SAMPLE)),80,90),80;90))
 	@go test -vet=off -tags cuda ./tests/cuda
 

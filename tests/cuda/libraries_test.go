@@ -12,12 +12,13 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
-// Where make cuda puts libraries and reports, from here.
+// Where make puts libraries and reports, from here.
 const (
-	root    = "../.."
-	tree    = root + "/build/cuda"
-	plugins = tree + "/plugins"
-	reports = tree + "/report"
+	root       = "../.."
+	cpuPlugins = root + "/build/plugins"
+	tree       = root + "/build/cuda"
+	plugins    = tree + "/plugins"
+	reports    = tree + "/report"
 )
 
 var cudaPlugin = regexp.MustCompile(`(?m)^\s*graft_add_cuda_plugin\(`)

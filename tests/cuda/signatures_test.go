@@ -23,7 +23,7 @@ func TestSignatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(program, library, filepath.Join(filepath.Dir(library), cpu.File)).CombinedOutput()
+		out, err := exec.Command(program, library, filepath.Join(cpuPlugins, m.Name, cpu.File)).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -38,7 +38,7 @@ func TestSignaturesDiffer(t *testing.T) {
 	program := compile(t, "signatures.c", "signatures", "-ldl")
 	library := built(t)["fused-gelu"]
 	out, err := exec.Command(program, library,
-		filepath.Join(plugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
+		filepath.Join(cpuPlugins, "flash-decode", "libflash_decode.so")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "FusedGelu: the other has no such operator" {
 		t.Errorf("found %v, %s", err, out)
 	}
