@@ -10,7 +10,7 @@
 //
 // Model files stay as they are, and so does the rest of the program. A session that cannot be patched is created as it
 // would have been, and one whose operators fail runs as it would have; a warning says so.
-// [Patch] writes the same rewrite to a file, for programs in other languages.
+// [NewPatcher] is for single sessions, [Patch] writes the same rewrite to a file, for programs in other languages.
 //
 // Package textgen generates text with model folders, package embed makes vectors and scores of texts and batches of
 // single inputs.
@@ -25,9 +25,6 @@
 package graft
 
 import (
-	"errors"
-	"sync"
-
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/measure/trial"
@@ -36,9 +33,6 @@ import (
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/internal/opening"
 )
-
-// enabling is held by Enable and Disable, which must not interleave.
-var enabling sync.Mutex
 
 // Enable patches every session that this process creates from now on through ONNX Runtime's C API, whichever binding
 // asks for it. It must be called after the runtime was initialised, and before execution providers are appended to
@@ -53,31 +47,14 @@ func Enable(o Options) error {
 	}
 	enabling.Lock()
 	defer enabling.Unlock()
-	libraries, err := ort.Loaded()
-	if len(libraries) == 0 {
+	if libraries, err := ort.Loaded(); len(libraries) == 0 {
 		return opening.Public(err, ErrNoRuntime)
 	}
 	hook, err := o.hook()
 	if err != nil {
 		return err
 	}
-	var undo []func() error
-	for _, l := range libraries {
-		before := l.Installed()
-		if err := l.Install(hook); err != nil {
-			for _, f := range undo {
-				err = errors.Join(err, f())
-			}
-			return opening.Public(err, nil)
-		}
-		undo = append(undo, func() error {
-			if before == nil {
-				return l.Uninstall()
-			}
-			return l.Install(*before)
-		})
-	}
-	return nil
+	return change(&hook, func(map[string]*Patcher) {})
 }
 
 // hook loads the plugins, and is what happens when a session is created.
@@ -102,20 +79,12 @@ func (o *Options) hook() (ort.Hook, error) {
 	return hook, nil
 }
 
-// Disable undoes [Enable]. Sessions that exist stay as they are.
+// Disable undoes [Enable]; a [Patcher] stays. Sessions that exist stay as they are.
 func Disable() error {
 	enabling.Lock()
 	defer enabling.Unlock()
-	libraries, err := ort.Loaded()
-	if errors.Is(err, ort.ErrNotLoaded) {
-		return nil
-	}
-	var failed []error
-	for _, l := range libraries {
-		failed = append(failed, l.Uninstall())
-	}
-	sessions.Forget()
-	return errors.Join(failed...)
+	defer sessions.Forget()
+	return change(nil, func(map[string]*Patcher) {})
 }
 
 // Reverted is how many patched sessions of this process run unpatched by now, because an operator failed in one of

@@ -37,10 +37,10 @@ type Common struct {
 	// ShareWeights says which processes of the user share weights. With MapWeights it is about other models alone.
 	ShareWeights Sharing
 	// Runtime is the path of the libonnxruntime to use; "" is GRAFT_ONNXRUNTIME of the environment, else what
-	// [RuntimePath] finds. [Enable] and [Patch] open none: [ErrOption].
+	// [RuntimePath] finds. [Enable], [NewPatcher] and [Patch] open none: [ErrOption].
 	Runtime string
 	// Threads are those of an operator, 1 to 1,024; 0 is one a core. Sessions of the program's own have theirs: with
-	// [Enable] and [Patch] it is [ErrOption].
+	// [Enable], [NewPatcher] and [Patch] it is [ErrOption].
 	Threads int
 }
 
@@ -57,7 +57,7 @@ const (
 	ShareNever
 )
 
-// Options are those of [Enable] and [Patch]. The zero value is the default.
+// Options are those of [Enable], [NewPatcher] and [Patch]. The zero value is the default.
 type Options struct {
 	Common
 	// Logger receives one line for every session, and one warning for every session that could not be patched or that
@@ -149,6 +149,8 @@ type Isolation struct {
 const (
 	// ConfigDisable set to "1" leaves the session unpatched.
 	ConfigDisable = sessions.ConfigDisable
+	// ConfigPatcher is the name of a [Patcher], which patches the session in place of what [Enable] asked for.
+	ConfigPatcher = "graft.patcher"
 	// ConfigPlugins names the plugins to use, with commas between.
 	ConfigPlugins = sessions.ConfigPlugins
 	// ConfigDevice is where the session computes, "cpu", "cuda" or "cuda:1", when its execution providers cannot be seen.

@@ -31,6 +31,30 @@ type Hook struct {
 	// Differences is how many of a session's runs differ when the plain one takes over; 0 is 1. Of those before, its
 	// results are the program's.
 	Differences int
+	// Named is the hook of a session that asks for another than this one, nil for one that does not. It is Ready.
+	Named func(Request) *Hook
+	// Counts are of this hook's sessions; nil counts nothing.
+	Counts *Counts
+}
+
+// Counts are those of sessions.
+type Counts struct {
+	Patched  atomic.Int64 // sessions that were created with a Patch
+	Reverted atomic.Int64 // that became plain ones, because one of their runs failed
+	Shadowed atomic.Int64 // runs that were compared with plain sessions
+	Differed atomic.Int64 // of these
+}
+
+// Ready is the hook as Install installs it.
+func (h Hook) Ready() *Hook {
+	if h.Logger == nil {
+		h.Logger = slog.Default()
+	}
+	if h.Counts == nil {
+		h.Counts = &Counts{}
+	}
+	h.Logger = slog.New(steady{diagnostic.Logger(h.Logger).Handler()})
+	return &h
 }
 
 // Install puts a hook before every function of the library's C API that creates a session:
@@ -53,11 +77,7 @@ func (l *Library) Install(h Hook) error {
 	if h.Patcher == nil {
 		return errors.New("onnxruntime: a hook needs a Patcher")
 	}
-	if h.Logger == nil {
-		h.Logger = slog.Default()
-	}
-	h.Logger = slog.New(steady{diagnostic.Logger(h.Logger).Handler()})
-	return l.hook.install(&h)
+	return l.hook.install(h.Ready())
 }
 
 // Uninstall takes the hook away and puts ONNX Runtime's own functions back. Sessions that were
@@ -250,8 +270,13 @@ func (h *hook) createPatched(c creation) uintptr {
 	}
 	l.know(c.env)
 	request := c.request(l)
+	if active.Named != nil {
+		if named := active.Named(request); named != nil {
+			active = named
+		}
+	}
 	request.WayBack = !active.Strict && h.runSites[0] != nil
-	made, err := h.patch(active.Patcher, request, c)
+	made, err := h.patch(active, request, c)
 	switch {
 	case made:
 		return 0
@@ -272,13 +297,13 @@ func (h *hook) createPatched(c creation) uintptr {
 
 // patch asks the patcher and makes the session from its answer. A panic becomes an error: it must
 // not unwind through C.
-func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, err error) {
+func (h *hook) patch(active *Hook, request Request, c creation) (made bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			made, err = false, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	p, err := patcher(request)
+	p, err := active.Patcher(request)
 	if p == nil || err != nil {
 		return false, err
 	}
@@ -292,8 +317,9 @@ func (h *hook) patch(patcher Patcher, request Request, c creation) (made bool, e
 	}
 	weights.arena = weights.arena.made(*wordAt(c.out))
 	h.keep(*wordAt(c.out), p.Retained, weights)
+	active.Counts.Patched.Add(1)
 	if p.Plain != nil {
-		h.leaveWayBack(*wordAt(c.out), request, c, p)
+		h.leaveWayBack(*wordAt(c.out), active, request, c, p)
 	}
 	return true, nil
 }

@@ -103,7 +103,7 @@ func (l *Library) newSession(c creation, o SessionOptions, weights *lent) (*Sess
 func (l *Library) create(c creation, o SessionOptions) error {
 	if o.Patcher != nil {
 		request := c.request(l)
-		made, err := l.hook.patch(o.Patcher, request, c)
+		made, err := l.hook.patch(Hook{Patcher: o.Patcher}.Ready(), request, c)
 		if err != nil {
 			return fmt.Errorf("%s was not patched: %w", request.name(), err)
 		}

@@ -114,10 +114,12 @@ func (b *wayBack) shadow(args [8]uintptr, places []uintptr, run func([8]uintptr)
 		}
 	}
 	shadowed.Add(1)
+	b.counts.Shadowed.Add(1)
 	if difference == "" {
 		return 0
 	}
 	differed.Add(1)
+	b.counts.Differed.Add(1)
 	if n := b.differ.Add(1); n > b.bears {
 		b.revert(didDiffer, difference, "run", "repeated", "differences", n)
 	} else {

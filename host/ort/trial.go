@@ -41,7 +41,7 @@ func (r Request) session(p *Patch, options uintptr) (_ *Session, err error) {
 	if p == nil {
 		err = l.takeStatus("CreateSession", l.createUnpatched(c))
 	} else {
-		_, err = l.hook.patch(func(Request) (*Patch, error) { return p, nil }, r, c)
+		_, err = l.hook.patch(Hook{Patcher: func(Request) (*Patch, error) { return p, nil }}.Ready(), r, c)
 	}
 	if err != nil {
 		return nil, err

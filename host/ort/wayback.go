@@ -16,8 +16,9 @@ import (
 type wayBack struct {
 	hook   *hook
 	logger *slog.Logger
-	name   string // of the model
-	path   *byte  // absolute; nil for a model given as bytes
+	counts *Counts // of Hook
+	name   string  // of the model
+	path   *byte   // absolute; nil for a model given as bytes
 	plain  *Plain
 	as     creation // options are a clone of our own, or null
 
@@ -68,14 +69,13 @@ func (b *backs) take(session uintptr) *wayBack {
 }
 
 // leaveWayBack gives a patched session one. Where that fails, it has none.
-func (h *hook) leaveWayBack(session uintptr, request Request, c creation, p *Patch) {
+func (h *hook) leaveWayBack(session uintptr, active *Hook, request Request, c creation, p *Patch) {
 	plain := p.Plain
-	active := h.active.Load()
-	if active == nil || h.appended.lends(c.options) { // copies of those are ONNX Runtime's only
+	if h.active.Load() == nil || h.appended.lends(c.options) { // copies of those are ONNX Runtime's only
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, name: request.name(), plain: plain, as: c, same: active.Same,
+	b := &wayBack{hook: h, logger: active.Logger, counts: active.Counts, name: request.name(), plain: plain, as: c, same: active.Same,
 		share: active.Share, bears: int64(max(active.Differences, 1)) - 1, hidden: p.Hidden, apart: p.Apart}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)
@@ -183,6 +183,7 @@ func (b *wayBack) revert(did, reason string, also ...any) {
 	}
 	b.hook.watch(1)
 	reverted.Add(1)
+	b.counts.Reverted.Add(1)
 	b.logger.Warn(did, append([]any{"model", b.name, "reason", reason}, also...)...)
 }
 
