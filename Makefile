@@ -215,7 +215,7 @@ arm64: release-aarch64 graft runtime
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq $(EMULATED) >/dev/null; }
 	@$$([ "$$(id -u)" = 0 ] || echo sudo -E) env SAMPLE=$(SAMPLE) $(LATER) tests/arm64/run.sh $(BUILD)/release/aarch64/plugins $(BUILD)/arm64
 
-# Packages are given as they lie, or with ... at the end.
+# Packages are given as stored, or with ... at the end.
 go-test: graft runtime peers
 	@go list $(RACED:%=./%) $(LONG:%=./%) $(LONGEST:%=./%) | sort -u >$(BUILD)/elsewhere
 	@go test -vet=off -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)

@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/models"
 )
 
-// TestIgnorePadding: hidden rows are those of the model without a word, and zeros with one, be it said for all
+// TestIgnorePadding: hidden rows are those of the model by default, and zeros with one, be it said for all
 // sessions or for one; visible rows stay.
 func TestIgnorePadding(t *testing.T) {
 	environment(t)

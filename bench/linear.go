@@ -68,7 +68,7 @@ type resides struct {
 }
 
 // linear compares GPT-2-124M's linear layers at four rows with ONNX Runtime's own: in a
-// session that is patched, whose weights stay as they lie in the model's file, and
+// session that is patched, whose weights stay as stored in the model's file, and
 // in one such as the generation engine opens, whose weights lie in panels.
 func linear(panels bool) figure {
 	name, side, what := "linear", "packed-linear",

@@ -210,7 +210,7 @@ func TestCostsOfPlugins(t *testing.T) {
 	}
 	usual := plan.NewPredictor(machine, nil, plan.Implementations{}, nil).Predict(bartLarge, flash, s)
 	if usual.Seconds <= full.Seconds || usual.Seconds >= half.Seconds {
-		t.Errorf("without a word of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds,
+		t.Errorf("without a figure of the plugin's a step takes %g s, want between %g and %g", usual.Seconds, full.Seconds,
 			half.Seconds)
 	}
 }

@@ -34,7 +34,7 @@ type nbitsTimes struct{ exported, panels [len(nbitsRows)]float64 }
 
 // nbitsMeasured are those of one core of a Zen 3, AVX2 alone, whose products in float32 reach nbitsFLOPS: weights of
 // 768 x 768, 384 x 1536, 1536 x 384, 768 x 2304 and 3072 x 768, blocks of 32 and 128, with and without zero points,
-// of which that counts which is the worst for panels (RATIONALE.md, "Why are some MatMulNBits left?").
+// of which the worst ratio for panels counts (RATIONALE.md, "Why are some MatMulNBits left?").
 var nbitsMeasured = map[nbitsForm]nbitsTimes{
 	{4, false}: {exported: [...]float64{209, 385, 724, 3625, 12640}, panels: [...]float64{170, 230, 560, 3800, 14500}},
 	{4, true}:  {exported: [...]float64{68, 146, 517, 3560, 15260}, panels: [...]float64{62, 100, 330, 2150, 8200}},
@@ -81,7 +81,7 @@ func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *m
 	case m.Name != defaults.Linear.Plugin || !slices.Contains(op.Emits(), defaults.Linear.Name):
 		return "its weight stands for integers, of which " + op.Name + " would make float32"
 	case !e.panels && !o.OwnPanels:
-		return "its weight stands for integers, which are taken in panels, and weights stay as they lie here"
+		return "its weight stands for integers, which are taken in panels, and weights stay as stored here"
 	case q.RoundsRows() && !o.QuantizationNoise:
 		return fused.NBits + " of accuracy level 4 rounds rows to eight bits, and what is added up in another order moves " +
 			"the model's answers within the noise of that; " +

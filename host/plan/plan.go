@@ -45,7 +45,7 @@ type Options struct {
 	Machine Machine
 	Padding Padding
 	Device  *Device // that the session computes on; nil for the CPU
-	// AsTheyLie leaves weights as they lie in their files, where operators take them in panels else.
+	// AsTheyLie leaves weights as stored in their files, where operators take them in panels else.
 	AsTheyLie bool
 	// OwnPanels says that whoever places the plan lays weights out anew by itself, those that stand for integers too.
 	OwnPanels bool

@@ -15,7 +15,7 @@ import (
 // DomainVersion is the version of the operator set that plugins' operators form.
 const DomainVersion = 1
 
-// Editor edits one graph. It knows what stands for values that were replaced, makes each length once, and knows
+// Editor edits one graph. It knows what stands for values that were replaced, makes each length once, and tracks
 // which nodes come before which.
 type Editor struct {
 	main    *graph.Graph

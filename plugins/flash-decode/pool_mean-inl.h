@@ -48,7 +48,7 @@ class PoolMean : public PoolOutput {
   // of numbers is a number, where their sum need not be one.
   HWY_NOINLINE void WriteMeans() {
     const bool packed = packed_;
-    packed_ = false;  // a row alone takes tiles as they lie
+    packed_ = false;  // a row alone takes tiles as stored
     for (int64_t q = 0; q < heads_ * head_rows_; ++q) {
       if (overflown_[q]) WriteMean(q);
     }

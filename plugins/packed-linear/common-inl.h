@@ -26,7 +26,7 @@ constexpr int64_t kLanes = HWY_LANES(float);
 // Vectors that make a cache line.
 constexpr int kLineVectors = kLanes >= kLine ? 1 : static_cast<int>(kLine / kLanes);
 
-// The order in which to prefetch a rectangle of memory: runs of lines as they lie. The CPU's own
+// The order in which to prefetch a rectangle of memory: runs of lines as stored. The CPU's own
 // prefetcher then sees one long stream, whatever order the arithmetic goes in. A core has few
 // places for lines on their way into its first cache; the second is filled instead.
 template <int64_t kRun>  // lines of a run

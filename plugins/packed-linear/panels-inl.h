@@ -41,8 +41,8 @@ constexpr int64_t kPanelAhead = 4096;
 
 // A stretch of panels and of a group of rows.
 struct PanelBlock {
-  const float* x;    // [depth][rows of the group] when packed, else rows as they lie
-  int64_t x_stride;  // of rows as they lie
+  const float* x;    // [depth][rows of the group] when packed, else rows as stored
+  int64_t x_stride;  // of rows as stored
   const float* w;    // [depth][kLine]
   int64_t w_stride;  // floats from one panel to the next
   int64_t depth;

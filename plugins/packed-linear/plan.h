@@ -30,7 +30,7 @@ constexpr int64_t kBlockedFloats = 49152;
 constexpr int64_t kStreamBlock = 8;
 constexpr int64_t kMaxStreamBlock = 16;
 
-// Packed panels: rows of x that a task takes at most, and rows up to which x is read as it lies.
+// Packed panels: rows of x that a task takes at most, and rows up to which x is read as stored.
 constexpr int64_t kMaxRowBlock = 96;
 constexpr int64_t kDirectRows = 4;
 

@@ -20,7 +20,7 @@ type quantisation struct {
 	layer func(z *quantiser, l layer) []*onnx.Node
 }
 
-// layer is a linear layer: its node, the weight [K, N] as it lies in memory, and its bias, "" for none.
+// layer is a linear layer: its node, the weight [K, N] as stored in memory, and its bias, "" for none.
 type layer struct {
 	node           *onnx.Node
 	x, y, bias     string

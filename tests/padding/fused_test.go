@@ -121,7 +121,7 @@ var written = []struct {
 	text  string
 	mask  func(batch, seq int) []int64 // its shape
 	says  masking
-	rows  plan.Rows // which are computed without a word
+	rows  plan.Rows // which are computed by default
 	fills []string
 }{
 	{"attention, keys", rowsIn + "\n in mask i32[batch, seq]" + inner, dims(1, 1), visibleKeys, plan.VisibleRows,
@@ -297,7 +297,7 @@ func (b *bench) same(t *testing.T, where string, plain, s *ort.Session, fed map[
 }
 
 // TestFusedClassifier: of what ONNX Runtime's optimizer wrote of BERT, with the first token's output alone, hidden
-// tokens are not computed without a word.
+// tokens are not computed by default.
 func TestFusedClassifier(t *testing.T) {
 	b := open(t)
 	path := rewrittenOf(t, "ortopt", "bert", func(p *onnx.Model) {

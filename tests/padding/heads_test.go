@@ -152,7 +152,7 @@ func (h head) write(t *testing.T, kind onnx.Tensor_DataType) string {
 	})
 }
 
-// TestHeads: where the graph shows that no output depends on hidden tokens they are left out without a word, and the
+// TestHeads: where the graph shows that no output depends on hidden tokens they are left out by default, and the
 // answers are those of ONNX Runtime, those of sequences without a visible token included; where hidden rows are
 // outputs, only with one; and where they reach anything else, never.
 func TestHeads(t *testing.T) {
@@ -307,7 +307,7 @@ func TestRunsThatAreRefused(t *testing.T) {
 	}
 }
 
-// kept is why a model's padding is kept without a word, or "".
+// kept is why a model's padding is kept by default, or "".
 func (b *bench) kept(t *testing.T, path string) string {
 	m := must.Value(model.Open(path))(t)
 	defer m.Close()

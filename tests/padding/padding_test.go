@@ -50,7 +50,7 @@ func open(t *testing.T) *bench {
 }
 
 // TestHiddenRows: every model whose attention a mask of tokens hides keys of gives the answers of ONNX Runtime
-// without a word, those of hidden tokens included.
+// by default, those of hidden tokens included.
 func TestHiddenRows(t *testing.T) { each(t, plan.ExactPadding) }
 
 // TestHiddenRowsAreZeros: every model whose padding can be removed, told to ignore it, gives what ONNX Runtime gives of

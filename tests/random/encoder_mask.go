@@ -60,7 +60,7 @@ func (e *encoder) lowest() float64 {
 	return pick(e.writer, e.low(), math.Inf(-1))
 }
 
-// over is the mask as it lies over scores.
+// over is the mask as stored over scores.
 func (e *encoder) over(m value, s value, wide bool) value {
 	x := e.unsqueeze(e.unsqueeze(m, 1), 2)
 	if wide {

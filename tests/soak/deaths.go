@@ -218,7 +218,7 @@ func (d *deaths) interrupt(kind, victim string) (string, error) {
 	case code > 6 && code != 130:
 		d.blame("%s, %s killed: exit code %d: %s", kind, victim, code, said)
 	case code != 0 && victim != "command" && said.Len() == 0:
-		d.blame("%s, %s killed: exit code %d (%v) without a word", kind, victim, code, cmd.ProcessState)
+		d.blame("%s, %s killed: exit code %d (%v) silently", kind, victim, code, cmd.ProcessState)
 	case bytes.Contains(said.Bytes(), []byte("goroutine ")):
 		d.blame("%s, %s killed: a panic: %s", kind, victim, said)
 	}

@@ -1,5 +1,5 @@
 // Package hub brings model folders from a Hugging Face endpoint, over plain HTTP, into the cache that Hugging Face's
-// own library has, and as it lies there: blobs by their hash, references, and snapshots of relative links. Both may
+// own library has, and as stored there: blobs by their hash, references, and snapshots of relative links. Both may
 // work on one cache at once.
 //
 // Nothing that a server says is trusted: paths stay in their folder, sizes and lists are bounded, every file has the

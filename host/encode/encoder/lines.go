@@ -13,7 +13,7 @@ import (
 func ParseQuery(line string) (query string, documents []string, err error) {
 	const needed = `{"query": "...", "documents": ["...", ...]}`
 	refuse := func(found string) error { return &diagnostic.Error{Found: found, Needed: needed} }
-	if !utf8.ValidString(line) { // which encoding/json would change without a word
+	if !utf8.ValidString(line) { // which encoding/json would change silently
 		return "", nil, refuse("a line that is not UTF-8")
 	}
 	var o struct {

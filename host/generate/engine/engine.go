@@ -39,7 +39,7 @@ type Options struct {
 	Budget *cache.Budget
 	// PanelBytes is the maximum that weights may take when they are laid out anew: the
 	// decoder's, then those that make an encoder's keys and values, then the encoder's.
-	// Those of a session for which that is too little are read as they lie in the
+	// Those of a session for which that is too little are read as stored in the
 	// model's file.
 	PanelBytes int64
 	// Weights says which weights are stored in fewer bits, whatever PanelBytes is.

@@ -25,7 +25,7 @@ func LastLinear(g *graph.Graph, output string) string {
 }
 
 // Dequantized are those weights of a graph that are to be integers, as the numbers that these stand for: float32, by
-// name, as they lie in the file. They are what the operator gives for the rows of the unit matrix, each of which
+// name, as stored in the file. They are what the operator gives for the rows of the unit matrix, each of which
 // picks one weight a column.
 func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 	p, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)

@@ -36,7 +36,7 @@ type panels struct {
 	quantized *fold.Result   // those of integers, with their scales
 	given     *memory.Region // integers that the model holds, with their scales and zero points
 	tensors   map[string]*ort.Value
-	all       bool // no weight of a linear layer stays as it lies
+	all       bool // no weight of a linear layer stays as stored
 	counts    []LinearWeights
 	refused   map[*graph.Value]string // why weights that were to be integers stay float32
 	stored    bool                    // those of integers were quantised before
@@ -88,7 +88,7 @@ func (m *matrix) bytes() int64  { return 4 * m.depth * m.columns }
 
 // pack lays out the weights of every linear layer of a graph: in fewer bits those that
 // the model holds so or that Options.Weights says so of, and the others unless together they take more than
-// Options.PanelBytes; then these stay as they lie. The graph's linear layers
+// Options.PanelBytes; then these stay as stored. The graph's linear layers
 // are changed to read panels, from inputs that the result holds.
 func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
 	g := of.Graph
@@ -175,7 +175,7 @@ func (p *panels) layOut(of *prepare.Graph, list []*matrix, total int64, o Option
 	return nil
 }
 
-// readingBuffer has room for each of some weights, as they lie in their file.
+// readingBuffer has room for each of some weights, as stored in their file.
 func readingBuffer(list []*matrix) (*memory.Region, error) {
 	largest := slices.MaxFunc(list, func(a, b *matrix) int { return cmp.Compare(a.bytes(), b.bytes()) })
 	buffer, err := memory.Reserve(largest.bytes())

@@ -56,7 +56,7 @@ func (w *LinearWeights) add(m *matrix, bytes int64) {
 const (
 	whyGathered = "tables of which rows are looked up, as those of embeddings"
 	whyFolded   = "folded for a KV-cache strategy"
-	whyLies     = "linear layers that are read as they lie in the file"
+	whyLies     = "linear layers that are read as stored in the file"
 	whyOther    = "biases, scales and other constants"
 )
 

@@ -27,7 +27,7 @@ type export struct {
 	data       []string // paths of them, links resolved
 	chosen     []*matrix
 	left       map[*graph.Value]string // why weights of linear layers stay as they are
-	buffer     []byte                  // for a weight as it lies
+	buffer     []byte                  // for a weight as stored
 }
 
 // read opens a file and chooses the types of its weights.

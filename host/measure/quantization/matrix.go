@@ -80,7 +80,7 @@ func (m *matrix) zeroBytes() int64 {
 func (m *matrix) bytes() int64        { return m.columns * (m.rowBytes() + 4*m.groups() + m.zeroBytes()) }
 func (m *matrix) float32Bytes() int64 { return 4 * m.depth * m.columns }
 
-// dataOf are a weight's numbers as they lie, valid until the next call.
+// dataOf are a weight's numbers as stored, valid until the next call.
 func (x *export) dataOf(m *matrix) ([]byte, error) {
 	if int64(len(x.buffer)) < m.float32Bytes() {
 		x.buffer = make([]byte, m.float32Bytes())

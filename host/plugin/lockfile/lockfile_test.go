@@ -18,7 +18,7 @@ var (
 	b = strings.Repeat("b", 64)
 )
 
-// written is a lock as it lies on the disk.
+// written is a lock as stored on the disk.
 var written = `# Plugins that are used, by the hashes of their files. Written by: graft plugin lock
 schema_version: 1
 plugins:

@@ -268,7 +268,7 @@ func sorted(list []string) []string {
 	return list
 }
 
-// A weight that something else reads stays as it lies, and so does one whose columns are no whole panels beside others.
+// A weight that something else reads stays as stored, and so does one whose columns are no whole panels beside others.
 func TestPanelsLeave(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

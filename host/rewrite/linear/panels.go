@@ -11,7 +11,7 @@ import (
 )
 
 // Panels gives the linear layers of a graph their weights in panels, and lets them do what stands around them: those
-// of one x are one, and each begins and ends as FuseLinear says. A weight that something else reads stays as it lies.
+// of one x are one, and each begins and ends as FuseLinear says. A weight that something else reads stays as stored.
 func Panels(g *graph.Graph, shapes *graph.Shapes, m *model.Model) error {
 	if err := DropReshapes(g, shapes); err != nil {
 		return err

@@ -96,7 +96,7 @@ func attention(softmax *graph.Node) (*plan.FusedAttention, *graph.Node) {
 	return a, product
 }
 
-// isProduct reports a product of matrices as they lie.
+// isProduct reports a product of matrices as stored.
 func isProduct(n *graph.Node) bool {
 	if n.Is("MatMul") {
 		return true

@@ -148,7 +148,7 @@ TEST(HiddenStates, SkippingReportsWhatItLeavesOut) {
     RandomProblem made;
     Make(index, made);
     Problem& p = made.problem;
-    if (p.rotary != Rotary::kNone && p.rotated) continue;  // LargestValue reads rows as they lie
+    if (p.rotary != Rotary::kNone && p.rotated) continue;  // LargestValue reads rows as stored
     if (p.kv_sequences != nullptr || p.tokens == 0) continue;
     made.tuning.prompt = 0;
     made.skipped.assign(static_cast<size_t>(p.tokens * p.heads), kNan);

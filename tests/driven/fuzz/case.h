@@ -63,7 +63,7 @@ struct Input {
 
   // The product of dims, or -1 where it is too large to be counted or a factor is negative.
   int64_t elements() const;
-  // The elements as they lie in memory.
+  // The elements as stored in memory.
   std::string Bytes() const;
 };
 

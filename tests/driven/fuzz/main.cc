@@ -215,7 +215,7 @@ std::string Reason(const std::string& log, bool hung) {
   }
   if (hung)
     return "more than ten seconds of processor time" + (frame.empty() ? "" : " at " + frame);
-  if (summary.empty()) return "the process ended without a word";
+  if (summary.empty()) return "the process ended silently";
   return summary + (frame.empty() ? "" : " at " + frame);
 }
 

@@ -1,5 +1,5 @@
 // Attention of few queries over many keys, as in a step of a decoder: keys and values are read
-// once, as they lie, with a running softmax (Milakov and Gimelshein, 2018).
+// once, as stored, with a running softmax (Milakov and Gimelshein, 2018).
 #include <algorithm>
 #include <cmath>
 #include <limits>

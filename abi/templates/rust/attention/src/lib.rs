@@ -1,4 +1,4 @@
-//! Attention of few queries over many keys, as in a step of a decoder: keys and values are read once, as they lie, with
+//! Attention of few queries over many keys, as in a step of a decoder: keys and values are read once, as stored, with
 //! a running softmax (Milakov and Gimelshein, 2018).
 
 use graft_kit::{Create, Description, Error, Infer, Operator, Result, Run, Tensor, Type};
