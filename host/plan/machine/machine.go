@@ -176,10 +176,7 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	if err != nil {
 		return Figures{}, fmt.Errorf("the machine is estimated, not measured: %w", err)
 	}
-	if m.CoreShare = min(m.CoreShare, threads.CoreShare(shareTime)); m.CoreShare < BusyShare {
-		log.Warn("graft: the machine was busy while its memory and processor were measured; they are measured again later",
-			"core_share", m.CoreShare)
-	}
+	m.CoreShare = min(m.CoreShare, threads.CoreShare(shareTime))
 	f := m.Figures
 	if path == "" {
 		return f, nil
