@@ -94,13 +94,13 @@ func (f *batcherFlags) measure(ctx context.Context, b *bench, kind string) (*out
 	}
 	open := embedding.Options{Library: b.library, Pooling: f.pooling(folder), Normalize: true,
 		Batch: batching.Options[embedding.Row]{MaxTokens: f.tokens, Runs: f.runs}, Threads: f.threads}
-	plain, err := embedding.OpenEmbedder(folder, open)
+	plain, err := embedding.OpenEmbedder(ctx, folder, open)
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
 	open.Plugins = b.set
-	patched, err := embedding.OpenEmbedder(folder, open)
+	patched, err := embedding.OpenEmbedder(ctx, folder, open)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -218,10 +217,16 @@ func (p *sideProcess) open() (*ort.Session, error) {
 	if p.job.Patched {
 		o.Unpatched = false
 		maps.Copy(o.Config, p.job.Config)
-		o.Patcher = (&sessions.Patcher{Plugins: p.set.Plugins, Options: p.set.Plan(plan.Options{}),
-			Done: func(a *patch.Analysis) {
-				p.hello.Blocks, p.hello.Replaced, p.hello.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
-			}}).Patch
+		patcher := &sessions.Patcher{Plugins: p.set.Plugins, Options: p.set.Plan(plan.Options{})}
+		o.Patcher = func(r ort.Request) (*ort.Patch, error) {
+			planned, err := patcher.Plan(context.Background(), r)
+			if planned == nil || err != nil {
+				return nil, err
+			}
+			a := planned.Analysis
+			p.hello.Blocks, p.hello.Replaced, p.hello.Plugins = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins()
+			return planned.Patch()
+		}
 	}
 	return p.library.NewSession(p.job.Model, o)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -47,8 +46,15 @@ func tokens() figure {
 				return nil, err
 			}
 			replaced := 0
-			sessions := &sessions.Patcher{Plugins: b.set.Plugins, Done: func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
-			patched, err := run(ort.SessionOptions{Patcher: sessions.Patch})
+			patcher := &sessions.Patcher{Plugins: b.set.Plugins}
+			patched, err := run(ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+				p, err := patcher.Plan(ctx, r)
+				if err != nil {
+					return nil, err
+				}
+				replaced = p.Analysis.Plan.Replaced()
+				return p.Patch()
+			}})
 			if err != nil {
 				return nil, err
 			}

@@ -67,7 +67,7 @@ func NewReranker(ctx context.Context, folder string, o Options) (*Reranker, erro
 
 // opened opens an encoder with what options need: the runtime and the plugins.
 func opened[T interface{ Close() }](ctx context.Context, folder string, o *Options,
-	open func(string, encoder.Options) (T, error)) (made T, err error) {
+	open func(context.Context, string, encoder.Options) (T, error)) (made T, err error) {
 	in, err := o.prepared()
 	if err != nil {
 		return made, err
@@ -79,7 +79,7 @@ func opened[T interface{ Close() }](ctx context.Context, folder string, o *Optio
 		if in.Plugins, err = o.common().Load(nil); err != nil {
 			return none, err
 		}
-		made, err := open(folder, in)
+		made, err := open(ctx, folder, in)
 		return made, opening.Public(err, graft.ErrBadModel)
 	})
 }

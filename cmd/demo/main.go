@@ -83,8 +83,16 @@ func (d *demo) continuation() error {
 	path := filepath.Join(tiny, "model.onnx")
 	d.say("opening %s twice: unpatched, and with graft", path)
 	var found *patch.Analysis
+	patcher := &sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{})}
 	patched, err := d.library.NewSession(path,
-		ort.SessionOptions{Patcher: (&sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{}), Done: func(a *patch.Analysis) { found = a }}).Patch})
+		ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+			p, err := patcher.Plan(context.Background(), r)
+			if err != nil {
+				return nil, err
+			}
+			found = p.Analysis
+			return p.Patch()
+		}})
 	if err != nil {
 		return err
 	}

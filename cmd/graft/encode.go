@@ -99,7 +99,7 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 				return err
 			}
 			options.Pooling, options.Normalize = modes, normalize
-			e, err := encoder.OpenEmbedder(args[0], options)
+			e, err := encoder.OpenEmbedder(cmd.Context(), args[0], options)
 			if err != nil {
 				return err
 			}
@@ -167,7 +167,7 @@ code 1 when any line failed.`,
 				return err
 			}
 			options.Raw = raw
-			r, err := encoder.OpenReranker(args[0], options)
+			r, err := encoder.OpenReranker(cmd.Context(), args[0], options)
 			if err != nil {
 				return err
 			}

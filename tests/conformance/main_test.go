@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -9,7 +10,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -45,11 +45,15 @@ func setUp() error {
 		return err
 	}
 	auto := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{})}
-	force := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true}),
-		Done: func(a *patch.Analysis) { analyses.Store(a.Model.Path(), a) }}
+	force := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true})}
 	patcher := func(r ort.Request) (*ort.Patch, error) {
 		if _, ok := r.Config(configForce); ok {
-			return force.Patch(r)
+			p, err := force.Plan(context.Background(), r)
+			if err != nil {
+				return nil, err
+			}
+			analyses.Store(p.Analysis.Model.Path(), p.Analysis)
+			return p.Patch()
 		}
 		return auto.Patch(r)
 	}

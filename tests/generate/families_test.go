@@ -11,7 +11,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/models"
 )
@@ -95,15 +94,19 @@ var readsPrompts = []string{"unilm"}
 func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expected) {
 	t.Helper()
 	attention := 0
-	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}),
-		Done: func(a *patch.Analysis) {
-			for _, c := range a.Plan.Choices {
-				if c.Operator != nil && c.Block != nil && c.Block.Attention != nil {
-					attention++
-				}
+	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
+	r := newRecomputer(t, l, name, func(r ort.Request) (*ort.Patch, error) {
+		p, err := patcher.Plan(t.Context(), r)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range p.Analysis.Plan.Choices {
+			if c.Operator != nil && c.Block != nil && c.Block.Attention != nil {
+				attention++
 			}
-		}}
-	r := newRecomputer(t, l, name, patcher.Patch)
+		}
+		return p.Patch()
+	})
 	i := slices.IndexFunc(e.Cases, func(c Case) bool { return c.Kind == "greedy" })
 	tokens := 10
 	if slices.Contains(readsPrompts, e.Model) {

@@ -197,14 +197,9 @@ func encoderFile(t *testing.T, text string) string {
 }
 
 // forced is a session with every operator that applies.
-func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (s *ort.Session, a *patch.Analysis) {
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode, Force: true}),
-		Done: func(x *patch.Analysis) { a = x }}
-	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, a
+func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (*ort.Session, *patch.Analysis) {
+	return b.planned(t, path, &sessions.Patcher{Plugins: b.set.Plugins,
+		Options: b.set.Plan(plan.Options{Padding: mode, Force: true})})
 }
 
 // feed are random values of a model's inputs but its mask.

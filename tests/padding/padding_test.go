@@ -161,13 +161,25 @@ func (b *bench) session(t *testing.T, path string, mode plan.Padding) *ort.Sessi
 // patched is a patched session, with which tokens it computes.
 func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Session, computed plan.Rows) {
 	p := &sessions.Patcher{Plugins: b.set.Plugins,
-		Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true}),
-		Done:    func(a *patch.Analysis) { computed = a.Plan.Rows() }}
-	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
+		Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true})}
+	s, a := b.planned(t, path, p)
+	return s, a.Plan.Rows()
+}
+
+// planned is a session with what was planned for it.
+func (b *bench) planned(t *testing.T, path string, p *sessions.Patcher) (s *ort.Session, a *patch.Analysis) {
+	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+		planned, err := p.Plan(t.Context(), r)
+		if err != nil {
+			return nil, err
+		}
+		a = planned.Analysis
+		return planned.Patch()
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, computed
+	return s, a
 }
 
 // differs says where two outputs differ; of one that holds rows of tokens, hidden ones are zeros.

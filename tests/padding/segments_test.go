@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -89,19 +88,14 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 	}
 	defer plain.Close()
 	attention := 0
-	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode}),
-		Done: func(a *patch.Analysis) {
-			for _, c := range a.Plan.Choices {
-				if c.Operator != nil && c.Kind == "attention" {
-					attention++
-				}
-			}
-		}}
-	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode})}
+	s, a := b.planned(t, path, p)
 	defer s.Close()
+	for _, c := range a.Plan.Choices {
+		if c.Operator != nil && c.Kind == "attention" {
+			attention++
+		}
+	}
 	if attention == 0 {
 		t.Error("no attention was replaced")
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/models"
 )
@@ -127,9 +126,16 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 			break
 		}
 		n := 0
-		patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: force}),
-			Done: func(a *patch.Analysis) { n = a.Plan.Replaced() }}
-		s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: patcher.Patch})
+		patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: force})}
+		s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1,
+			Patcher: func(r ort.Request) (*ort.Patch, error) {
+				p, err := patcher.Plan(t.Context(), r)
+				if err != nil {
+					return nil, err
+				}
+				n = p.Analysis.Plan.Replaced()
+				return p.Patch()
+			}})
 		if err != nil {
 			t.Errorf("forced %t: %v", force, err)
 			continue

@@ -32,7 +32,6 @@ import (
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -78,13 +77,18 @@ func child(what string) error {
 		if err != nil {
 			return err
 		}
-		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true},
-			Done: func(a *patch.Analysis) {
-				for _, c := range a.Plan.Choices {
-					fmt.Printf("choice: variant %q: %s\n", c.Variant, c.Reason)
-				}
-			}}
-		if err := l.Install(ort.Hook{Patcher: s.Patch, Strict: true}); err != nil {
+		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}}
+		patcher := func(r ort.Request) (*ort.Patch, error) {
+			p, err := s.Plan(context.Background(), r)
+			if err != nil {
+				return nil, err
+			}
+			for _, c := range p.Analysis.Plan.Choices {
+				fmt.Printf("choice: variant %q: %s\n", c.Variant, c.Reason)
+			}
+			return p.Patch()
+		}
+		if err := l.Install(ort.Hook{Patcher: patcher, Strict: true}); err != nil {
 			return err
 		}
 		if what == "cpu" {

@@ -182,9 +182,15 @@ func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x 
 	o := ort.SessionOptions{IntraOpThreads: 2, Unpatched: !patched, LogSeverity: ort.LogError}
 	if patched {
 		p := &sessions.Patcher{Plugins: r.set.Plugins,
-			Options: r.set.Plan(plan.Options{Force: true, QuantizationNoise: true}),
-			Done:    func(made *patch.Analysis) { a = made }}
-		o.Patcher = p.Patch
+			Options: r.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
+		o.Patcher = func(r ort.Request) (*ort.Patch, error) {
+			planned, err := p.Plan(t.Context(), r)
+			if err != nil {
+				return nil, err
+			}
+			a = planned.Analysis
+			return planned.Patch()
+		}
 	}
 	s, err := r.l.NewSessionFromBytes(model, o)
 	if err != nil {

@@ -95,10 +95,15 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		with := quiet
 		with.Unpatched = false
 		p := &sessions.Patcher{Plugins: b.set.Plugins,
-			Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding}), Done: func(of *patch.Analysis) { a = of }}
+			Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding})}
 		choices := ""
 		with.Patcher = func(r ort.Request) (*ort.Patch, error) {
-			patch, err := p.Patch(r)
+			planned, err := p.Plan(context.Background(), r)
+			if err != nil {
+				return nil, err
+			}
+			a = planned.Analysis
+			patch, err := planned.Patch()
 			if err == nil {
 				for _, one := range a.Plan.Choices {
 					if one.Operator != nil {

@@ -45,8 +45,8 @@ func TestShapesOfFixtures(t *testing.T) {
 			t.Fatal(f, err)
 		}
 		before := time.Now()
-		for i, why := range a.Misshapen() {
-			t.Errorf("%s: %s: %s", f, a.Plan.Choices[i].Node, why)
+		for key, why := range a.Misshapen() {
+			t.Errorf("%s: %s: %s", f, key.Node, why)
 		}
 		all, shapes = all+time.Since(start), shapes+time.Since(before)
 		placed += a.Plan.Replaced()

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
@@ -47,7 +48,11 @@ type base struct {
 }
 
 // open reads a folder.
-func open(folder string, o Options) (b *base, err error) {
+func open(ctx context.Context, folder string, o Options) (*base, error) {
+	return model.ReadAgainIfChanged(func() (*base, error) { return openOnce(ctx, folder, o) })
+}
+
+func openOnce(ctx context.Context, folder string, o Options) (b *base, err error) {
 	b = &base{}
 	path, err := graphFile(folder, o.ModelFile)
 	if err != nil {
@@ -62,7 +67,7 @@ func open(folder string, o Options) (b *base, err error) {
 	if b.tokenizer, err = text.Open(b.modules.folder); err != nil {
 		return nil, err
 	}
-	if b.session, err = openSession(path, o); err != nil {
+	if b.session, err = openSession(ctx, path, o); err != nil {
 		return nil, err
 	}
 	b.pad = b.config.pad()
@@ -125,9 +130,9 @@ type Embedder struct {
 	batcher *batch.Batcher[Row, []float32]
 }
 
-// OpenEmbedder opens a folder as sentence-transformers or optimum saves it.
-func OpenEmbedder(folder string, o Options) (e *Embedder, err error) {
-	b, err := open(folder, o)
+// OpenEmbedder opens a folder as sentence-transformers or optimum saves it. A context that ends ends that soon.
+func OpenEmbedder(ctx context.Context, folder string, o Options) (e *Embedder, err error) {
+	b, err := open(ctx, folder, o)
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 			if f.change != nil {
 				f.change(&own)
 			}
-			e, err := OpenEmbedder(folder(t, "embedder", f.files), own)
+			e, err := OpenEmbedder(t.Context(), folder(t, "embedder", f.files), own)
 			if err != nil {
 				t.Fatalf("%s: %v", f.name, err)
 			}
@@ -230,7 +230,7 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 		for _, plugins := range []bool{false, true} {
 			o := options(t, plugins)
 			o.Raw = c.raw
-			r, err := OpenReranker(folder(t, "reranker", map[string]string{"config.json": c.config}), o)
+			r, err := OpenReranker(t.Context(), folder(t, "reranker", map[string]string{"config.json": c.config}), o)
 			if err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
@@ -272,7 +272,7 @@ func TestOutOfRange(t *testing.T) {
 	for _, plugins := range []bool{false, true} {
 		o := options(t, plugins)
 		o.Batch.MaxDelay = 50 * time.Millisecond // so that they are in one batch; if not, all the same must hold
-		e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), o)
+		e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o)
 		if err != nil {
 			t.Fatal(err)
 		}

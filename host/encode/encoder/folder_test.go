@@ -66,7 +66,7 @@ func TestVectorOfTheGraph(t *testing.T) {
 		}
 		o := options(t, true)
 		o.Pooling = c.pooling
-		e, err := OpenEmbedder(folder(t, "embedder", files), o)
+		e, err := OpenEmbedder(t.Context(), folder(t, "embedder", files), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,8 @@ func TestWithoutMask(t *testing.T) {
 		}
 		g.Input = left
 	})
-	e, err := OpenEmbedder(folder(t, "embedder", map[string]string{"onnx/model.onnx": graph}), options(t, false))
+	e, err := OpenEmbedder(t.Context(), folder(t, "embedder", map[string]string{"onnx/model.onnx": graph}),
+		options(t, false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 			})}, "the input pixels: float32[3], of unknown meaning, needed inputs of token ids, their mask, types and " +
 				"positions alone, [batch, sequence]"},
 	} {
-		e, err := OpenEmbedder(folder(t, "embedder", c.files), options(t, false))
+		e, err := OpenEmbedder(t.Context(), folder(t, "embedder", c.files), options(t, false))
 		if err == nil {
 			e.Close()
 		}
@@ -228,16 +229,16 @@ func TestFoldersThatAreRefused(t *testing.T) {
 			map[string]string{"config.json": strings.Replace(config, "torch.nn.modules.activation.Sigmoid", "mine.Cube", 1)},
 			`config.json: the activation "mine.Cube", needed Identity, Tanh, Sigmoid, ReLU, GELU or SiLU of torch.nn; ask for logits (RawScores, --raw)`},
 	} {
-		if _, err := OpenReranker(folder(t, "reranker", c.files), options(t, false)); err == nil ||
+		if _, err := OpenReranker(t.Context(), folder(t, "reranker", c.files), options(t, false)); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
 		}
 	}
-	if _, err := OpenEmbedder(filepath.Join(encoders, "export.py"), options(t, false)); err == nil ||
+	if _, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "export.py"), options(t, false)); err == nil ||
 		!strings.Contains(err.Error(), "export.py: a file, needed the folder of a model, with its tokenizer") {
 		t.Errorf("a file: %v", err)
 	}
-	if _, err := OpenEmbedder(filepath.Join(encoders, "none"), options(t, false)); err == nil ||
+	if _, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "none"), options(t, false)); err == nil ||
 		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: %v", err)
 	}

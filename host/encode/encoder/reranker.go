@@ -19,9 +19,9 @@ type Reranker struct {
 	batcher    *batch.Batcher[Row, float32]
 }
 
-// OpenReranker opens a folder of a model for text classification with one label.
-func OpenReranker(folder string, o Options) (*Reranker, error) {
-	b, err := open(folder, o)
+// OpenReranker opens a folder of a model for text classification with one label. A context that ends ends that soon.
+func OpenReranker(ctx context.Context, folder string, o Options) (*Reranker, error) {
+	b, err := open(ctx, folder, o)
 	if err != nil {
 		return nil, err
 	}

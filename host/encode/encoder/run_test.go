@@ -33,7 +33,7 @@ func lines(n int) func() (string, error) {
 func TestRunInOrder(t *testing.T) {
 	o := options(t, true)
 	o.Batch.MaxQueue, o.Batch.MaxTokens = 7, 60
-	e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), o)
+	e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestRunInOrder(t *testing.T) {
 			}
 		}
 	}
-	r, err := OpenReranker(filepath.Join(encoders, "reranker"), o)
+	r, err := OpenReranker(t.Context(), filepath.Join(encoders, "reranker"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRunInOrder(t *testing.T) {
 // TestRunEnds: a failure to read or to write, and a context that ends, end a run with their errors.
 func TestRunEnds(t *testing.T) {
 	because := errors.New("because")
-	e, err := OpenEmbedder(filepath.Join(encoders, "embedder"), options(t, false))
+	e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), options(t, false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestFailingOperator(t *testing.T) {
 		dir := folder(t, "embedder", nil)
 		o := options(t, true)
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		e, err := OpenEmbedder(dir, o)
+		e, err := OpenEmbedder(t.Context(), dir, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package encoder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -57,63 +58,108 @@ type session struct {
 	reverted atomic.Bool // plain runs
 }
 
-// openSession opens a graph. Which input is which is decided by what the graph does with it.
-func openSession(path string, o Options) (s *session, err error) {
+// openSession opens a graph. Which input is which is decided by what the graph does with it. The model is read and
+// recognised once, for that and for the plan.
+func openSession(ctx context.Context, path string, o Options) (s *session, err error) {
+	s = &session{path: path, library: o.Library, logger: o.Logger,
+		made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
 	m, err := model.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	s = &session{path: path, library: o.Library, logger: o.Logger,
-		made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
-	if s.files, err = m.Files(); err != nil {
-		return nil, err
-	}
-	ctx := context.Background()
-	a, err := patch.ViewApart(ctx, m, m.Proto())
+	view, err := s.recognise(ctx, m)
 	if err != nil {
+		m.Close()
 		return nil, err
 	}
-	meaning, ignores := map[string]roles.Input{}, false
-	if err := a.Within(ctx, func() error {
-		r := roles.Find(a.Graph, a.Shapes, a.Report)
-		for _, v := range a.Graph.Inputs {
-			meaning[v.Name] = r.Of(v)
-		}
-		s.positions = int(min(r.Positions, 1<<30))
-		facts, _ := padding.Find(a.Graph, a.Shapes, a.Report)
-		ignores = facts != nil && !facts.Rounds // nothing here reads what is computed for padding
-		return nil
-	}); err != nil {
+	meaning, padded, err := s.meaning(ctx, view)
+	if err != nil {
+		m.Close()
 		return nil, err
 	}
-	options := s.made
-	if o.Plugins != nil && len(o.Plugins.Plugins) > 0 {
-		if ignores && o.Plan.Padding == plan.ExactPadding {
-			o.Plan.Padding = plan.IgnorePadding
-		}
-		p := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger,
-			MapWeights: o.MapWeights, Share: o.Share}
-		p.Done = func(a *patch.Analysis) {
-			s.patched, s.unpadded = a.Plan.Replaced() > 0, a.Plan.Rows() == plan.VisibleRows
-		}
-		options.Patcher = p.Patch
-		if s.native, err = o.Library.NewSession(path, options); err != nil {
-			s.warn("the model runs without graft's operators", err)
-		}
+	if o.Plugins == nil || len(o.Plugins.Plugins) == 0 {
+		m.Close()
+	} else if err := s.openPatched(ctx, view, padded, o); err != nil {
+		return nil, err
 	}
 	if s.native == nil {
-		options.Patcher, options.Unpatched, s.patched, s.unpadded = nil, true, false, false
+		options := s.made
+		options.Unpatched, s.patched, s.unpadded = true, false, false
 		if s.native, err = o.Library.NewSession(path, options); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	s.plain = sync.OnceValue(s.makePlain)
-	if err := s.describe(meaning); err != nil {
+	err = s.describe(meaning)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		s.native.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// recognise views a model as a session on the CPU needs it.
+func (s *session) recognise(ctx context.Context, m *model.Model) (view *patch.Analysis, err error) {
+	if s.files, err = m.Files(); err != nil {
+		return nil, err
+	}
+	return patch.ViewFor(ctx, m, plan.Options{})
+}
+
+// meaning says what the inputs hold, and whether what is computed for padding would be read outside of this package's
+// way: where it is not, it can be left out.
+func (s *session) meaning(ctx context.Context, view *patch.Analysis) (inputs map[string]roles.Input,
+	padded plan.Padding, err error) {
+	inputs = map[string]roles.Input{}
+	err = view.Within(ctx, func() error {
+		r := roles.Find(view.Graph, view.Shapes, view.Report)
+		for _, v := range view.Graph.Inputs {
+			inputs[v.Name] = r.Of(v)
+		}
+		s.positions = int(min(r.Positions, 1<<30))
+		if facts, _ := padding.Find(view.Graph, view.Shapes, view.Report); facts != nil && !facts.Rounds {
+			padded = plan.IgnorePadding // nothing here reads what is computed for padding
+		}
+		return nil
+	})
+	return inputs, padded, err
+}
+
+// openPatched makes the session with graft's operators. Where there cannot be one, native stays nil, and a warning says
+// why. The view's model is closed.
+func (s *session) openPatched(ctx context.Context, view *patch.Analysis, padded plan.Padding, o Options) (err error) {
+	if o.Plan.Padding == plan.ExactPadding {
+		o.Plan.Padding = padded
+	}
+	patcher := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger,
+		MapWeights: o.MapWeights, Share: o.Share}
+	options := s.made
+	options.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		p, err := patcher.PlanViewed(ctx, r, view)
+		if view = nil; p == nil || err != nil {
+			return nil, err
+		}
+		s.patched = p.Analysis.Plan.Replaced() > 0
+		s.unpadded = p.Analysis.Plan.Rows() == plan.VisibleRows
+		return p.Patch()
+	}
+	s.native, err = o.Library.NewSession(s.path, options)
+	if view != nil {
+		view.Model.Close()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, model.ErrInUse):
+		return err
+	}
+	s.warn("the model runs without graft's operators", err)
+	return nil
 }
 
 func (s *session) warn(what string, err error) {

@@ -1,6 +1,7 @@
 package bisect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -86,13 +87,12 @@ func chosenBy(ctx context.Context, j comparison.Job) (found choices, err error) 
 	planned := errors.New("planned") // in place of a session
 	_, err = l.NewSession(j.Model,
 		ort.SessionOptions{IntraOpThreads: j.Options.Threads, Patcher: func(r ort.Request) (*ort.Patch, error) {
-			p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: found.take}).Patch(r)
-			if err != nil {
-				return nil, err
+			p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po)}).Plan(ctx, r)
+			if p == nil || err != nil {
+				return nil, cmp.Or(err, planned)
 			}
-			if p != nil {
-				p.Release()
-			}
+			defer p.Close()
+			found.take(p.Analysis)
 			return nil, planned
 		}})
 	if !errors.Is(err, planned) {
@@ -133,7 +133,9 @@ func (f *choices) locate(ctx context.Context, set *loaded.Set, j comparison.Job)
 	return a.Within(ctx, func() error {
 		for i := range f.Choices {
 			to := &f.Choices[i]
-			at := slices.IndexFunc(a.Plan.Choices, func(c plan.Choice) bool { return c.Node == to.Node && c.Operator != nil })
+			at := slices.IndexFunc(a.Plan.Choices, func(c plan.Choice) bool {
+				return c.Key() == plan.Key{Node: to.Node, Kind: to.Kind} && c.Operator != nil
+			})
 			if at < 0 {
 				continue
 			}

@@ -61,7 +61,7 @@ func (r *footprintRequest) footprint(ctx context.Context) (f Footprint, err erro
 	if r.Side == 1 && o.ModelB != "" {
 		of = o.ModelB
 	}
-	s, err := open(l, set, of, names[r.Side], *o)
+	s, err := open(ctx, l, set, of, names[r.Side], *o)
 	if err != nil {
 		return f, err
 	}

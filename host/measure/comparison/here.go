@@ -67,7 +67,7 @@ func (h *here) sides(ctx context.Context) (opened []Opened, err error) {
 		if i == 1 && o.ModelB != "" {
 			path = o.ModelB
 		}
-		s, err := open(h.library, h.set, path, name, *o)
+		s, err := open(ctx, h.library, h.set, path, name, *o)
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", o.label(i), name, err)
 		}

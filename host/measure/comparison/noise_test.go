@@ -19,7 +19,7 @@ func TestArbitrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fed.Close)
-	s, err := open(l, noPlugins, path, "none", o)
+	s, err := open(t.Context(), l, noPlugins, path, "none", o)
 	if err != nil {
 		t.Fatal(err)
 	}

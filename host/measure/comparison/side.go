@@ -11,7 +11,6 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -43,7 +42,7 @@ func (s *side) forget() {
 const stopSpinning = "session.force_spinning_stop"
 
 // open makes the session of one side.
-func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
+func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
 	s := &side{Opened: Opened{Name: name, Plugins: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	plugins, err := isolated(set.Plugins, name)
@@ -58,7 +57,13 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 		so.Unpatched = false
 		po = set.Plan(po)
 		po.Kernel = loaded.Kernels(plugins)
-		so.Patcher = (&sessions.Patcher{Plugins: plugins, Options: po, Done: func(a *patch.Analysis) {
+		patcher := &sessions.Patcher{Plugins: plugins, Options: po}
+		so.Patcher = func(r ort.Request) (*ort.Patch, error) {
+			p, err := patcher.Plan(ctx, r)
+			if p == nil || err != nil {
+				return nil, err
+			}
+			a := p.Analysis
 			s.Blocks, s.Replaced, s.Plugins, s.Plan = len(a.Plan.Choices), a.Plan.Replaced(), a.Plugins(), choices(a.Plan)
 			s.Changed = a.Plan.Changes()
 			if s.hidden = a.Hidden(); s.hidden != nil {
@@ -67,7 +72,8 @@ func open(l *ort.Library, set *loaded.Set, path, name string, o Options) (*side,
 			if s.Plugins == nil {
 				s.Plugins = []string{}
 			}
-		}}).Patch
+			return p.Patch()
+		}
 	}
 	start := time.Now()
 	s.session, err = l.NewSession(path, so)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,11 +74,11 @@ func Apart(ctx context.Context, j Job) (v Verdict, err error) {
 // Tasks are what an executable that can be a child does for Apart: pass them to worker.Main.
 func Tasks() map[string]worker.Handler {
 	return map[string]worker.Handler{task: worker.Handle(
-		func(_ context.Context, j Job) (Verdict, error) { return j.verdict() })}
+		func(ctx context.Context, j Job) (Verdict, error) { return j.verdict(ctx) })}
 }
 
 // verdict compares in this process.
-func (j Job) verdict() (v Verdict, err error) {
+func (j Job) verdict(ctx context.Context) (v Verdict, err error) {
 	l, err := ort.FindAndOpen(j.Runtime)
 	if err != nil {
 		return v, err
@@ -93,16 +92,16 @@ func (j Job) verdict() (v Verdict, err error) {
 	done := errors.New("compared") // in place of a session
 	_, failed := l.NewSession(j.Model, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
 		c := t.trial(r)
-		var leave map[int]string
-		if leave, err = c.compare(); err != nil {
+		var wrong plan.LeftOut
+		if wrong, err = c.compare(ctx); err != nil {
 			return nil, err
 		}
 		v.Left = map[string]string{}
-		for i, name := range c.names {
-			if why, left := leave[i]; left {
-				v.Left[name] = why
-			} else if slices.Contains(c.placed, i) {
-				v.Verified = append(v.Verified, name)
+		for _, k := range c.placed {
+			if why := wrong[k]; why != "" {
+				v.Left[k.Node] = why
+			} else {
+				v.Verified = append(v.Verified, k.Node)
 			}
 		}
 		return nil, done

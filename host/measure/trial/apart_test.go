@@ -17,7 +17,7 @@ import (
 func TestApart(t *testing.T) {
 	t.Setenv(plugin.UnverifiedVariable, "1")
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, model(t, "Tanh", "Neg"), 0o644); err != nil {
+	if err := os.WriteFile(path, modelOf(t, "Tanh", "Neg"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	j := Job{Model: path, Plan: map[string]string{"Mul_y": "FusedGelu", "Erf_b": "FusedGelu",
@@ -38,7 +38,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("nothing placed: %+v, %v", v, err)
 	}
 
-	if err := os.WriteFile(path, slices.Concat(model(t), []byte("\x08")), 0o644); err != nil {
+	if err := os.WriteFile(path, slices.Concat(modelOf(t), []byte("\x08")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	j.Plan = map[string]string{"Tanh_ztanh": "FusedGeluForTanh"}

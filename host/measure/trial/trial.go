@@ -15,8 +15,9 @@ import (
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -41,17 +42,34 @@ func (t *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
 	if !ok && !t.All || ok && (asked == "" || asked == "0") {
 		return t.Sessions.Patch(r)
 	}
-	c := t.trial(r)
-	leave, err := c.compare()
+	return model.ReadAgainIfChanged(func() (*ort.Patch, error) { return t.verified(r) })
+}
+
+// verified is a patch without the operators that change answers.
+func (t *Patcher) verified(r ort.Request) (*ort.Patch, error) {
+	ctx := context.Background()
+	wrong, err := t.trial(r).compare(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("its answers could not be verified: %w", err)
 	}
-	if len(leave) > 0 && t.Sessions.Logger != nil {
+	if len(wrong) > 0 && t.Sessions.Logger != nil {
+		keys := wrong.Sorted()
 		t.Sessions.Logger.Warn("blocks are left unchanged, because a session with them answered otherwise than the model",
-			"model", cmp.Or(r.Path, "model bytes"),
-			"blocks", c.listed(leave), "reason", leave[slices.Min(slices.Collect(maps.Keys(leave)))])
+			"model", cmp.Or(r.Path, "model bytes"), "blocks", nodes(keys), "reason", wrong[keys[0]])
 	}
-	return t.Sessions.Without(r, leave)
+	p, err := t.Sessions.PlanWithout(ctx, r, wrong)
+	if err != nil {
+		return nil, err
+	}
+	return p.Patch()
+}
+
+func nodes(keys []plan.Key) string {
+	var list []string
+	for _, k := range keys {
+		list = append(list, k.Node)
+	}
+	return strings.Join(list, ", ")
 }
 
 // trial is a model that is being compared.
@@ -60,10 +78,7 @@ type trial struct {
 	request  ort.Request
 	fed      []*inputs.Batch
 	want     [][]*ort.Value
-	placed   []int    // numbers of the choices that replace something, before any is left out
-	made     []int    // and those of the last patch
-	random   string   // why answers that differ say nothing, "" for a model that draws no numbers
-	names    []string // of their nodes, by number
+	placed   []plan.Key // what is replaced before anything is left out
 }
 
 // trial is that of a session.
@@ -71,63 +86,56 @@ func (t *Patcher) trial(r ort.Request) *trial {
 	c := &trial{sessions: *t.Sessions, request: r}
 	c.request.WayBack = false
 	c.sessions.Logger = nil
-	c.sessions.Done = func(a *patch.Analysis) {
-		c.made, c.names, c.random = nil, nil, comparison.Drawn(a.Graph)
-		for i, x := range a.Plan.Choices {
-			c.names = append(c.names, x.Node)
-			if x.Operator != nil {
-				c.made = append(c.made, i)
-			}
-		}
-	}
 	return c
 }
 
-// compare finds the choices that change answers, with the reasons.
-func (c *trial) compare() (leave map[int]string, err error) {
-	p, err := c.sessions.Patch(c.request)
+// compare finds the operators that change answers, with the reasons.
+func (c *trial) compare(ctx context.Context) (plan.LeftOut, error) {
+	planned, err := c.sessions.Plan(ctx, c.request)
+	if planned == nil || err != nil {
+		return nil, err
+	}
+	random := comparison.Drawn(planned.Analysis.Graph)
+	for _, x := range planned.Analysis.Plan.Choices {
+		if k := x.Key(); x.Operator != nil {
+			c.placed = append(c.placed, k)
+		}
+	}
+	p, err := planned.Patch()
 	if p == nil || err != nil {
 		return nil, err
 	}
-	c.placed = c.made
 	defer c.close()
-	if err := c.expect(); err != nil {
+	if err := c.expect(ctx); err != nil {
 		p.Release()
 		return nil, err
 	}
-	why := c.differs(p)
+	why := c.difference(ctx, p)
 	if why == "" {
 		return nil, nil
 	}
-	if c.random != "" {
-		return nil, &diagnostic.Error{Path: c.request.Path, Found: "its answers cannot be compared: " + c.random,
+	if random != "" {
+		return nil, &diagnostic.Error{Path: c.request.Path, Found: "its answers cannot be compared: " + random,
 			Fix: "give the node a seed, or do not ask for them to be verified"}
 	}
-	if leave, err = c.blame(c.placed, why); err != nil {
+	wrong, err := c.blame(ctx, c.placed, why)
+	if err != nil {
 		return nil, err
 	}
-	if why, err = c.without(leave); err != nil {
+	if why, err = c.differenceWithout(ctx, wrong); err != nil {
 		return nil, err
 	}
 	if why != "" {
-		for _, i := range c.placed { // blocks that change answers only together
-			leave[i] = cmp.Or(leave[i], why)
+		for _, k := range c.placed { // operators that change answers only together
+			wrong[k] = cmp.Or(wrong[k], why)
 		}
 	}
-	return leave, nil
-}
-
-func (c *trial) listed(leave map[int]string) string {
-	var list []string
-	for _, i := range slices.Sorted(maps.Keys(leave)) {
-		list = append(list, c.names[i])
-	}
-	return strings.Join(list, ", ")
+	return wrong, nil
 }
 
 // expect makes the inputs and runs the model itself. Lengths for which ONNX Runtime gives no answer are passed over;
 // that there is none at all is an error.
-func (c *trial) expect() error {
+func (c *trial) expect(ctx context.Context) error {
 	m, err := sessions.Open(c.request)
 	if err != nil {
 		return err
@@ -145,7 +153,7 @@ func (c *trial) expect() error {
 			failed = append(failed, err)
 			continue
 		}
-		want, err := s.Run(context.Background(), fed.Values)
+		want, err := s.Run(ctx, fed.Values)
 		if err != nil {
 			fed.Close()
 			failed = append(failed, err)
@@ -172,15 +180,15 @@ func closeAll(values []*ort.Value) {
 	}
 }
 
-// differs says how a patched session answers otherwise than the model; "" where it does not.
-func (c *trial) differs(p *ort.Patch) string {
+// difference says how a patched session answers otherwise than the model; "" where it does not.
+func (c *trial) difference(ctx context.Context, p *ort.Patch) string {
 	s, err := c.request.Session(p)
 	if err != nil {
 		return err.Error()
 	}
 	defer s.Close()
 	for i, b := range c.fed {
-		got, err := s.Run(context.Background(), b.Values)
+		got, err := s.Run(ctx, b.Values)
 		if err != nil {
 			return err.Error()
 		}
@@ -197,48 +205,52 @@ func (c *trial) differs(p *ort.Patch) string {
 	return ""
 }
 
-// without is differs of a session that leaves choices out.
-func (c *trial) without(leave map[int]string) (why string, err error) {
-	p, err := c.sessions.Without(c.request, leave)
+// differenceWithout is difference for a session with operators left out.
+func (c *trial) differenceWithout(ctx context.Context, these plan.LeftOut) (string, error) {
+	planned, err := c.sessions.PlanWithout(ctx, c.request, these)
+	if err != nil {
+		return "", err
+	}
+	p, err := planned.Patch()
 	if p == nil || err != nil {
 		return "", err
 	}
-	return c.differs(p), nil
+	return c.difference(ctx, p), nil
 }
 
-// blame finds those of the choices that change answers without the others; all of them where it takes several. why
+// blame finds those of the suspects that change answers without the others; all of them where it takes several. why
 // is what they do together.
-func (c *trial) blame(of []int, why string) (map[int]string, error) {
-	if len(of) == 1 {
-		return map[int]string{of[0]: why}, nil
+func (c *trial) blame(ctx context.Context, suspects []plan.Key, why string) (plan.LeftOut, error) {
+	if len(suspects) == 1 {
+		return plan.LeftOut{suspects[0]: why}, nil
 	}
-	found := map[int]string{}
-	for _, half := range [][]int{of[:len(of)/2], of[len(of)/2:]} {
-		others := map[int]string{}
-		for i := range c.names {
-			if !slices.Contains(half, i) {
-				others[i] = "not tried"
+	wrong := plan.LeftOut{}
+	for _, half := range [][]plan.Key{suspects[:len(suspects)/2], suspects[len(suspects)/2:]} {
+		others := plan.LeftOut{}
+		for _, k := range c.placed {
+			if !slices.Contains(half, k) {
+				others[k] = "not tried"
 			}
 		}
-		why, err := c.without(others)
+		why, err := c.differenceWithout(ctx, others)
 		if err != nil {
 			return nil, err
 		}
 		if why == "" {
 			continue
 		}
-		part, err := c.blame(half, why)
+		part, err := c.blame(ctx, half, why)
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(found, part)
+		maps.Copy(wrong, part)
 	}
-	if len(found) == 0 {
-		for _, i := range of {
-			found[i] = why
+	if len(wrong) == 0 {
+		for _, k := range suspects {
+			wrong[k] = why
 		}
 	}
-	return found, nil
+	return wrong, nil
 }
 
 // Difference says how a patched session's output differs from that of its model, "" where it is within the tolerance.

@@ -14,51 +14,52 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Misshapen lists the choices whose operators give results of other shapes than what they stand for in the rewritten
+// Misshapen are the choices whose operators give results of other shapes than what they stand for in the rewritten
 // graph, with the reasons. ONNX Runtime only warns of such a result where it is an output of the model. Kernels are
 // made and asked for shapes, and not run. Of lengths that only the run shows, two sets are tried.
-func (a *Analysis) Misshapen() (leave map[int]string) {
+func (a *Analysis) Misshapen() plan.LeftOut {
 	if a.options.Kernel == nil {
 		return nil
 	}
-	by := map[string][]int{} // choices by the operators that they place
-	for i, c := range a.Plan.Choices {
-		if c.Operator != nil {
+	by := map[string][]*plan.Choice{} // choices by the operators that they place
+	for i := range a.Plan.Choices {
+		if c := &a.Plan.Choices[i]; c.Operator != nil {
 			for _, op := range c.Operator.Emits() {
-				by[op] = append(by[op], i)
+				by[op] = append(by[op], c)
 			}
 		}
 	}
+	if len(by) == 0 {
+		return nil
+	}
+	wrong := plan.LeftOut{}
 	seen := map[string]bool{} // layers are alike
 	a.Graph.Walk(func(n *graph.Node) {
 		choices := by[n.Proto.GetOpType()]
-		if n.Proto.GetDomain() != manifest.Domain || len(choices) == 0 || leave[choices[0]] != "" {
+		if n.Proto.GetDomain() != manifest.Domain || len(choices) == 0 || wrong[choices[0].Key()] != "" {
 			return
 		}
-		is := kindOf(n, a.Shapes)
-		if seen[is] {
+		signature := shapeSignature(n, a.Shapes)
+		if seen[signature] {
 			return
 		}
-		seen[is] = true
-		kernel, err := a.options.Kernel(a.Plan.Choices[choices[0]].Plugin, n.Proto)
+		seen[signature] = true
+		kernel, err := a.options.Kernel(choices[0].Plugin, n.Proto)
 		if err != nil {
 			return // of a kernel that cannot be made, no session is
 		}
 		defer kernel.Destroy()
 		if why := misshapen(kernel, n, a.Shapes); why != "" {
-			if leave == nil {
-				leave = map[int]string{}
-			}
-			for _, i := range choices {
-				leave[i] = why
+			for _, c := range choices {
+				wrong[c.Key()] = why
 			}
 		}
 	})
-	return leave
+	return wrong
 }
 
-// kindOf is what a node's shapes depend on: two that are alike in it have alike answers.
-func kindOf(n *graph.Node, shapes *graph.Shapes) string {
+// shapeSignature is what a node's shapes depend on: two nodes with one signature have results of the same shapes.
+func shapeSignature(n *graph.Node, shapes *graph.Shapes) string {
 	var b strings.Builder
 	b.WriteString(n.Proto.GetOpType())
 	for _, a := range n.Proto.GetAttribute() {

@@ -4,10 +4,10 @@
 package patch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -66,14 +66,24 @@ func limited(ctx context.Context) context.Context {
 // [graph.ErrBounds], when that takes more steps or memory than a graph of its size needs, or longer than ctx allows.
 func Analyse(ctx context.Context, m *model.Model, manifests []*manifest.Manifest, o plan.Options) (*Analysis, error) {
 	ctx = limited(ctx)
+	a, err := ViewFor(ctx, m, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Choose(ctx, manifests, o); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// ViewFor recognises the blocks of a model as sessions of a device need it. Nothing is planned yet: Choose does that.
+// Errors are those of Analyse.
+func ViewFor(ctx context.Context, m *model.Model, o plan.Options) (*Analysis, error) {
 	a, err := view(ctx, m, m.Proto(), apartOn(o))
 	if err != nil {
 		return nil, err
 	}
 	a.Obstacle = Brought(m.Proto())
-	if err := a.Choose(ctx, manifests, o); err != nil {
-		return nil, err
-	}
 	return a, nil
 }
 
@@ -183,23 +193,13 @@ func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o
 		if err := trial.Choose(ctx, manifests, o); err != nil {
 			return err
 		}
-		for i, c := range a.Plan.Choices {
-			if c.Operator == nil {
-				trial.Plan.Choices[i].Leave(c.Reason)
-			}
-		}
+		trial.Plan.LeaveOut(a.Plan.LeftOut())
 		if err := trial.Apply(ctx); err != nil {
 			return err
 		}
 		wrong := trial.Misshapen()
-		for i, why := range wrong {
-			a.Plan.Choices[i].Leave(why)
-		}
-		for i, c := range trial.Plan.Choices {
-			if c.Operator == nil {
-				a.Plan.Choices[i].Leave(c.Reason)
-			}
-		}
+		a.Plan.LeaveOut(wrong)
+		a.Plan.LeaveOut(trial.Plan.LeftOut())
 		again = len(wrong) > 0
 	}
 	return nil
@@ -251,25 +251,19 @@ func (a *Analysis) unpad(ctx context.Context) error {
 	if err := rows.Choose(ctx, a.manifests, o); err != nil {
 		return errors.Join(ErrPadding, err)
 	}
-	same := func(c plan.Choice) func(plan.Choice) bool {
-		return func(x plan.Choice) bool { return x.Node == c.Node && x.Kind == c.Kind && x.Kept == nil }
-	}
-	for i, c := range rows.Plan.Choices {
-		if at := slices.IndexFunc(a.Plan.Choices, same(c)); at < 0 {
-			rows.Plan.Choices[i].Leave("it is not in the plan")
-		} else if a.Plan.Choices[at].Operator == nil {
-			rows.Plan.Choices[i].Leave(a.Plan.Choices[at].Reason)
+	planned, left := a.Plan.Placed(), a.Plan.LeftOut()
+	for i := range rows.Plan.Choices {
+		c := &rows.Plan.Choices[i]
+		if before := planned[c.Key()]; c.Operator != nil && (before == nil || before.Kept != nil) {
+			c.Leave(cmp.Or(left[c.Key()], "it is not in the plan"))
 		}
 	}
 	err = rows.Within(ctx, rows.place)
-	for i, c := range a.Plan.Choices {
-		if c.Kept != nil || c.Operator == nil {
-			continue
-		}
-		if at := slices.IndexFunc(rows.Plan.Choices, same(c)); at < 0 {
-			a.Plan.Choices[i].Leave("without padding it is not there")
-		} else if rows.Plan.Choices[at].Operator == nil {
-			a.Plan.Choices[i].Leave(rows.Plan.Choices[at].Reason)
+	placed := rows.Plan.Placed()
+	left = rows.Plan.LeftOut()
+	for k, c := range planned {
+		if c.Kept == nil && placed[k] == nil {
+			c.Leave(cmp.Or(left[k], "without padding it is not there"))
 		}
 	}
 	a.Graph, a.Shapes = rows.Graph, rows.Shapes

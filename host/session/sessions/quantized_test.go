@@ -46,9 +46,9 @@ func TestSessionsOfQuantizedModels(t *testing.T) {
 	} {
 		replaced := -1
 		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option},
-			Logger: slog.New(slog.DiscardHandler),
-			Done:   func(a *patch.Analysis) { replaced = a.Plan.Replaced() }}
-		s, err := l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config, Patcher: p.Patch})
+			Logger: slog.New(slog.DiscardHandler)}
+		s, err := l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config,
+			Patcher: watched(p, func(a *patch.Analysis) { replaced = a.Plan.Replaced() })})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,18 +11,18 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/session/isolation"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// stays is how long what was planned is there for another session of the same file: programs look at a model's inputs
+// keptFor is how long what was planned is there for another session of the same file: programs look at a model's inputs
 // in a session of its own, and make several at once.
-var stays = 10 * time.Second
+var keptFor = 10 * time.Second
 
-// planned is what was planned for a session: a rewritten graph, and the open model in whose files its weights lie.
-type planned struct {
-	patcher  *Patcher // whose plan it is
+// keptPlan is what was planned for a session: a rewritten graph, and the open model in whose files its weights lie.
+type keptPlan struct {
 	analysis *patch.Analysis
 	files    *model.Files
 
@@ -32,21 +32,21 @@ type planned struct {
 // recent are the plans of the last sessions.
 var recent struct {
 	sync.Mutex
-	plans map[string]*planned
+	plans map[string]*keptPlan
 }
 
-// leave ends a use. The lock is held.
-func (p *planned) leave() {
+// endUse closes the model with the last use. The lock is held.
+func (p *keptPlan) endUse() {
 	if p.users--; p.users == 0 {
 		p.analysis.Model.Close()
 	}
 }
 
 // forget takes a plan off the list, if it is there. The lock is held.
-func forget(key string, p *planned) {
+func forget(key string, p *keptPlan) {
 	if p != nil && recent.plans[key] == p {
 		delete(recent.plans, key)
-		p.leave()
+		p.endUse()
 	}
 }
 
@@ -59,15 +59,15 @@ func Forget() {
 	}
 }
 
-// plannedFor is what was planned for a session like this one whose files are as they were, nil for nothing. done ends
+// planKeptFor is what was planned for a session like this one whose files are as they were, nil for nothing. done ends
 // its use.
-func plannedFor(key string) (p *planned, done func()) {
+func planKeptFor(key string) (a *patch.Analysis, done func()) {
 	if key == "" {
 		return nil, nil
 	}
 	recent.Lock()
 	defer recent.Unlock()
-	p = recent.plans[key]
+	p := recent.plans[key]
 	if p == nil {
 		return nil, nil
 	}
@@ -76,29 +76,29 @@ func plannedFor(key string) (p *planned, done func()) {
 		return nil, nil
 	}
 	p.users++
-	return p, sync.OnceFunc(func() {
+	return p.analysis, sync.OnceFunc(func() {
 		recent.Lock()
 		defer recent.Unlock()
-		p.leave()
+		p.endUse()
 	})
 }
 
-// remember has a plan there for a while, if its model comes from a file. Its model is closed when the last use ends;
+// keepPlan has a plan there for a while, if its model comes from a file. Its model is closed when the last use ends;
 // the caller's is one.
-func remember(key string, s *Patcher, a *patch.Analysis) (done func()) {
+func keepPlan(key string, a *patch.Analysis) (done func()) {
 	files, err := a.Model.Files()
 	if key == "" || err != nil {
 		return func() { a.Model.Close() }
 	}
-	p := &planned{patcher: s, analysis: a, files: files, users: 2}
+	p := &keptPlan{analysis: a, files: files, users: 2}
 	recent.Lock()
 	defer recent.Unlock()
 	forget(key, recent.plans[key])
 	if recent.plans == nil {
-		recent.plans = map[string]*planned{}
+		recent.plans = map[string]*keptPlan{}
 	}
 	recent.plans[key] = p
-	time.AfterFunc(stays, func() {
+	time.AfterFunc(keptFor, func() {
 		recent.Lock()
 		defer recent.Unlock()
 		forget(key, p)
@@ -106,12 +106,12 @@ func remember(key string, s *Patcher, a *patch.Analysis) (done func()) {
 	return sync.OnceFunc(func() {
 		recent.Lock()
 		defer recent.Unlock()
-		p.leave()
+		p.endUse()
 	})
 }
 
 // key says on what a session's plan depends besides the content of its files; "" where it is not to be used again.
-func (s *Patcher) key(r ort.Request, leave map[int]string) string {
+func (s *Patcher) key(r ort.Request, without plan.LeftOut) string {
 	if r.Path == "" {
 		return "" // bytes of the program's, which may be gone
 	}
@@ -132,8 +132,8 @@ func (s *Patcher) key(r ort.Request, leave map[int]string) string {
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		fmt.Fprintf(&b, "%q %q\n", name, config[name])
 	}
-	for _, i := range slices.Sorted(maps.Keys(leave)) {
-		fmt.Fprintf(&b, "%d %q\n", i, leave[i])
+	for _, k := range without.Sorted() {
+		fmt.Fprintf(&b, "%q %q %q\n", k.Node, k.Kind, without[k])
 	}
 	return b.String()
 }

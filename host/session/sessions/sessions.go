@@ -2,22 +2,16 @@
 package sessions
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/base/memory/shared"
-	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/isolation"
 	"github.com/opgraft/graft/host/session/loaded"
@@ -42,9 +36,8 @@ type Patcher struct {
 	Plugins []*plugin.Plugin // loaded, in order of preference
 	CUDA    *loaded.Variants // what there is for sessions with the CUDA provider; nil for nothing
 	Options plan.Options
-	Time    time.Duration         // that the analysis of a model may take; 0 for patch.DefaultTime
-	Logger  *slog.Logger          // told of every session; nil for silence
-	Done    func(*patch.Analysis) // told of every analysis; nil for none
+	Time    time.Duration // that the analysis of a model may take; 0 for patch.DefaultTime
+	Logger  *slog.Logger  // told of every session; nil for silence
 	// MapWeights lets sessions map their models' files, which must not change then, instead of holding weights.
 	MapWeights bool
 	// Share says whether sessions share weights with those of other processes.
@@ -57,155 +50,19 @@ type Patcher struct {
 	// OwnArenas has each session hold what it computes with as ONNX Runtime would, in an arena of its own.
 	OwnArenas bool
 
-	allRows bool // whatever a session says
+	applies func(context.Context, *patch.Analysis) error // Analysis.Apply, for tests; nil for that
 }
 
-// Patch is the ort.Patcher of these plugins. It returns nil for a model in which
-// nothing is replaced.
-func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) { return s.Without(r, nil) }
-
-// Without is Patch of a session in which some choices of the plan are not made: leave has the reasons by their numbers.
-func (s *Patcher) Without(r ort.Request, leave map[int]string) (*ort.Patch, error) {
-	p, err := s.once(r, leave)
-	if errors.Is(err, model.ErrInUse) { // replaced by a new version, which is there now
-		p, err = s.once(r, leave)
-	}
-	return p, err
-}
-
-func (s *Patcher) once(r ort.Request, leave map[int]string) (*ort.Patch, error) {
-	s, err := s.isolating(r)
-	if err != nil {
-		return nil, err
-	}
-	o, err := s.options(r)
-	if err != nil || o == nil {
-		return nil, err
-	}
-	device, obstacle, err := deviceOf(r)
-	if err != nil {
-		return nil, err
-	}
-	if obstacle != "" {
-		s.leave(r, obstacle)
-		return nil, nil
-	}
-	s.isolated(r, o, device)
-	manifests := loaded.Manifests(s.Plugins)
-	backend := &loaded.Backend{}
-	if device.Kind == "cuda" {
-		backend = s.CUDA.On(device.Index, s.Plugins)
-		if err := lockedOn(r, backend.Plugins); err != nil {
-			return nil, err
-		}
-		*o = backend.Plan(*o)
-		manifests = backend.Manifests(manifests)
-	}
-	key := ""
-	if device.Kind == tensor.CPU.Kind {
-		key = s.key(r, leave)
-	}
-	found, done := plannedFor(key)
-	if found != nil {
-		defer done()
-		return found.patcher.made(r, found.analysis, backend, device)
-	}
-	if device.Kind == tensor.CPU.Kind {
-		o.Fusions = func() ([]plan.Fusion, error) { return s.fusionsOf(r) }
-	}
-	rest, a, err := s.analysed(r, leave, manifests, *o)
-	if err != nil {
-		return nil, err
-	}
-	defer remember(key, rest, a)()
-	return rest.made(r, a, backend, device)
-}
-
-// analysed opens a session's model and rewrites its graph as planned. The model is the caller's to close; the Patcher
-// is that whose plan it is.
-func (s *Patcher) analysed(r ort.Request, leave map[int]string, manifests []*manifest.Manifest,
-	o plan.Options) (_ *Patcher, a *patch.Analysis, err error) {
-	m, err := Open(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	held := false
-	defer func() {
-		if !held {
-			m.Close()
-		}
-	}()
-	ctx := graph.WithProcessorTime(context.Background(), cmp.Or(s.Time, patch.DefaultTime))
-	if a, err = patch.Analyse(ctx, m, manifests, o); err != nil {
-		return nil, nil, err
-	}
-	for i, why := range leave {
-		if i < len(a.Plan.Choices) {
-			a.Plan.Choices[i].Leave(why)
-		}
-	}
-	if a.Plan.Changes() {
-		err := a.Apply(ctx)
-		if errors.Is(err, patch.ErrPadding) {
-			if s.Logger != nil {
-				s.Logger.Warn("padding is kept", "model", modelName(r), "reason", err)
-			}
-			rest := *s
-			rest.Options.Padding, rest.allRows = plan.KeepPadding, true
-			o.Padding = plan.KeepPadding
-			return rest.analysed(r, nil, manifests, o)
-		}
+// Patch is the ort.Patcher of these plugins. It returns nil for a model in which nothing is replaced. A file that was
+// replaced by a new version meanwhile is read once more.
+func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
+	return model.ReadAgainIfChanged(func() (*ort.Patch, error) {
+		p, err := s.Plan(context.Background(), r)
 		if err != nil {
-			return nil, nil, err
-		}
-		if wrong := a.Misshapen(); len(wrong) > 0 {
-			if s.Logger != nil {
-				s.Logger.Warn("blocks are left unchanged, because an operator gives results of another shape than they", "model",
-					modelName(r), "blocks", len(wrong),
-					"reason", wrong[slices.Min(slices.Collect(maps.Keys(wrong)))])
-			}
-			maps.Copy(wrong, leave)
-			return s.analysed(r, wrong, manifests, o)
-		}
-	}
-	held = true
-	return s, a, nil
-}
-
-// made is what a session is made from, of a rewritten model.
-func (s *Patcher) made(r ort.Request, a *patch.Analysis, backend *loaded.Backend, device tensor.Device) (p *ort.Patch,
-	err error) {
-	if a.Plan.Changes() {
-		if p, err = s.patch(a, r, backend, device); err != nil {
 			return nil, err
 		}
-		if r.WayBack {
-			p.Plain = s.plain(a.Model, r)
-		}
-	}
-	s.log(r, a, device)
-	return p, nil
-}
-
-// patch hands over what the session of a rewritten model is made from.
-func (s *Patcher) patch(a *patch.Analysis, r ort.Request, backend *loaded.Backend, device tensor.Device) (*ort.Patch,
-	error) {
-	domain, err := backend.Domain(s.Plugins, a.Plugins(), patch.Placed(a.Model.Proto()), r.Library)
-	if err != nil {
-		return nil, err
-	}
-	bound, share := s.memory(r, a.Model.Proto().GetGraph(), device)
-	out, err := patch.Serialize(a.Model, a.Model.Proto(), device == tensor.CPU, s.mapped(r), s.share(r))
-	if err != nil {
-		return nil, err
-	}
-	p := &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights, Domains: []ort.Domain{domain},
-		Hidden:          a.Hidden(),
-		NoMemoryPattern: bound, ShareArena: share}
-	if apart := loaded.Isolated(s.Plugins, a.Plugins()); len(apart) > 0 {
-		p.Apart = apart
-	}
-	return p, nil
+		return p.Patch()
+	})
 }
 
 // mapped reports a session whose weights lie in files that it maps.
@@ -233,17 +90,14 @@ func Open(r ort.Request) (*model.Model, error) {
 
 // log says in one line what a session is about to be made from.
 func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
-	if s.Done != nil {
-		s.Done(a)
-	}
 	if a.Obstacle != "" {
-		s.leave(r, a.Obstacle)
+		s.logUnchanged(r, a.Obstacle)
 		return
 	}
 	if s.Logger == nil {
 		return
 	}
-	s.Logger.Info("graft: model planned", "model", modelName(r), "device", device.String(), "blocks", len(a.Report.Blocks),
+	s.Logger.Info("graft: model planned", "model", modelName(r), "device", device.String(), "blocks", len(a.Plan.Choices),
 		"replaced", a.Plan.Replaced(), "plugins", a.Plugins(), "unrecognised", len(a.Report.Unrecognised))
 }
 
@@ -257,8 +111,8 @@ func (s *Patcher) plain(m *model.Model, r ort.Request) *ort.Plain {
 	return p
 }
 
-// leave says in one line why a session is left unchanged.
-func (s *Patcher) leave(r ort.Request, why string) {
+// logUnchanged says in one line why a session is left unchanged.
+func (s *Patcher) logUnchanged(r ort.Request, why string) {
 	if s.Logger != nil {
 		s.Logger.Info("graft: model left unchanged", "model", modelName(r), "reason", why)
 	}
@@ -281,7 +135,7 @@ func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
 	if v, ok := r.Config(ConfigNoise); ok {
 		o.QuantizationNoise = v != "" && v != "0"
 	}
-	if v, ok := r.Config(ConfigPadding); ok && !s.allRows {
+	if v, ok := r.Config(ConfigPadding); ok {
 		p, err := plan.ParsePadding(v)
 		if err != nil {
 			return nil, fmt.Errorf("session config entry %s: %w", ConfigPadding, err)

@@ -31,6 +31,9 @@ import (
 // one, with a device.
 const noDriver = "GRAFT_TEST_NO_DRIVER"
 
+// checkFolder is where check put the plugin; "" before.
+var checkFolder string
+
 // check is the kit's test plugin, built for each device: the same code, so that what is said to be for CUDA
 // would run on the CPU too if it were chosen.
 var check = sync.OnceValues(func() (map[string]string, error) {
@@ -42,6 +45,7 @@ var check = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	checkFolder = folder
 	libraries := map[string]string{}
 	var started []*exec.Cmd
 	for device, stem := range map[string]string{"cpu": "libkit_check.so", "cuda": "libkit_check_cuda.so"} {
@@ -70,9 +74,7 @@ var check = sync.OnceValues(func() (map[string]string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if libraries, err := check(); err == nil {
-		os.RemoveAll(filepath.Dir(libraries["cpu"]))
-	}
+	os.RemoveAll(checkFolder)
 	os.Exit(code)
 }
 
@@ -142,6 +144,18 @@ type made struct {
 	err     error
 }
 
+// watched is the patcher of s, which tells what it planned.
+func watched(s *Patcher, tell func(*patch.Analysis)) ort.Patcher {
+	return func(r ort.Request) (*ort.Patch, error) {
+		p, err := s.Plan(context.Background(), r)
+		if p == nil || err != nil {
+			return nil, err
+		}
+		tell(p.Analysis)
+		return p.Patch()
+	}
+}
+
 // session makes one with these config entries, whose providers are ep.<name> as ONNX Runtime files them.
 func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	t.Helper()
@@ -152,15 +166,15 @@ func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	m := &made{}
 	var log bytes.Buffer
 	s := &Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true},
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Done: func(a *patch.Analysis) {
-			if len(a.Plan.Choices) > 0 {
-				m.choice = a.Plan.Choices[0]
-			}
-		}}
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	patcher := watched(s, func(a *patch.Analysis) {
+		if len(a.Plan.Choices) > 0 {
+			m.choice = a.Plan.Choices[0]
+		}
+	})
 	m.session, m.err = l.NewSessionFromBytes(joining(t),
 		ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
-			p, err := s.Patch(r)
+			p, err := patcher(r)
 			if p != nil {
 				m.domains = p.Domains
 			}

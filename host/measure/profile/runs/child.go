@@ -13,7 +13,6 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -104,12 +103,19 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 		po := plan.Options{Plugins: o.Plugins, Except: o.Except, Force: o.Force, QuantizationNoise: o.QuantizationNoise,
 			Padding: o.Padding, Fixed: o.Fixed}
 		so.Unpatched = false
-		so.Patcher = (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po), Done: func(x *patch.Analysis) {
+		s := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po)}
+		so.Patcher = func(r ort.Request) (*ort.Patch, error) {
+			p, err := s.Plan(ctx, r)
+			if p == nil || err != nil {
+				return nil, err
+			}
+			x := p.Analysis
 			a.Replaced, a.Stands = x.Plan.Replaced(), x.Graph.Stands()
 			if list := x.Plugins(); list != nil {
 				a.Plugins = list
 			}
-		}}).Patch
+			return p.Patch()
+		}
 	}
 	if h.run, err = h.library.NewSession(j.Model, so); err != nil {
 		return nil, a, err
