@@ -302,13 +302,17 @@ func inspectionText(w *page, in *store.Inspection) {
 	if m := in.Manifest; m != nil {
 		w.printf("%s %s, ABI %s, %s\n%s\n", m.Name, m.Version, m.ABI, m.License, m.Summary)
 		for _, op := range m.Operators {
+			provides := ""
+			if len(op.Provides) > 0 {
+				provides = ", provides " + strings.Join(op.Provides, ", ")
+			}
 			switch {
 			case op.Replaces.Pattern != nil:
-				w.printf("  operator %s replaces a pattern of %s\n", op.Name, formsText(op.Forms()))
+				w.printf("  operator %s replaces a pattern of %s%s\n", op.Name, formsText(op.Forms()), provides)
 			case op.Replaces.Block != "":
-				w.printf("  operator %s replaces block %s\n", op.Name, op.Replaces.Block)
+				w.printf("  operator %s replaces block %s%s\n", op.Name, op.Replaces.Block, provides)
 			default:
-				w.printf("  operator %s\n", op.Name)
+				w.printf("  operator %s%s\n", op.Name, provides)
 			}
 			testedText(w, op.Name, in.Tests)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/base/abi"
 	"github.com/opgraft/graft/host/base/cuda/signals"
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/content"
 	"github.com/opgraft/graft/host/plugin/internal/driver"
 	"github.com/opgraft/graft/host/plugin/library"
@@ -284,11 +285,27 @@ func (p *Plugin) agree() error {
 				name+" too, as in "+manifest.FileName, "give the operator one name in both, and build the library again")
 		}
 	}
+	if err := p.fulfils(); err != nil {
+		return err
+	}
 	for i := range p.Manifest.Operators {
 		if p.Manifest.Operators[i].Folds() && !p.apart && p.table.Fold == 0 {
 			return refusal.Incompatible(p.Path, "no fold function",
 				"one, as operator "+p.Manifest.Operators[i].Name+" of "+manifest.FileName+" folds constants",
 				"build the library and the manifest from the same source")
+		}
+	}
+	return nil
+}
+
+// fulfils checks the described operators against the contracts of what the manifest says that they provide.
+func (p *Plugin) fulfils() error {
+	for _, op := range p.Manifest.Operators {
+		for _, name := range op.Provides {
+			if err := signature.Find(p.Info.Operators, op.Name).Fulfils(capability.Find(name)); err != nil {
+				return refusal.Incompatible(p.Path, fmt.Sprintf("that %s does not provide %s: %v", op.Name, name, err), "",
+					"correct the operator as abi/README.md says of "+name+", or take provides out of "+manifest.FileName)
+			}
 		}
 	}
 	return nil

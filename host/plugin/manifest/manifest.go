@@ -77,6 +77,8 @@ type Operator struct {
 	SameBits bool `json:"same_bits,omitempty"`
 	// KVCache is of an operator that attends for graft generate over the host's KV cache.
 	KVCache *KVCache `json:"kv_cache,omitempty"`
+	// Provides are capabilities of host/plugin/capability: what the host may ask the operator of that name for.
+	Provides []string `json:"provides,omitempty"`
 
 	// Tests are files of graphs that the pattern must match, and must not.
 	Tests *Tests `json:"tests,omitempty"`

@@ -220,7 +220,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
 		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits",
-			"tests")
+			"tests", "provides")
 		if f == nil {
 			continue
 		}
@@ -276,8 +276,12 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 					"operators of it", what)
 			}
 		}
+		if f["provides"] != nil {
+			op.Provides = r.provides(f["provides"], what+": provides")
+		}
 		out = append(out, op)
 	}
+	r.provided(out)
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		r.fail(n.Line, "operators is empty, needed at least one")
 	}
