@@ -77,12 +77,13 @@ func (d *speedDetail) operators(ctx context.Context, b *bench) error {
 	crew := threads.NewPool(runtime.GOMAXPROCS(0))
 	defer crew.Close()
 	var steps [2]*probe.Step
+	known := plan.Implementations{}.Among(b.set.Manifests())
 	for i, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		p, err := loaded.Named(b.set.Plugins, plan.Implementations{}.Of(strategy).Plugin)
+		p, err := loaded.Named(b.set.Plugins, known.Of(strategy).Plugin)
 		if err != nil {
 			return err
 		}
-		layers, err := probe.New(p, plan.Implementations{}, l, plan.Candidate{Strategy: strategy}, l.Layers, shape, crew)
+		layers, err := probe.New(p, known, l, plan.Candidate{Strategy: strategy}, l.Layers, shape, crew)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -25,7 +25,7 @@ func (p *sideProcess) expect(ctx context.Context, inputs []array, visible float6
 		}
 	}
 	o := p.set.Plan(plan.Options{Padding: mode})
-	a, err := patch.Analyse(ctx, m, loaded.Manifests(p.set.Plugins), o)
+	a, err := patch.Analyse(ctx, m, plugin.Manifests(p.set.Plugins), o)
 	if err != nil {
 		return 0, err
 	}

@@ -24,8 +24,7 @@ type roofline struct {
 func recorded() (plan.Machine, roofline) {
 	m := plan.ThisMachine()
 	var r roofline
-	attends := (&plan.Implementations{}).Of(plan.KeysValues)
-	if f, ok := machine.Recorded("", 0, attends.Plugin); ok {
+	if f, ok := machine.Recorded("", 0); ok {
 		m.Bandwidth, m.FLOPS, m.LastCacheBandwidth, m.LastCacheBytes = f.Bandwidth, f.FLOPS, f.LastCacheBandwidth,
 			f.LastCacheBytes
 		r.Measured, r.Spread, r.CoreShare = &f.When, &f.Spread, &f.CoreShare

@@ -49,6 +49,7 @@ type Predictor struct {
 // operators that will run (nil: nothing), and of measurements of them (nil: none).
 func NewPredictor(m Machine, manifests []*manifest.Manifest, implementations Implementations,
 	measured Measurements) *Predictor {
+	implementations = implementations.Among(manifests)
 	p := &Predictor{machine: m, costs: maps.Clone(usualCosts), measured: measured}
 	for _, k := range implementations.Strategies() {
 		if l := implementations.Layout(k); l.Strategy != l.Inputs {

@@ -219,13 +219,13 @@ func TestCostsOfPlugins(t *testing.T) {
 func costing(t *testing.T, c manifest.Cost) []*manifest.Manifest {
 	t.Helper()
 	var list []*manifest.Manifest
-	for name, operators := range map[string][]string{
-		"flash-decode": {"CachedAttention"}, "el-attention": {"ELAttention"},
-		"slim-attention": {"KeyAttention", "InputAttention"},
+	for name, strategies := range map[string][]string{
+		"pairs": {"keys_values"}, "rows": {"prompt_hidden_states"}, "keys": {"keys", "hidden_states"},
 	} {
 		m := &manifest.Manifest{Name: name}
-		for _, op := range operators {
-			m.Operators = append(m.Operators, manifest.Operator{Name: op, Cost: c})
+		for _, strategy := range strategies {
+			m.Operators = append(m.Operators,
+				manifest.Operator{Name: strategy, Cost: c, KVCache: &manifest.KVCache{Strategy: strategy, Inputs: strategy}})
 		}
 		list = append(list, m)
 	}

@@ -3,9 +3,7 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
@@ -16,11 +14,12 @@ type Implementation struct {
 }
 
 // Implementations say which operator implements each strategy, and know the strategies of
-// plugins beside the standard ones. The zero value is graft's own plugins. A value is never
+// plugins beside the standard ones. The zero value has none: Among finds them. A value is never
 // changed: methods make others.
 type Implementations struct {
-	of  map[Strategy]implementation // those that are not graft's own
-	own []*Layout                   // strategies that manifests declare beside the standard ones
+	of    map[Strategy]implementation
+	named []string  // plugins that Take was given
+	own   []*Layout // strategies that manifests declare beside the standard ones
 }
 
 // implementation is what a manifest says of a strategy.
@@ -29,26 +28,15 @@ type implementation struct {
 	store   Implementation // zero: there is none
 }
 
-// usual are graft's own plugins, for the standard strategies.
-var usual = map[Strategy]implementation{
-	KeysValues:         {own(defaults.KeysValues), own(defaults.StoreKeysValues)},
-	PromptHiddenStates: {own(defaults.PromptHiddenStates), own(defaults.StoreHiddenStates)},
-	Keys:               {own(defaults.Keys), own(defaults.StoreKeys)},
-	HiddenStates:       {own(defaults.HiddenStates), Implementation{}},        // of self attention alone
-	FirstLayerKeys:     {own(defaults.HiddenStates), own(defaults.StoreKeys)}, // that of Keys in the first layer
-}
-
-func own(o defaults.Operator) Implementation { return Implementation{o.Plugin, o.Name} }
-
 // get is what implements a strategy.
 func (s Implementations) get(k Strategy) implementation {
 	if x, ok := s.of[k]; ok {
 		return x
 	}
-	if x, ok := s.of[HiddenStates]; ok && k == FirstLayerKeys {
-		return implementation{x.attends, s.get(Keys).store} // which its layers are, but for the first
+	if k == FirstLayerKeys {
+		return implementation{s.of[HiddenStates].attends, s.of[Keys].store} // which its layers are, but for the first
 	}
-	return usual[k]
+	return implementation{}
 }
 
 // Of is the operator that attends over what a strategy stores; the zero value where none is
@@ -101,35 +89,33 @@ func (s Implementations) with(k Strategy, x implementation) Implementations {
 	return s
 }
 
-// With is s with another operator for a strategy.
-func (s Implementations) With(k Strategy, x Implementation) Implementations {
-	return s.with(k, implementation{x, s.get(k).store})
-}
-
-// Among are the operators that run with the plugins of these manifests: those that s names,
-// else graft's own, else the first of another plugin that implements the strategy. The
-// strategies that manifests declare beside the standard ones are known to it.
+// Among are the operators that run with the plugins of these manifests: those that s names, else for each strategy
+// the cheapest, of several that are as cheap the first. The strategies that manifests declare beside the standard ones
+// are known to it.
 func (s Implementations) Among(manifests []*manifest.Manifest) Implementations {
 	for _, m := range manifests {
 		s = s.declared(m)
 	}
 	for _, k := range s.Strategies() {
-		if x, named := s.of[k]; named {
-			if x.store == (Implementation{}) {
-				x.store = storeAmong(k, manifests)
-				s = s.with(k, x)
-			}
-			continue
-		}
-		if slices.ContainsFunc(manifests, func(m *manifest.Manifest) bool { return m.Name == usual[k].attends.Plugin }) {
-			continue
-		}
-		for _, m := range manifests {
-			if op := implementing(m, k); op != nil {
-				s = s.with(k, implementation{Implementation{m.Name, op.Name}, storeAmong(k, manifests)})
-				break
+		x, named := s.of[k]
+		if !named {
+			var by *manifest.Operator
+			for _, m := range manifests {
+				if op := implementing(m, k); op != nil && (by == nil || op.Cost.Less(by.Cost)) {
+					by, x.attends, x.store = op, Implementation{m.Name, op.Name}, Implementation{}
+					if op.KVCache.Store != "" {
+						x.store = Implementation{m.Name, op.KVCache.Store}
+					}
+				}
 			}
 		}
+		if x.attends == (Implementation{}) {
+			continue
+		}
+		if x.store == (Implementation{}) {
+			x.store = storeAmong(k, manifests)
+		}
+		s = s.with(k, x)
 	}
 	return s
 }
@@ -166,18 +152,8 @@ func (s Implementations) declared(m *manifest.Manifest) Implementations {
 	return s
 }
 
-// Others names the plugins that are not graft's own, with dashes between; "" for none.
-func (s Implementations) Others() string {
-	var names []string
-	for _, x := range s.of {
-		if name := x.attends.Plugin; !slices.Contains(names, name) &&
-			!slices.ContainsFunc(StandardStrategies(), func(k Strategy) bool { return usual[k].attends.Plugin == name }) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, "-")
-}
+// Named are the plugins that Take was given, in its order.
+func (s Implementations) Named() []string { return s.named }
 
 // Plugins are those of all operators.
 func (s Implementations) Plugins() (names []string) {
@@ -204,6 +180,9 @@ func (s *Implementations) Take(m *manifest.Manifest) (list []Strategy) {
 		}
 		*s = s.with(k, x)
 		list = append(list, k)
+	}
+	if list != nil && !slices.Contains(s.named, m.Name) {
+		s.named = append(slices.Clip(s.named), m.Name)
 	}
 	return list
 }

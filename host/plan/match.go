@@ -38,7 +38,8 @@ type Folder interface {
 
 // patterns looks for the patterns of all operators, away from nodes that a
 // chosen block or an earlier match takes.
-func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manifest, o Options) []Choice {
+func patterns(g *graph.Graph, e *estimator, p *Plan, by provided, manifests []*manifest.Manifest,
+	o Options) []Choice {
 	taken := map[*graph.Node]bool{}
 	for _, c := range p.Choices {
 		if c.Operator != nil && c.Block != nil {
@@ -53,7 +54,7 @@ func patterns(g *graph.Graph, e *estimator, p *Plan, manifests []*manifest.Manif
 	for _, m := range manifests {
 		for i := range m.Operators {
 			op := &m.Operators[i]
-			if op.Replaces.Pattern == nil || o.excludes(m.Name, op.Name, "") != "" && o.Fixed == nil {
+			if op.Replaces.Pattern == nil || by.surplus(m, op) || o.excludes(m.Name, op.Name, "") != "" && o.Fixed == nil {
 				continue
 			}
 			choices = append(choices, forms(e, finder, m, op, o, taken, isTaken)...)

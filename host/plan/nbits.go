@@ -11,7 +11,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 )
@@ -77,8 +77,9 @@ func (m *Match) product() (*graph.Node, *model.Integers) {
 // cannotTake says why an operator is not used for a weight of integers, or "".
 func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *model.Integers, o Options) string {
 	const weightScale, weightZero = "weight_scale", "weight_zero_point"
+	multiplies := m.Providing(capability.LinearPanels)
 	switch {
-	case m.Name != defaults.Linear.Plugin || !slices.Contains(op.Emits(), defaults.Linear.Name):
+	case multiplies == nil || !slices.Contains(op.Emits(), multiplies.Name):
 		return "its weight stands for integers, of which " + op.Name + " would make float32"
 	case !e.panels && !o.OwnPanels:
 		return "its weight stands for integers, which are taken in panels, and weights stay as stored here"
@@ -87,7 +88,7 @@ func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *m
 			"the model's answers within the noise of that; " +
 			op.Name + " needs that to be accepted (--accept-quantization-noise)"
 	}
-	d := o.described(m.Name, defaults.Linear.Name)
+	d := o.described(m.Name, multiplies.Name)
 	if d == nil {
 		return ""
 	}
@@ -166,9 +167,9 @@ func (x Expectation) noGain(q *model.Integers) string {
 var nbitsKnown = func() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA && !cpu.X86.HasAVX512F }
 
 // leftNBits are the products with integers that are not taken apart, where an operator would take them.
-func leftNBits(g *graph.Graph, manifests []*manifest.Manifest, o Options) (list []Choice) {
-	multiplies := func(m *manifest.Manifest) bool { return m.Name == defaults.Linear.Plugin }
-	if o.Device != nil || o.RulesOut(defaults.Linear.Plugin) != "" || !slices.ContainsFunc(manifests, multiplies) {
+func leftNBits(g *graph.Graph, by provided, o Options) (list []Choice) {
+	m := by[capability.LinearPanels]
+	if o.Device != nil || m == nil {
 		return nil
 	}
 	for _, n := range g.Nodes {
@@ -176,7 +177,7 @@ func leftNBits(g *graph.Graph, manifests []*manifest.Manifest, o Options) (list 
 			continue
 		}
 		if why := fused.WholeNBits(n); why != "" {
-			list = append(list, Choice{Node: n.Path(), Kind: "pattern", Reason: defaults.Linear.Plugin + ": " + why})
+			list = append(list, Choice{Node: n.Path(), Kind: "pattern", Reason: m.Name + ": " + why})
 		}
 	}
 	return list

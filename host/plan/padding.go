@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
@@ -74,22 +74,9 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 			return "a value is rounded to integers, which moves by the last digit of what is computed of fewer rows"
 		}
 	}
-	operators := map[string]*manifest.Operator{}
-	own := defaults.PackedAttention.Plugin
-	i := slices.IndexFunc(manifests, func(m *manifest.Manifest) bool { return m.Name == own })
-	if i < 0 {
-		return fmt.Sprintf("the plugin %s is not loaded", own)
-	}
-	for j := range manifests[i].Operators {
-		operators[manifests[i].Operators[j].Name] = &manifests[i].Operators[j]
-	}
-	for _, needed := range []defaults.Operator{defaults.RemovePadding, defaults.PackedAttention, defaults.RestorePadding} {
-		if operators[needed.Name] == nil {
-			return fmt.Sprintf("the plugin %s has no operator %s", own, needed.Name)
-		}
-	}
-	if why := o.RulesOut(own); why != "" {
-		return why
+	m, attends := o.Provider(manifests, capability.PackedAttention)
+	if m == nil {
+		return o.lacksProvider(manifests, capability.PackedAttention)
 	}
 	var chosen []int
 	var r *rounds
@@ -98,7 +85,7 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 		if at < 0 {
 			return b.Node + " was not considered"
 		}
-		if o.Fixed != nil && o.Fixed[b.Node] != defaults.PackedAttention.Name {
+		if o.Fixed != nil && o.Fixed[b.Node] != attends.Name {
 			return "the plan file does not remove it"
 		}
 		if t := model.TypeName(shapes.Of(b.Wiring.Query).DType); t != "float32" && t != "float16" {
@@ -109,7 +96,7 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 				r = findRounds(g)
 			}
 			c := p.Choices[at]
-			c.Operator = operators[defaults.PackedAttention.Name]
+			c.Operator = attends
 			if why := r.reason(&c, false); why != "" {
 				return why
 			}
@@ -120,8 +107,7 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 		c := &p.Choices[at]
 		before := *c
 		c.Kept = &before
-		c.Plugin, c.Variant, c.Operator, c.Described = own, o.variant(), operators[defaults.PackedAttention.Name],
-			o.Described[own]
+		c.Plugin, c.Variant, c.Operator, c.Described = m.Name, o.variant(), attends, o.Described[m.Name]
 		switch {
 		case rows == MaskedRows:
 			c.Reason = "attention without a mask of n x n; hidden tokens are computed, because " + why
@@ -131,8 +117,16 @@ func (p *Plan) Unpad(g *graph.Graph, shapes *graph.Shapes, f *padding.Facts, man
 			c.Reason = "hidden tokens are not computed, as asked: outputs are zeros there"
 		}
 	}
-	p.rows = rows
+	p.rows, p.packs = rows, m.Name
 	return why
+}
+
+// Packs names the plugin that takes hidden tokens out; "" where Rows is AllRows.
+func (p *Plan) Packs() string {
+	if p.Rows() == AllRows {
+		return ""
+	}
+	return p.packs
 }
 
 // Rows says which tokens are computed.

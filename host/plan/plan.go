@@ -84,6 +84,7 @@ type Plan struct {
 	Fusions []Fusion // what Options.Fusions said
 
 	rows   Rows
+	packs  string // the plugin that takes rows out, or masks them
 	panels bool
 }
 
@@ -131,12 +132,13 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 		o.Machine = ThisMachine()
 	}
 	p := &Plan{panels: o.inPanels()}
+	by := provide(g, manifests, o)
 	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
 	for _, b := range report.Blocks {
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}
-	p.Choices = append(p.Choices, patterns(g, e, p, manifests, o)...)
-	p.Choices = append(p.Choices, leftNBits(g, manifests, o)...)
+	p.Choices = append(p.Choices, patterns(g, e, p, by, manifests, o)...)
+	p.Choices = append(p.Choices, leftNBits(g, by, o)...)
 	var r *rounds
 	for i := range p.Choices {
 		c := &p.Choices[i]

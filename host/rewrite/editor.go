@@ -5,11 +5,13 @@ package rewrite
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // DomainVersion is the version of the operator set that plugins' operators form.
@@ -128,6 +130,16 @@ func (e *Editor) AddNode(g *graph.Graph, domain, op string, in []*graph.Value, o
 		e.order.added(n)
 	}
 	return n, err
+}
+
+// AddOperator adds a node of the operator of which the plan takes a capability.
+func (e *Editor) AddOperator(g *graph.Graph, capability string, in []*graph.Value, outputs []string,
+	attributes ...any) (*graph.Node, error) {
+	op, ok := strings.CutPrefix(g.Provider(capability), manifest.Domain+".")
+	if !ok {
+		return nil, fmt.Errorf("the plan has no operator that provides %s: this is a bug", capability)
+	}
+	return e.AddNode(g, manifest.Domain, op, in, outputs, attributes...)
 }
 
 // Declare states what is known of a new value's shape, as it was known of the

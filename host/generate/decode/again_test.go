@@ -44,7 +44,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 				for strategy, seconds := range map[plan.Strategy]float64{plan.KeysValues: 1, plan.Keys: 0.1, plan.HiddenStates: 0.5,
 					plan.PromptHiddenStates: 2} {
 					table.Rows = append(table.Rows,
-						tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Of(strategy),
+						tune.Row{Strategy: strategy, Implementation: plan.Implementations{}.Among(o.Plugins.Manifests()).Of(strategy),
 							Seconds: slices.Repeat([]float64{seconds}, table.Axes.Size())})
 				}
 				must.Value(table.Save(""))(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -65,7 +64,7 @@ func TestPreparingPacksNothing(t *testing.T) {
 	for name, x := range map[string]*prepare.Graph{"decoder": g.Decoder, "filler": g.Filler, "encoder": g.Encoder} {
 		linear := 0
 		for _, n := range x.Nodes {
-			if !n.Is(manifest.Domain + "." + defaults.Linear.Name) {
+			if !n.Provides(capability.LinearPanels) {
 				continue
 			}
 			linear++

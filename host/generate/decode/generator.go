@@ -20,6 +20,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
 )
@@ -60,7 +62,7 @@ type Options struct {
 	Share shared.Wish
 	// Draft is a smaller model that drafts for searches with search.DraftModel; the zero value is none.
 	Draft DraftModel
-	// ReferenceSelector selects candidates in Go although the plugin logits-top-k is loaded.
+	// ReferenceSelector selects candidates in Go although a plugin that provides select-tokens/1 is loaded.
 	ReferenceSelector bool
 }
 
@@ -213,11 +215,11 @@ func (g *Generator) Weights() *engine.WeightReport { return g.engine.Weights() }
 // SelectorOf takes top-k selection from its plugin where that is loaded, else from
 // plain Go. What it returns second frees it.
 func SelectorOf(set *loaded.Set, threads int) (search.Selector, func(), error) {
-	p, missing := loaded.Named(set.Plugins, topk.Name)
+	p, operator, missing := plugin.Provider(set.Plugins, capability.SelectTokens, nil)
 	if missing != nil {
 		return &search.Reference{}, func() {}, nil
 	}
-	t, err := topk.New(p, threads)
+	t, err := topk.New(p, operator, threads)
 	if err != nil {
 		return nil, func() {}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -89,6 +90,7 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 	b := must.Value(proto.Marshal(p))(t)
 	m := must.Value(model.Parse(b, ""))(t)
 	g := must.Value(graph.New(m.Proto(), m))(t)
+	g.Provide(capability.LinearPanels, "graft.PackedLinear")
 	w := must.Value(prepare.ParseWeights(weights))(t)
 	s := must.Value(engine.OpenSession(
 		&prepare.Graph{Graph: g, Model: m, Shapes: graph.Infer(g), Plugins: []string{"packed-linear"}},

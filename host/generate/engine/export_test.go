@@ -7,10 +7,9 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // BlockBytes is the size of a block of the decoder's own positions.
@@ -28,7 +27,7 @@ func LastLinear(g *graph.Graph, output string) string {
 // name, as stored in the file. They are what the operator gives for the rows of the unit matrix, each of which
 // picks one weight a column.
 func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
-	p, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	p, lays, err := laysOut(of, o)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +42,7 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 			continue
 		}
 		q := quantizableOf(w, as, o.Weights)
-		if err := q.infer(p); err != nil {
+		if err := q.infer(p, lays); err != nil {
 			return nil, err
 		}
 		for _, t := range []**tensor.Tensor{&q.packed, &q.scales, &q.zeros} {
@@ -54,7 +53,7 @@ func Dequantized(of *prepare.Graph, o Options) (map[string][]float32, error) {
 				return nil, err
 			}
 		}
-		if err := q.pack(of.Model, p, make([]byte, w.bytes()), q.tensors(), q.attributes, 1); err != nil {
+		if err := q.pack(of.Model, p, lays, make([]byte, w.bytes()), q.tensors(), q.attributes, 1); err != nil {
 			return nil, err
 		}
 		y, err := multiply(p, q, at)
@@ -86,7 +85,7 @@ func multiply(p *plugin.Plugin, w *quantizable, at integerInputs) ([]float32, er
 	in[0] = &tensor.Tensor{DType: tensor.Float32, Shape: []int64{w.depth, w.depth}, Data: unsafe.Pointer(&unit[0])}
 	in[weightOperand], in[at.scale], in[at.zero] = w.packed, w.scales, w.zeros
 	out := []*tensor.Tensor{{DType: tensor.Float32, Shape: []int64{w.depth, w.columns}, Data: unsafe.Pointer(&y[0])}}
-	k, err := p.Create(defaults.Linear.Name,
+	k, err := p.Create(p.Manifest.Providing(capability.LinearPanels).Name,
 		[]manifest.Attribute{{Name: "columns", Value: w.columns}, {Name: activationsAttribute, Value: "float32"}}, nil,
 		tensor.CPU)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
-	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // exportedIntegers are integers that the model holds, and the linear layers that multiply with them.
@@ -38,7 +37,7 @@ func aligned(n int64) int64 { return (n + 63) &^ 63 }
 // exported lets linear layers whose weights the model holds as integers multiply with these integers, whatever else
 // is asked for: they are what the model is. It gives back all other weights.
 func (p *panels) exported(of *prepare.Graph, list []*matrix, o Options) (others []*matrix, err error) {
-	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	by, _, err := laysOut(of, o)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +149,7 @@ func (p *panels) lay(of *prepare.Graph, group []*exportedIntegers, take func([]*
 
 // takesIntegers says where a plugin's operator takes scales of float32 and zero points; -1 for one that does not.
 func takesIntegers(p *plugin.Plugin) (scale, zero int) {
-	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
-	if !ok {
-		return -1, -1
-	}
+	multiplies := signature.Find(p.Info.Operators, p.Manifest.Providing(capability.LinearPanels).Name)
 	at := func(name string, t tensor.DType) int {
 		return slices.IndexFunc(multiplies.Inputs,
 			func(in signature.Parameter) bool { return in.Name == name && slices.Contains(in.Types, t) })

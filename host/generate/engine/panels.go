@@ -18,11 +18,10 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/fold"
-	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // weightOperand is the input of a linear layer's operator that holds its weights.
@@ -138,7 +137,7 @@ func pack(of *prepare.Graph, o Options) (_ *panels, err error) {
 
 // layOut lays out weights as float32.
 func (p *panels) layOut(of *prepare.Graph, list []*matrix, total int64, o Options) (err error) {
-	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	by, lays, err := laysOut(of, o)
 	if err != nil {
 		return err
 	}
@@ -157,7 +156,7 @@ func (p *panels) layOut(of *prepare.Graph, list []*matrix, total int64, o Option
 			to := rest[:w.floats()]
 			rest = rest[w.floats():]
 			out := &tensor.Tensor{DType: tensor.Float32, Shape: w.shape(), Data: unsafe.Pointer(unsafe.SliceData(to))}
-			if err := w.pack(of.Model, by, buffer.Bytes(), []*tensor.Tensor{out}, nil, o.Threads); err != nil {
+			if err := w.pack(of.Model, by, lays, buffer.Bytes(), []*tensor.Tensor{out}, nil, o.Threads); err != nil {
 				return err
 			}
 			laid = append(laid, out)
@@ -226,7 +225,7 @@ func matrices(g *graph.Graph) []*matrix {
 	found := map[key]*matrix{}
 	var list []*matrix
 	for _, n := range g.Nodes {
-		if !n.Is(manifest.Domain + "." + defaults.Linear.Name) {
+		if !n.Provides(capability.LinearPanels) {
 			continue
 		}
 		v := n.Input(weightOperand)
@@ -250,14 +249,14 @@ func matrices(g *graph.Graph) []*matrix {
 
 // pack lets the plugin make a weight's panels, and what belongs to them, of the weight, which is
 // read into a buffer.
-func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*tensor.Tensor,
+func (m *matrix) pack(from *model.Model, p *plugin.Plugin, operator string, buffer []byte, to []*tensor.Tensor,
 	attributes []manifest.Attribute, threads int) error {
 	fail := func(err error) error { return fmt.Errorf("weights %s: %w", m.value.Name, err) }
 	data, err := from.DataIn(m.value.Tensor, buffer)
 	if err != nil {
 		return fail(err)
 	}
-	k, in, err := m.kernel(p, attributes)
+	k, in, err := m.kernel(p, operator, attributes)
 	if err != nil {
 		return fail(err)
 	}
@@ -274,12 +273,20 @@ func (m *matrix) pack(from *model.Model, p *plugin.Plugin, buffer []byte, to []*
 	return nil
 }
 
+// laysOut is the plugin that lays weights out in panels for the linear layers of a graph, which are of the same plugin,
+// and the name of the operator that does.
+func laysOut(of *prepare.Graph, o Options) (*plugin.Plugin, string, error) {
+	return plugin.Provider(o.Plugins.Plugins, capability.PackPanels,
+		func(name string) bool { return !slices.Contains(of.Plugins, name) })
+}
+
 // kernel makes the operator that lays out a weight, and describes what it takes.
-func (m *matrix) kernel(p *plugin.Plugin, attributes []manifest.Attribute) (*plugin.Kernel, *tensor.Tensor, error) {
+func (m *matrix) kernel(p *plugin.Plugin, operator string, attributes []manifest.Attribute) (*plugin.Kernel,
+	*tensor.Tensor, error) {
 	if m.transposed {
 		attributes = append(slices.Clone(attributes), manifest.Attribute{Name: "transposed", Value: int64(1)})
 	}
-	k, err := p.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
+	k, err := p.Create(operator, attributes, nil, tensor.CPU)
 	return k, &tensor.Tensor{DType: tensor.Float32, Shape: m.value.Tensor.Dims}, err
 }
 

@@ -15,13 +15,12 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/fold"
-	"github.com/opgraft/graft/host/session/loaded"
 )
 
 // Names of what the operators of linear layers have for integers: of the one that lays weights out its attributes,
@@ -49,7 +48,7 @@ type quantizable struct {
 // quantize stores those of a graph's weights in fewer bits that are to be, and lets their linear layers read them. It
 // gives back those that stay float32: because they are to, or because the plugin refuses their shape.
 func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain []*matrix, err error) {
-	by, err := loaded.Named(o.Plugins.Plugins, defaults.Panels.Plugin)
+	by, lays, err := laysOut(of, o)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 			continue
 		}
 		q := quantizableOf(w, as, o.Weights)
-		if why := q.infer(by); why != nil {
+		if why := q.infer(by, lays); why != nil {
 			p.refused[w.value] = fmt.Sprintf("refused by %s: %s", by.Manifest.Name, reasonOf(why))
 			plain = append(plain, w)
 			continue
@@ -79,7 +78,7 @@ func (p *panels) quantize(of *prepare.Graph, list []*matrix, o Options) (plain [
 	}
 	groups := beside(chosen, func(q *quantizable) *matrix { return q.matrix },
 		func(q *quantizable) string { return string(q.as) })
-	if err := p.store(of.Model, by, groups, o); err != nil {
+	if err := p.store(of.Model, by, lays, groups, o); err != nil {
 		return nil, err
 	}
 	for _, group := range groups {
@@ -119,23 +118,19 @@ type integerInputs struct{ scale, zero int }
 // quantizes says where a plugin's operator takes scales and, where weights are to have them, zero points; a plugin
 // that knows float32 alone is an error.
 func quantizes(p *plugin.Plugin, w prepare.Weights) (at integerInputs, err error) {
-	lays, _, laysOut := p.Info.Operator(defaults.Panels.Name)
-	multiplies, _, ok := p.Info.Operator(defaults.Linear.Name)
-	input := func(name string) int {
-		if !ok {
-			return -1
-		}
-		return slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == name })
+	operator := func(name string) *signature.Operator {
+		return signature.Find(p.Info.Operators, p.Manifest.Providing(name).Name)
 	}
-	attribute := func(name string) bool {
-		return laysOut && slices.ContainsFunc(lays.Attributes, func(a signature.Attribute) bool { return a.Name == name })
+	lays, multiplies := operator(capability.PackPanels), operator(capability.LinearPanels)
+	input := func(name string) int {
+		return slices.IndexFunc(multiplies.Inputs, func(in signature.Parameter) bool { return in.Name == name })
 	}
 	at = integerInputs{scale: input(scaleInput), zero: input(zeroInput)}
 	found, needed := "", ""
 	switch {
-	case at.scale < 0 || !attribute(typeAttribute):
+	case at.scale < 0 || !lays.Has(typeAttribute):
 		found, needed = "whose operators take weights of float32 alone", "a version that stores weights as integers"
-	case w.ZeroPoints == prepare.WithZeroPoints && (at.zero < 0 || !attribute(asymmetricAttribute)):
+	case w.ZeroPoints == prepare.WithZeroPoints && (at.zero < 0 || !lays.Has(asymmetricAttribute)):
 		found, needed = "whose integers have no zero points", "a version that stores zero points"
 	default:
 		return at, nil
@@ -176,8 +171,8 @@ func (q *quantizable) tensors() []*tensor.Tensor {
 }
 
 // infer asks the plugin for types and shapes.
-func (q *quantizable) infer(p *plugin.Plugin) error {
-	k, in, err := q.kernel(p, q.attributes)
+func (q *quantizable) infer(p *plugin.Plugin, operator string) error {
+	k, in, err := q.kernel(p, operator, q.attributes)
 	if err != nil {
 		return err
 	}
@@ -222,10 +217,11 @@ func tensorsOf(group []*quantizable) [][]*tensor.Tensor {
 }
 
 // store quantises weights, or has them from the cache. Weights of float32 are read one at a time.
-func (p *panels) store(from *model.Model, by *plugin.Plugin, groups [][]*quantizable, o Options) error {
+func (p *panels) store(from *model.Model, by *plugin.Plugin, lays string, groups [][]*quantizable,
+	o Options) error {
 	var weights []*matrix
 	var tensors []fold.Tensor
-	parts := []string{"panels", by.SHA256, defaults.Panels.Name}
+	parts := []string{"panels", by.SHA256, lays}
 	for i, group := range groups {
 		for k, list := range tensorsOf(group) {
 			tensors = append(tensors,
@@ -263,7 +259,7 @@ func (p *panels) store(from *model.Model, by *plugin.Plugin, groups [][]*quantiz
 		for _, group := range groups {
 			to = lie(group, to)
 			for _, q := range group {
-				if err := q.pack(from, by, buffer.Bytes(), q.tensors(), q.attributes, o.Threads); err != nil {
+				if err := q.pack(from, by, lays, buffer.Bytes(), q.tensors(), q.attributes, o.Threads); err != nil {
 					return err
 				}
 			}
@@ -357,7 +353,7 @@ func (p *panels) multiply(of *prepare.Graph, group []*quantizable, at integerInp
 // none.
 func lastLinear(g *graph.Graph, output string) *graph.Node {
 	list := prepare.LastLinear(g, output,
-		func(n *graph.Node) bool { return n.Is(manifest.Domain + "." + defaults.Linear.Name) })
+		func(n *graph.Node) bool { return n.Provides(capability.LinearPanels) })
 	if len(list) != 1 {
 		return nil
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/session/fold"
@@ -510,6 +511,9 @@ func TestLastLinear(t *testing.T) {
 		{"none", ": logits = MatMul x w", ""},
 	} {
 		g, err := graph.New(network(t, c.nodes), nil)
+		if err == nil {
+			g.Provide(capability.LinearPanels, "graft.PackedLinear")
+		}
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

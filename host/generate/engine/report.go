@@ -9,8 +9,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -106,10 +105,10 @@ func whyFloat32(n *graph.Node, at int) string {
 	switch {
 	case n.Is("Gather", "GatherND", "com.microsoft.EmbedLayerNormalization") && at == 0:
 		return whyGathered
-	case n.Is(manifest.Domain+"."+defaults.Linear.Name) && at == weightOperand:
+	case n.Provides(capability.LinearPanels) && at == weightOperand:
 		return whyLies
 	case n.Is("Conv", "ConvTranspose") && at == 1, n.Is("MatMul", "Gemm", "Einsum") && at < 2:
-		return fmt.Sprintf("weights of %s, which is no linear layer of %s", n.Op(), defaults.Linear.Plugin)
+		return fmt.Sprintf("weights of %s, which no plugin takes as a linear layer", n.Op())
 	}
 	return whyOther
 }
@@ -153,8 +152,9 @@ func (r *report) end(path string, asked prepare.Weights, folded *weights) (*Weig
 			found += fmt.Sprintf("; most are %d tensors: %s", r.Float32[0].Tensors, r.Float32[0].Reason)
 		}
 		return nil, &diagnostic.Error{Path: path, Found: found,
-			Needed: "linear layers with constant weights of float32, which " + defaults.Linear.Plugin + " takes",
-			Fix:    "leave the option out, and the model runs as it was exported"}
+			Needed: "linear layers with constant weights of float32, which a plugin takes that provides " +
+				capability.LinearPanels,
+			Fix: "leave the option out, and the model runs as it was exported"}
 	}
 	return &r.WeightReport, nil
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/machine"
 	"github.com/opgraft/graft/host/plan/tune"
+	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -34,7 +37,7 @@ func (c *chooser) choose(ctx context.Context) ([]*engine.Layer, *engine.Decoder,
 		return nil, nil, err
 	}
 	// Any layer may come to store keys and values.
-	if err := o.Plugins.Require([]string{o.Attention.Implementations.Of(plan.KeysValues).Plugin}); err != nil {
+	if err := o.implements(plan.KeysValues); err != nil {
 		return nil, nil, err
 	}
 	c.answers = engine.Answers{}
@@ -80,10 +83,10 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type),
 			Range: c.generation.Model.Range(l, o.expected()), Either: true}
 		if k.Named != "" {
-			implementation := o.Attention.Implementations.Of(k.Named)
-			if err := o.Plugins.Require([]string{implementation.Plugin}); err != nil {
+			if err := o.implements(k.Named); err != nil {
 				return nil, false, err
 			}
+			implementation := o.Attention.Implementations.Of(k.Named)
 			if why := o.Plan.RulesOut(implementation.Plugin); why != "" && k.Named != plan.KeysValues {
 				return nil, false, fmt.Errorf("%s attention is to use %s, and %s", l.Type, k.Named, why)
 			}
@@ -93,6 +96,19 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 		list = append(list, k)
 	}
 	return list, open, nil
+}
+
+// implements is an error where no plugin that is loaded attends over a strategy.
+func (o *Options) implements(k plan.Strategy) error {
+	if name := o.Attention.Implementations.Of(k).Plugin; name != "" {
+		return o.Plugins.Require([]string{name})
+	}
+	have := o.Plugins.Names()
+	if len(have) == 0 {
+		have = []string{"none"}
+	}
+	return &diagnostic.Error{Kind: refusal.ErrNotFound, Fix: "see graft plugin list",
+		Found: fmt.Sprintf("no plugin that attends over %s is loaded, found %s", k, strings.Join(have, ", "))}
 }
 
 // candidates are what a kind of attention could store with the plugins that are loaded and

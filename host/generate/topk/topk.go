@@ -1,4 +1,4 @@
-// Package topk runs the end of a decoding step in the plugin logits-top-k, called directly through its C
+// Package topk runs the end of a decoding step in a plugin that provides select-tokens/1, called directly through its C
 // table: the logits are read where they lie, once, and only candidates come back.
 package topk
 
@@ -12,17 +12,12 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
-// Name is the plugin, and operator its operator.
-const (
-	Name     = "logits-top-k"
-	operator = "LogitsTopK"
-)
-
 // Selector is a search.Selector in native code. It holds the memory that a step needs, so one goroutine at a time
 // may use it; several Selectors of one plugin run at once.
 type Selector struct {
-	kernel *plugin.Kernel
-	ctx    plugin.RunContext
+	kernel   *plugin.Kernel
+	operator string
+	ctx      plugin.RunContext
 
 	groups, offsets, tokens, ops, rows, outTokens, fault []int32
 	warpers, bias, values, uniform, scores               []float32
@@ -71,12 +66,12 @@ const (
 
 // New makes a Selector of a loaded plugin. Steps of many logits are shared by up to `threads` goroutines;
 // below 2 the caller's thread does all.
-func New(p *plugin.Plugin, threads int) (*Selector, error) {
+func New(p *plugin.Plugin, operator string, threads int) (*Selector, error) {
 	kernel, err := p.Create(operator, nil, nil, tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
-	return &Selector{kernel: kernel, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
+	return &Selector{kernel: kernel, operator: operator, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
 }
 
 // Close frees the kernel. Close a Selector only when no Run is in flight.
@@ -102,7 +97,7 @@ func (t *Selector) Run(req *search.Request) ([][]search.Candidate, error) {
 	case faultNothing:
 		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
 	case faultRequest:
-		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", operator, row)
+		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", t.operator, row)
 	}
 	return t.candidates(len(req.Groups), width), nil
 }

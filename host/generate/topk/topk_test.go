@@ -25,9 +25,9 @@ func load(t testing.TB, threads int) *Selector {
 		t.Setenv("GRAFT_PLUGIN_PATH", folder)
 	}
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
-	found := must.Value(discovery.Find(discovery.Options{}).ByName(Name))(t)
+	found := must.Value(discovery.Find(discovery.Options{}).ByName("logits-top-k"))(t)
 	p := must.Value(plugin.Open(found.Folder, plugin.OpenOptions{}))(t)
-	selector := must.Value(New(p, threads))(t)
+	selector := must.Value(New(p, "LogitsTopK", threads))(t)
 	t.Cleanup(selector.Close)
 	return selector
 }

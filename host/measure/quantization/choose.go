@@ -15,8 +15,8 @@ import (
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // Bound is how far a quantised model may be from the one that it was made of.
@@ -211,7 +211,7 @@ func (s *chooser) types(steps, n int) map[prepare.Weight]prepare.WeightType {
 
 // harm measures what each unit alone does, and puts those that harm most first.
 func (s *chooser) harm(ctx context.Context, files *modeldir.Files) error {
-	by, err := loaded.Named(s.o.Plugins, defaults.Panels.Plugin)
+	by, _, err := plugin.Provider(s.o.Plugins, capability.PackPanels, nil)
 	if err != nil {
 		return err
 	}

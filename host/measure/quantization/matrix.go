@@ -17,7 +17,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
@@ -178,7 +178,7 @@ func (m *matrix) pack(by *plugin.Plugin, data []byte, threads int) (out []*tenso
 	if m.transposed {
 		attributes = append(attributes, manifest.Attribute{Name: "transposed", Value: int64(1)})
 	}
-	k, err := by.Create(defaults.Panels.Name, attributes, nil, tensor.CPU)
+	k, err := by.Create(by.Manifest.Providing(capability.PackPanels).Name, attributes, nil, tensor.CPU)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (m *matrix) expect(out []*tensor.Tensor) error {
 	for i, needed := range []int64{abi.Panels(m.columns) * m.panelBytes(), 2 * numbers, numbers}[:len(out)] {
 		if found := int64(len(out[i].Bytes())); found != needed {
 			return fmt.Errorf("%s gives %d bytes of output %d, needed are %d for %d columns of %d numbers: this is a bug",
-				defaults.Panels.Name, found, i, needed, m.columns, m.depth)
+				capability.PackPanels, found, i, needed, m.columns, m.depth)
 		}
 	}
 	return nil

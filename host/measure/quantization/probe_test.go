@@ -7,7 +7,8 @@ import (
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -18,7 +19,8 @@ import (
 func TestProbe(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
-	by := must.Value(loaded.Named(set.Plugins, defaults.Panels.Plugin))(t)
+	by, _, err := plugin.Provider(set.Plugins, capability.PackPanels, nil)
+	must.Succeed(t, err)
 	gpt2 := t.TempDir()
 	must.Succeed(t, models.Small("gpt2", gpt2))
 	for _, c := range []struct{ folder, weights string }{

@@ -19,13 +19,12 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // Options say how a model is quantised.
 type Options struct {
-	Plugins []*plugin.Plugin // one of them rounds: defaults.Panels
+	Plugins []*plugin.Plugin // one of them rounds: capability.PackPanels
 	// Weights are the types of layers; see Check. Activations decide whether ONNX Runtime may round what is multiplied,
 	// too.
 	Weights prepare.Weights
@@ -128,7 +127,7 @@ func File(ctx context.Context, path, to string, o Options) (*Report, error) {
 
 // write quantises exports one after the other, and writes each to its place.
 func (r *Report) write(ctx context.Context, list []*export, place func(*export) string, o Options) error {
-	by, err := loaded.Named(o.Plugins, defaults.Panels.Plugin)
+	by, _, err := plugin.Provider(o.Plugins, capability.PackPanels, nil)
 	if err != nil {
 		return err
 	}

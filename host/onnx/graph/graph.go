@@ -50,6 +50,7 @@ type root struct {
 	made    int // values made so far
 	bounds  bounds
 	stands  map[*Value]string // what values were put in the place of, by name
+	provide map[string][]string
 }
 
 // Node is one operator call. In holds nil where an optional input is left out,

@@ -18,7 +18,7 @@ import (
 	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // ID is what figures of a machine hold for: they are no other's.
@@ -151,12 +151,16 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	id := This(plugins, o.Threads, o.Attention.Plugin, defaults.Linear.Plugin)
-	for _, name := range []string{o.Attention.Plugin, defaults.Linear.Plugin} {
-		if id.Plugins[name] == "" {
-			return Figures{}, fmt.Errorf("the machine is estimated, not measured: no plugin %s is loaded", name)
-		}
+	if o.Attention.Plugin == "" || named(plugins, o.Attention.Plugin) == nil {
+		return Figures{}, errors.New("the machine is estimated, not measured: no plugin that attends over keys and values " +
+			"is loaded")
 	}
+	by, operator, err := plugin.Provider(plugins, capability.LinearPanels, nil)
+	if err != nil {
+		return Figures{}, fmt.Errorf("the machine is estimated, not measured: %w", err)
+	}
+	linear := Operator{by.Manifest.Name, operator}
+	id := This(plugins, o.Threads, o.Attention.Plugin, linear.Plugin)
 	path, stored, err := read(o.Folder)
 	if err != nil {
 		log.Warn("graft: figures of this machine", "error", err)
@@ -169,7 +173,7 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 		}
 	}
 	m := entry{ID: id, Date: time.Now().UTC().Format(time.RFC3339), CoreShare: threads.CoreShare(shareTime)}
-	m.Figures, m.Spread, err = measure(plugins, o.Attention, id.Threads)
+	m.Figures, m.Spread, err = measure(plugins, o.Attention, linear, id.Threads)
 	if err == nil && !m.plausible() {
 		err = fmt.Errorf("measured %+v, which no machine has", m.Figures)
 	}

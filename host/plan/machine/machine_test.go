@@ -11,7 +11,6 @@ import (
 
 	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
 )
 
 // attends is the operator that the tests measure reading with.
@@ -36,7 +35,7 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 }
 
 func TestRooflineIsMeasuredOnce(t *testing.T) {
-	plugins := load(t, attends.Plugin, defaults.Linear.Plugin)
+	plugins := load(t, attends.Plugin, "packed-linear")
 	read1 := probe
 	probe = func() float64 { return 0 } // on a busy machine it may outdo what was measured a moment ago
 	defer func() { probe = read1 }()
@@ -95,11 +94,11 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 // TestRooflineHolds: figures are measured again when they are old, when the machine was busy meanwhile, and when memory
 // is read much faster than they say.
 func TestRooflineHolds(t *testing.T) {
-	plugins := load(t, attends.Plugin, defaults.Linear.Plugin)
+	plugins := load(t, attends.Plugin, "packed-linear")
 	read1 := probe
 	defer func() { probe = read1 }()
 	o := Options{Attention: attends, Folder: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
-	id := This(plugins, 0, attends.Plugin, defaults.Linear.Plugin)
+	id := This(plugins, 0, attends.Plugin, "packed-linear")
 	old := Figures{Bandwidth: 12e9, LastCacheBandwidth: 24e9, LastCacheBytes: 1 << 20, FLOPS: 99e9}
 	for _, c := range []struct {
 		what  string
@@ -121,7 +120,7 @@ func TestRooflineHolds(t *testing.T) {
 		if err := record.Write(path, file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}); err != nil {
 			t.Fatal(err)
 		}
-		r, ok := Recorded(o.Folder, 0, attends.Plugin)
+		r, ok := Recorded(o.Folder, 0)
 		if known := c.holds || c.probe > 0; ok != known || ok && (r.Figures != old || r.CoreShare != c.share) {
 			t.Errorf("%s: recorded is %+v, %v", c.what, r, ok)
 		}
@@ -129,7 +128,7 @@ func TestRooflineHolds(t *testing.T) {
 		if err != nil || (got == old) != c.holds {
 			t.Errorf("%s: %+v, %v; stored was %+v", c.what, got, err, old)
 		}
-		if r, ok := Recorded(o.Folder, 0, attends.Plugin); !c.holds && (!ok || r.Figures != got || r.CoreShare <= 0) {
+		if r, ok := Recorded(o.Folder, 0); !c.holds && (!ok || r.Figures != got || r.CoreShare <= 0) {
 			t.Errorf("%s: recorded after it is %+v, %v", c.what, r, ok)
 		}
 	}
@@ -145,7 +144,8 @@ func TestProbe(t *testing.T) {
 func TestRooflineWithoutPlugins(t *testing.T) {
 	m, err := Roofline(load(t, attends.Plugin), Options{Attention: attends, Folder: t.TempDir()})
 	if m != (Figures{}) || err == nil ||
-		err.Error() != "the machine is estimated, not measured: no plugin packed-linear is loaded" {
+		err.Error() != "the machine is estimated, not measured: no plugin that provides linear-panels/1 is loaded, "+
+			"found flash-decode; see graft plugin list" {
 		t.Errorf("got %+v, %v", m, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestDiffers(t *testing.T) {
 	if got := same.Differs(more); got != "" {
 		t.Errorf("a plugin that is not asked about matters: %q", got)
 	}
-	this := This(load(t, attends.Plugin), 0, attends.Plugin, defaults.Linear.Plugin)
+	this := This(load(t, attends.Plugin), 0, attends.Plugin, "packed-linear")
 	if len(this.Plugins) != 1 || len(this.Plugins[attends.Plugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
 		t.Errorf("this machine is %+v", this)
 	}

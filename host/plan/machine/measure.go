@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/base/memory"
 	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
@@ -44,8 +43,8 @@ const (
 // lie in memory, and that lie in the last cache, and how fast a matmul of many rows
 // computes. Each is the median of several rounds in which all take turns, since
 // machines have fast and slow spells.
-func measure(plugins []*plugin.Plugin, attends Operator, n int) (f Figures, spread float64, err error) {
-	attention, linear := named(plugins, attends.Plugin), named(plugins, defaults.Linear.Plugin)
+func measure(plugins []*plugin.Plugin, attends, linear Operator, n int) (f Figures, spread float64, err error) {
+	attention := named(plugins, attends.Plugin)
 	cache := lastCache("/sys/devices/system/cpu/cpu0/cache")
 	crew := threads.NewPool(n)
 	defer crew.Close()
@@ -59,7 +58,7 @@ func measure(plugins []*plugin.Plugin, attends Operator, n int) (f Figures, spre
 		return f, 0, err
 	}
 	defer inCache.close()
-	matmul, err := newMatmul(linear, crew)
+	matmul, err := newMatmul(named(plugins, linear.Plugin), linear.Name, crew)
 	if err != nil {
 		return f, 0, err
 	}
@@ -220,7 +219,7 @@ type matmul struct {
 	context plugin.RunContext
 }
 
-func newMatmul(p *plugin.Plugin, crew *threads.Pool) (*matmul, error) {
+func newMatmul(p *plugin.Plugin, operator string, crew *threads.Pool) (*matmul, error) {
 	x := &matmul{context: plugin.RunContext{Pool: crew}}
 	var err error
 	if x.weights, err = memory.Reserve(4 * matmulColumns * matmulDepth); err != nil {
@@ -230,7 +229,7 @@ func newMatmul(p *plugin.Plugin, crew *threads.Pool) (*matmul, error) {
 	for i := range list {
 		list[i] = 1
 	}
-	if x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: int64(matmulColumns)}},
+	if x.kernel, err = p.Create(operator, []manifest.Attribute{{Name: "columns", Value: int64(matmulColumns)}},
 		nil, tensor.CPU); err != nil {
 		x.close()
 		return nil, err

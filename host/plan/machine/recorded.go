@@ -13,10 +13,10 @@ type Record struct {
 	CoreShare float64 // that a thread got; below [BusyShare] the machine did other work
 }
 
-// Recorded is what was last measured on this processor with as many threads, with whatever build of the named
-// plugin, and holds still. ok is false where nothing is on record. Folder and threads are as in Options. Nothing is
+// Recorded is what was last measured on this processor with as many threads, with whatever plugins, and
+// holds still. ok is false where nothing is on record. Folder and threads are as in Options. Nothing is
 // measured.
-func Recorded(folder string, threads int, plugin string) (r Record, ok bool) {
+func Recorded(folder string, threads int) (r Record, ok bool) {
 	if threads <= 0 {
 		threads = runtime.NumCPU()
 	}
@@ -26,7 +26,7 @@ func Recorded(folder string, threads int, plugin string) (r Record, ok bool) {
 	}
 	here := cpu()
 	for _, e := range stored.Rooflines { // the last measured first
-		ours := e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads && e.Plugins[plugin] != ""
+		ours := e.CPU == here && e.Cores == runtime.NumCPU() && e.Threads == threads
 		if when, err := time.Parse(time.RFC3339, e.Date); err == nil && ours && e.current(time.Now()) {
 			return Record{e.Figures, when, e.Spread, e.CoreShare}, true
 		}

@@ -10,7 +10,7 @@ import (
 // that attends over keys and values. Where it cannot be measured it is
 // plan.ThisMachine's estimate, and the error says why.
 func Machine(plugins []*plugin.Plugin, implementations plan.Implementations, o machine.Options) (plan.Machine, error) {
-	implementation := implementations.Of(plan.KeysValues)
+	implementation := implementations.Among(plugin.Manifests(plugins)).Of(plan.KeysValues)
 	o.Attention = machine.Operator{Plugin: implementation.Plugin, Name: implementation.Operator}
 	m := plan.ThisMachine()
 	f, err := machine.Roofline(plugins, o)

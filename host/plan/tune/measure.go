@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/tune/probe"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // candidates are what is measured where its plugin is loaded and it can run.
@@ -26,7 +26,7 @@ func candidates(implementations plan.Implementations) (list []plan.Candidate) {
 // Options say what is measured and with what.
 type Options struct {
 	Plugins         []*plugin.Plugin
-	Implementations plan.Implementations // the operators that are measured
+	Implementations plan.Implementations // the operators that are measured, where they are named
 	Threads         int                  // that an operator uses; 0 is one a core
 	// Candidates to measure; nil for all. Those whose plugin is not loaded, or that
 	// cannot run, are left out.
@@ -59,8 +59,9 @@ const (
 // the first. Three layers are in memory: the first one and the others are timed
 // apart, and the others stand for the rest.
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
+	o.Implementations = o.Implementations.Among(plugin.Manifests(o.Plugins))
 	id := Identify(o.Plugins, o.Implementations, o.Threads)
-	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range),
+	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Named: o.Implementations.Named(),
 		Date: time.Now().UTC().Format(time.RFC3339)}
 	all := o.Candidates
 	if all == nil {
@@ -103,10 +104,9 @@ func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 		return nil, fmt.Errorf("nothing to measure for %s: no plugin that can run it is loaded", l)
 	}
 	var made *probe.Projections
-	if i := slices.IndexFunc(o.Plugins,
-		func(p *plugin.Plugin) bool { return p.Manifest.Name == defaults.Linear.Plugin }); i >= 0 {
+	if p, operator, none := plugin.Provider(o.Plugins, capability.LinearPanels, nil); none == nil {
 		var err error
-		if made, err = probe.NewProjections(o.Plugins[i], l, layers, crew); err != nil {
+		if made, err = probe.NewProjections(p, operator, l, layers, crew); err != nil {
 			return nil, err
 		}
 		defer made.Close()

@@ -86,7 +86,7 @@ func (t *Table) skipped(plugins []*plugin.Plugin, implementations plan.Implement
 		}
 		why, name := c.Lacks(t.Layers), implementations.Of(c.Strategy).Plugin
 		if why == "" && !slices.ContainsFunc(plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == name }) {
-			why = "no plugin " + name + " is loaded"
+			why = "no plugin that attends over it is loaded"
 		}
 		if why == "" {
 			why = "it was not asked for"

@@ -40,7 +40,7 @@ func TestReport(t *testing.T) {
 	for _, s := range r.Skipped {
 		names = append(names, s.Name+": "+s.Reason)
 	}
-	if len(names) != 3 || names[0] != "keys: no plugin slim-attention is loaded" ||
+	if len(names) != 3 || names[0] != "keys: no plugin that attends over it is loaded" ||
 		names[2] != "first_layer_keys: its layers have inputs of their own" {
 		t.Errorf("skipped %q", names)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/opgraft/graft/host/plan/machine"
 	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // tableVersion is the version of a table's file.
@@ -33,6 +33,7 @@ type Table struct {
 	// attention, of one encoder's output for cross attention. It is nil where the plugin
 	// that multiplies was not loaded.
 	Projection []float64 `json:"projection,omitempty"`
+	Named      []string  `json:"named,omitempty"` // plugins whose operators were named
 	Date       string    `json:"date"`
 }
 
@@ -233,10 +234,11 @@ var ErrForeign = errors.New("does not hold here")
 func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implementations, threads int,
 	kinds ...plan.Layers) (*Tables, []error) {
 	tables := &Tables{}
+	implementations = implementations.Among(plugin.Manifests(plugins))
 	id := Identify(plugins, implementations, threads)
 	var reasons []error
 	for _, l := range kinds {
-		path, err := Path(folder, l, implementations, id.Threads)
+		path, err := Path(folder, l, implementations.Named(), id.Threads)
 		if err != nil {
 			reasons = append(reasons, err)
 			continue
@@ -271,11 +273,7 @@ func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implemen
 
 // Save stores a table and says where.
 func (t *Table) Save(folder string) (string, error) {
-	var implementations plan.Implementations
-	for _, r := range t.Rows {
-		implementations = implementations.With(r.Strategy, r.Implementation)
-	}
-	path, err := Path(folder, t.Layers, implementations, t.Machine.Threads)
+	path, err := Path(folder, t.Layers, t.Named, t.Machine.Threads)
 	if err != nil {
 		return "", err
 	}
@@ -283,8 +281,8 @@ func (t *Table) Save(folder string) (string, error) {
 }
 
 // Path is where the table of layers is stored: one file for each shape of layers, set of
-// plugins beside graft's own, and number of threads, whatever model they are of.
-func Path(folder string, l plan.Layers, implementations plan.Implementations, threads int) (string, error) {
+// plugins that were named, and number of threads, whatever model they are of.
+func Path(folder string, l plan.Layers, named []string, threads int) (string, error) {
 	if folder == "" {
 		var err error
 		if folder, err = record.Folder(); err != nil {
@@ -297,13 +295,17 @@ func Path(folder string, l plan.Layers, implementations plan.Implementations, th
 	}
 	name := fmt.Sprintf("%s-%d-layers-%d-of-%d-heads-%d-%d-width-%d-%s-%d-threads",
 		l.Type, l.Layers, l.KVHeads, l.Heads, l.HeadSize, l.ValueSize, l.Width, positions, threads)
-	if others := implementations.Others(); others != "" {
-		name += "-" + others
+	for _, plugin := range slices.Sorted(slices.Values(named)) {
+		name += "-" + plugin
 	}
 	return filepath.Join(folder, "tune", name+".json"), nil
 }
 
 // Identify is the machine with the plugins that measured times depend on.
 func Identify(plugins []*plugin.Plugin, implementations plan.Implementations, threads int) machine.ID {
-	return machine.This(plugins, threads, append(implementations.Plugins(), defaults.Linear.Plugin)...)
+	names := implementations.Among(plugin.Manifests(plugins)).Plugins()
+	if p, _, err := plugin.Provider(plugins, capability.LinearPanels, nil); err == nil {
+		names = append(names, p.Manifest.Name)
+	}
+	return machine.This(plugins, threads, names...)
 }

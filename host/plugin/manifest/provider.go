@@ -21,12 +21,15 @@ func (c Cost) usual() float64 {
 	return usualMoveUS/c.Bandwidth + usualComputeUS/c.FLOPS + c.OverheadUS
 }
 
+// Less reports that an operator of this cost is taken where one of another could be, too.
+func (c Cost) Less(other Cost) bool { return c.usual() < other.usual() }
+
 // providingCost is what the operator says of its cost as the host calls it.
-func (op *Operator) providingCost() float64 {
+func (op *Operator) providingCost() Cost {
 	if op.CostInPanels != nil {
-		return op.CostInPanels.usual()
+		return *op.CostInPanels
 	}
-	return op.Cost.usual()
+	return op.Cost
 }
 
 // Provider is the plugin of which the host takes a capability, with the operator that provides it: of those that are
@@ -35,13 +38,13 @@ func (op *Operator) providingCost() float64 {
 func Provider(list []*Manifest, name string, ruledOut func(plugin string) bool) (*Manifest, *Operator) {
 	c := capability.Find(name)
 	var by *Manifest
-	cost := math.Inf(1)
+	var cost Cost
 	for _, m := range list {
 		leads := m.Providing(c.Leads)
 		if leads == nil || m.Providing(name) == nil || ruledOut != nil && ruledOut(m.Name) {
 			continue
 		}
-		if x := leads.providingCost(); by == nil || x < cost {
+		if x := leads.providingCost(); by == nil || x.Less(cost) {
 			by, cost = m, x
 		}
 	}

@@ -10,15 +10,15 @@ import (
 
 // Fulfils reports why the operator, as its library describes it, cannot be called as a contract says.
 func (op *Operator) Fulfils(c *capability.Contract) error {
-	if err := fulfils("input", op.Inputs, c.Inputs); err != nil {
+	if err := fulfils("input", op.Inputs, capability.Parameters(c.Inputs)); err != nil {
 		return err
 	}
-	if err := fulfils("output", op.Outputs, c.Outputs); err != nil {
+	if err := fulfils("output", op.Outputs, capability.Parameters(c.Outputs)); err != nil {
 		return err
 	}
-	for _, a := range c.Attributes {
-		if kind := op.Kind(a.Name); kind != a.Kind && (kind != "" || !a.Extra) {
-			return fmt.Errorf("its attribute %s is %q, needed is %s", a.Name, kind, a.Kind)
+	for _, a := range capability.Parameters(c.Attributes) {
+		if kind := op.Kind(a.Name); kind != a.Types[0] && (kind != "" || !a.Extra) {
+			return fmt.Errorf("its attribute %s is %q, needed is %s", a.Name, kind, a.Types[0])
 		}
 	}
 	for _, a := range op.Attributes {

@@ -10,16 +10,11 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
-// linear multiplies rows of any number of axes. It takes x, weight, bias, a residual, and
-// scale and bias of a layer normalization before it, and of one after it.
-var linear = manifest.Domain + "." + defaults.Linear.Name
-
-// Inputs of linear.
+// Inputs of a linear layer, see capability.LinearPanels.
 const (
 	weightOperand   = 1
 	biasOperand     = 2
@@ -35,7 +30,7 @@ const (
 // Reshape copies. The graph is one that plugins have taken linear layers of.
 func DropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
 	for _, n := range g.Nodes {
-		if !n.Is(linear) || !n.Input(0).Producer.Is("Reshape") {
+		if !n.Provides(capability.LinearPanels) || !n.Input(0).Producer.Is("Reshape") {
 			continue
 		}
 		x, y := n.Input(0).Producer.In[0], n.Out[0]
@@ -222,7 +217,9 @@ func normalizesRows(n *graph.Node, shapes *graph.Shapes) bool {
 	return true
 }
 
-func inPanels(n *graph.Node) bool { return n.Is(linear) && n.Int("columns", 0) > 0 }
+func inPanels(n *graph.Node) bool {
+	return n.Provides(capability.LinearPanels) && n.Int("columns", 0) > 0
+}
 
 // setOperand lets a node read a value at a position that it may not have yet.
 func setOperand(n *graph.Node, at int, v *graph.Value) {
@@ -253,7 +250,7 @@ func activation(n *graph.Node) string {
 		return "gelu_tanh"
 	case n.Is("com.microsoft.QuickGelu") && math.Abs(float64(n.Float("alpha", 1.702))-1.702) <= 1e-6:
 		return "gelu_quick"
-	case n.Is(manifest.Domain+".FusedGelu", "Gelu", "com.microsoft.Gelu"):
+	case n.Provides(capability.GELU), n.Is("Gelu", "com.microsoft.Gelu"):
 		if approximate == "tanh" {
 			return "gelu_tanh"
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/rewrite/linear"
 )
 
@@ -19,7 +20,7 @@ func TestDropReshapesAroundLinearLayers(t *testing.T) {
 		y = graft.PackedLinear(flat, w)
 		back = Reshape(y, [-1,1,32])
 		z = Relu(back)`
-	p, got := blockstest.Rewrite(t, body, linear.DropReshapes, blockstest.Declare("y", "rows", 32))
+	p, got := blockstest.Rewrite(t, body, dropReshapes, blockstest.Declare("y", "rows", 32))
 	if want := []string{"PackedLinear", "Relu"}; !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
 	}
@@ -39,7 +40,7 @@ func TestDropReshapesLeavesThoseThatChangeSomething(t *testing.T) {
 		flat = Reshape(x, [-1,64])
 		y = graft.PackedLinear(flat, w)
 		back = Reshape(y, [-1,64])
-		z = Relu(back)`, linear.DropReshapes, blockstest.Declare("y", "rows2", 32))
+		z = Relu(back)`, dropReshapes, blockstest.Declare("y", "rows2", 32))
 	if len(got) != 4 {
 		t.Errorf("nodes %v", got)
 	}
@@ -60,7 +61,7 @@ const layers = `
 	z = Identity(s)`
 
 func TestFuseLinearTakesInWhatIsAroundThem(t *testing.T) {
-	p, got := blockstest.Rewrite(t, layers, linear.Fuse,
+	p, got := blockstest.Rewrite(t, layers, fuse,
 		blockstest.Declare("h", "rows", 1, 128), blockstest.Declare("a", "rows", 1, 128), blockstest.Declare("y", "rows", 1, 64))
 	if want := []string{"PackedLinear", "PackedLinear", "Identity"}; !slices.Equal(got, want) {
 		t.Fatalf("nodes %v, want %v", got, want)
@@ -100,7 +101,7 @@ func TestFuseLinearLeavesWhatIsReadElsewhere(t *testing.T) {
 		n = LayerNormalization(x, scale) axis=-1
 		h = graft.PackedLinear(n, p1) columns=64
 		z = Add(n, h)
-		z2 = Relu(h)`, linear.Fuse, blockstest.Declare("h", "rows", 1, 64))
+		z2 = Relu(h)`, fuse, blockstest.Declare("h", "rows", 1, 64))
 	if len(got) != 4 {
 		t.Errorf("nodes %v", got)
 	}
@@ -198,7 +199,7 @@ func TestFuseLinearEnds(t *testing.T) {
 			z = Add(c, b)`, []string{"PackedLinear", "Mul", "Sigmoid", "Mul", "Add"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, got := blockstest.Rewrite(t, followed(c.follows), linear.Fuse, blockstest.Declare("y", "rows", 64))
+			_, got := blockstest.Rewrite(t, followed(c.follows), fuse, blockstest.Declare("y", "rows", 64))
 			if !slices.Equal(got, c.want) {
 				t.Errorf("nodes %v, want %v", got, c.want)
 			}
@@ -206,10 +207,27 @@ func TestFuseLinearEnds(t *testing.T) {
 	}
 }
 
+// provide notes in a graph what operators of plugins do.
+func provide(g *graph.Graph) {
+	g.Provide(capability.LinearPanels, "graft.PackedLinear")
+	g.Provide(capability.GELU, "graft.FusedGelu")
+}
+
+func dropReshapes(g *graph.Graph, shapes *graph.Shapes) error {
+	provide(g)
+	return linear.DropReshapes(g, shapes)
+}
+
+func fuse(g *graph.Graph, shapes *graph.Shapes) error {
+	provide(g)
+	return linear.Fuse(g, shapes)
+}
+
 // inPanels makes a graph and lays out its weights.
 func inPanels(t *testing.T, text string, made ...blockstest.Declared) (*onnx.Graph, []string) {
 	t.Helper()
 	m, g := blockstest.Open(t, text, made)
+	provide(g)
 	if err := linear.Panels(g, graph.Infer(g), m); err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +390,7 @@ func TestFuseLinearGates(t *testing.T) {
 			z = Identity(m)`, []string{"PackedLinear", "Split", "Relu", "Mul", "Identity"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, got := blockstest.Rewrite(t, body+c.follows, linear.Fuse, blockstest.Declare("y", "rows", 64))
+			_, got := blockstest.Rewrite(t, body+c.follows, fuse, blockstest.Declare("y", "rows", 64))
 			if !slices.Equal(sorted(got), sorted(c.want)) {
 				t.Errorf("nodes %v, want %v", got, c.want)
 			}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
-	"github.com/opgraft/graft/host/rewrite/linear"
 )
 
 // TestFuseLinearTakesInRootMeanSquares: a linear layer begins with the normalization that it alone reads, in every
@@ -92,7 +91,7 @@ func TestFuseLinearTakesInRootMeanSquares(t *testing.T) {
 		{"another axis", "n = SimplifiedLayerNormalization(x, scale) axis=0", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, got := blockstest.Rewrite(t, body+c.norm+layers, linear.Fuse, blockstest.Declare("n", "rows", 64),
+			p, got := blockstest.Rewrite(t, body+c.norm+layers, fuse, blockstest.Declare("n", "rows", 64),
 				blockstest.Declare("a", "rows", 64), blockstest.Declare("b", "rows", 64))
 			if c.want == nil {
 				if slices.Equal(got, whole) {
@@ -133,7 +132,7 @@ func TestFuseLinearGatesWhatIsNormalized(t *testing.T) {
 		a, b = Split(y) axis=-1 num_outputs=2
 		g = Relu(a)
 		m = Mul(g, b)
-		z = Identity(m)`, linear.Fuse, blockstest.Declare("y", "rows", 64))
+		z = Identity(m)`, fuse, blockstest.Declare("y", "rows", 64))
 	if want := []string{"PackedLinear", "Identity"}; !slices.Equal(got, want) {
 		t.Fatalf("nodes %v, want %v", got, want)
 	}

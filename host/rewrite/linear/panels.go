@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/rewrite"
 )
 
@@ -43,7 +44,7 @@ func Panels(g *graph.Graph, shapes *graph.Shapes, m *model.Model) error {
 
 // weightOf is the weight of a linear layer that only linear layers read.
 func weightOf(n *graph.Node) (model.Matrix, bool) {
-	if !n.Is(linear) || n.Int("columns", 0) != 0 {
+	if !n.Provides(capability.LinearPanels) || n.Int("columns", 0) != 0 {
 		return model.Matrix{}, false
 	}
 	v := n.Input(weightOperand)
@@ -52,7 +53,7 @@ func weightOf(n *graph.Node) (model.Matrix, bool) {
 		return model.Matrix{}, false
 	}
 	if slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-		return !u.Node.Is(linear) || u.Index != weightOperand || u.Node.Graph != n.Graph
+		return !u.Node.Provides(capability.LinearPanels) || u.Index != weightOperand || u.Node.Graph != n.Graph
 	}) {
 		return model.Matrix{}, false
 	}

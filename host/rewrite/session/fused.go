@@ -7,8 +7,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // fusedValues are the values that fusions name, as the model has them.
@@ -96,7 +95,7 @@ func (r *rewriter) normaliseAfter(f plan.Fusion) {
 			epsilon: float64(f.Epsilon)}
 		if x == nil || residual == nil || n.scale == nil || n.bias == nil || n.output == nil || x.IsOutput ||
 			len(x.Uses) != 1 ||
-			x.Producer == nil || x.Producer.Op() != quantizedLinear {
+			!multipliesIntegers(x.Producer) {
 			continue
 		}
 		columns := r.columns(x)
@@ -186,8 +185,8 @@ func (r *rewriter) attendNodewise(f plan.Fusion) error {
 		}
 		in = append(in, mask)
 	}
-	n, err := r.AddNode(r.main, manifest.Domain, defaults.NodewiseAttention.Name, in,
-		[]string{r.main.FreshName("graft_attended")}, "scale", float64(a.Scale))
+	n, err := r.AddOperator(r.main, capability.NodewiseAttention, in, []string{r.main.FreshName("graft_attended")},
+		"scale", float64(a.Scale))
 	if err != nil {
 		return err
 	}

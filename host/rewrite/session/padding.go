@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite"
 )
@@ -88,7 +88,7 @@ func (p *unpadding) begin() error {
 	if p.f.Apart && (p.f.First || p.f.Last) && !p.whole {
 		attributes = append(attributes, "keep_whole", true)
 	}
-	n, err := p.AddNode(g, manifest.Domain, defaults.RemovePadding.Name, append([]*graph.Value{p.mask}, p.alike()...),
+	n, err := p.AddOperator(g, capability.PackedRows, append([]*graph.Value{p.mask}, p.alike()...),
 		[]string{g.FreshName("graft_keep"), g.FreshName("graft_offsets"), g.FreshName("graft_first"),
 			g.FreshName("graft_hidden")}, attributes...)
 	if err != nil {
@@ -346,7 +346,7 @@ func (p *unpadding) attend() error {
 		case !b.Adds && !w.MaskAfterBias:
 			attributes = append(attributes, "bias_after_fill", true)
 		}
-		n, err := p.AddNode(p.main, manifest.Domain, defaults.PackedAttention.Name, ins,
+		n, err := p.AddOperator(p.main, capability.PackedAttention, ins,
 			[]string{p.main.FreshName("graft_attention")}, attributes...)
 		if err != nil {
 			return err

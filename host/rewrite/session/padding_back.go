@@ -10,8 +10,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
 // leave puts rows back where something else reads them, zeros standing for those that are hidden.
@@ -194,8 +193,7 @@ func (p *unpadding) padded(rows *graph.Value, s graph.Fact, rest []int64, cleare
 		}
 		in = append(in, flags)
 	}
-	n, err := p.AddNode(p.main, manifest.Domain, defaults.RestorePadding.Name, in,
-		[]string{p.main.FreshName("graft_restored")})
+	n, err := p.AddOperator(p.main, capability.PaddedRows, in, []string{p.main.FreshName("graft_restored")})
 	if err != nil {
 		return nil, err
 	}

@@ -5,15 +5,14 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
-	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/host/plugin/capability"
 )
 
-// quantizedLinear is a matmul of integers: x, its scale and its zero point, then weights with all that goes with each.
-// A plan places it for one weight and integers that another node made.
-var quantizedLinear = manifest.Domain + "." + defaults.IntegerLinear.Name
+// multipliesIntegers reports a matmul of integers: x, its scale and its zero point, then weights with all that goes with
+// each. A plan places it for one weight and integers that another node made.
+func multipliesIntegers(n *graph.Node) bool { return n.Provides(capability.IntegerLinear) }
 
-// Inputs of quantizedLinear.
+// Inputs of a matmul of integers.
 const (
 	quantizedOperands = 3 // of x, before the weights
 	weightOperands    = 4 // of each weight
@@ -35,7 +34,7 @@ func (r *rewriter) joinQuantized(fusions []plan.Fusion) error {
 	var integers []*graph.Value
 	r.main.Walk(func(n *graph.Node) {
 		r.main.Spend(1)
-		if n.Op() != quantizedLinear || len(n.In) > quantizedOperands+weightOperands || n.Graph != n.Input(0).Graph {
+		if !multipliesIntegers(n) || len(n.In) > quantizedOperands+weightOperands || n.Graph != n.Input(0).Graph {
 			return
 		}
 		x := n.Input(0)
@@ -208,7 +207,7 @@ func (r *rewriter) split(rows, apart *graph.Value) int64 {
 func (j *joined) isRounded() bool {
 	return len(j.out) == 1 && (j.norm != nil || j.activations[0] != 0) &&
 		slices.ContainsFunc(j.out[0].Uses, func(u graph.Use) bool {
-			return u.Node.Is("DynamicQuantizeLinear") || u.Node.Op() == quantizedLinear
+			return u.Node.Is("DynamicQuantizeLinear") || multipliesIntegers(u.Node)
 		})
 }
 
@@ -216,13 +215,12 @@ func (j *joined) isRounded() bool {
 func (r *rewriter) passRanges() {
 	r.main.Walk(func(n *graph.Node) {
 		r.main.Spend(1)
-		if n.Op() != quantizedLinear || len(n.In) < quantizedOperands || n.In[1] != nil ||
+		if !multipliesIntegers(n) || len(n.In) < quantizedOperands || n.In[1] != nil ||
 			n.Int("x_layout", rowsLayout) != rowsLayout {
 			return
 		}
-		if before := n.Input(0).Producer; before != nil && before.Op() == quantizedLinear && before.Output(0) == n.Input(0) &&
-			before.Output(maxWeights) != nil &&
-			before.Graph == n.Graph {
+		if before := n.Input(0).Producer; multipliesIntegers(before) && before.Output(0) == n.Input(0) &&
+			before.Output(maxWeights) != nil && before.Graph == n.Graph {
 			n.SetInput(1, before.Output(maxWeights))
 		}
 	})
@@ -243,8 +241,8 @@ func (j *joined) place(r *rewriter, g *graph.Graph) error {
 	if j.isRounded() {
 		outputs = append(outputs, "", "", g.FreshName("graft_range"))
 	}
-	n, err := r.AddNode(g, manifest.Domain, defaults.IntegerLinear.Name, in, outputs, "epsilon", epsilon,
-		"heads", j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:], "activations", j.activations[:])
+	n, err := r.AddOperator(g, capability.IntegerLinear, in, outputs, "epsilon", epsilon, "heads",
+		j.heads, "x_layout", j.xLayout, "layouts", j.layouts[:], "activations", j.activations[:])
 	if err != nil {
 		return err
 	}

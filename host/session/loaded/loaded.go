@@ -127,7 +127,7 @@ func notVerified(names, folders []string) error {
 }
 
 // Manifests are those of the plugins, in their order.
-func (s *Set) Manifests() []*manifest.Manifest { return Manifests(s.Plugins) }
+func (s *Set) Manifests() []*manifest.Manifest { return plugin.Manifests(s.Plugins) }
 
 // Names are those of the plugins, in their order.
 func (s *Set) Names() []string {
@@ -217,15 +217,6 @@ func attributeOf(a *onnx.Attribute) any {
 		return list
 	}
 	return nil
-}
-
-// Manifests are those of the plugins, in their order.
-func Manifests(plugins []*plugin.Plugin) []*manifest.Manifest {
-	list := make([]*manifest.Manifest, len(plugins))
-	for i, p := range plugins {
-		list[i] = p.Manifest
-	}
-	return list
 }
 
 // Named finds a plugin by name. Without one, the error is of kind refusal.ErrNotFound.

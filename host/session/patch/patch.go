@@ -20,7 +20,6 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite/linear"
 	"github.com/opgraft/graft/host/rewrite/session"
@@ -300,8 +299,8 @@ func (a *Analysis) Hidden() *ort.Hidden {
 func (a *Analysis) Plugins() []string {
 	var names []string
 	seen := map[string]bool{}
-	if own := defaults.RemovePadding.Plugin; a.Plan.Rows() != plan.AllRows {
-		seen[own], names = true, append(names, own)
+	if name := a.Plan.Packs(); name != "" {
+		seen[name], names = true, append(names, name)
 	}
 	for _, c := range a.Plan.Choices {
 		if c.Operator != nil && !seen[c.Plugin] {

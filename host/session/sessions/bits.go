@@ -17,9 +17,8 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
-	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
@@ -68,30 +67,26 @@ type comparedWith struct {
 
 // equalBits says which kinds have equal bits. It runs two models of a few nodes, once for a library and a plugin.
 func (s *Patcher) equalBits(l *ort.Library) (map[string]bool, error) {
-	name := defaults.IntegerLinear.Plugin
-	p, err := loaded.Named(s.Plugins, name)
+	p, attends, err := plugin.Provider(s.Plugins, capability.NodewiseAttention,
+		func(name string) bool { return s.Options.RulesOut(name) != "" })
 	if err != nil {
 		return nil, nil // another plugin's fusions
 	}
+	multiplies := p.Manifest.Providing(capability.IntegerLinear).Name
 	key := comparedWith{l, p}
 	if known, ok := compared.Load(key); ok {
 		return known.(map[string]bool), nil
 	}
 	equal := map[string]bool{}
-	for _, op := range []defaults.Operator{defaults.IntegerLinear, defaults.NodewiseAttention} {
-		if !slices.ContainsFunc(p.Info.Operators, func(of signature.Operator) bool { return of.Name == op.Name }) {
-			return equal, nil // of an older version
-		}
-	}
-	domain, err := loaded.Domain(s.Plugins, []string{name},
-		[]string{defaults.IntegerLinear.Name, defaults.NodewiseAttention.Name}, l)
+	domain, err := loaded.Domain(s.Plugins, []string{p.Manifest.Name}, []string{multiplies, attends}, l)
 	if err != nil {
 		return nil, err
 	}
 	sides := make([][]map[string][]byte, 2)
+	models := []*onnx.Model{bitsModel("", ""), bitsModel(multiplies, attends)}
 	for i, o := range []ort.SessionOptions{{}, {Domains: []ort.Domain{domain}}} {
 		o.IntraOpThreads, o.Unpatched, o.Optimization, o.LogSeverity = 1, true, ort.OptimizeNone, ort.LogError
-		if sides[i], err = bitsOf(l, o, i == 1); err != nil {
+		if sides[i], err = bitsOf(l, o, models[i]); err != nil {
 			return nil, fmt.Errorf("the model that compares them: %w", err)
 		}
 	}
@@ -115,8 +110,8 @@ const (
 var bitsRuns = []struct{ keys, size int64 }{{37, 32}, {300, 64}}
 
 // bitsOf are the outputs of one of the models, for each run.
-func bitsOf(l *ort.Library, o ort.SessionOptions, operators bool) (runs []map[string][]byte, err error) {
-	model, err := proto.Marshal(bitsModel(operators))
+func bitsOf(l *ort.Library, o ort.SessionOptions, m *onnx.Model) (runs []map[string][]byte, err error) {
+	model, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +168,8 @@ func floats(draw *rand.Rand, shape ...int64) (b []byte) {
 	return b
 }
 
-// bitsModel is what the comparison runs, of ONNX Runtime's nodes or of operators.
-func bitsModel(operators bool) *onnx.Model {
+// bitsModel is what the comparison runs, of operators or, where these are "", of ONNX Runtime's nodes.
+func bitsModel(multiplies, attends string) *onnx.Model {
 	draw := rand.New(rand.NewPCG(1, 1))
 	weight := make([]byte, bitsDepth*bitsColumns)
 	for i := range weight {
@@ -213,11 +208,11 @@ func bitsModel(operators bool) *onnx.Model {
 	}
 	list := []string{"x", "", "", "w", "w_scale", "w_zero", "b", "", "", "", "", "", "", "", "", "residual", "norm_scale",
 		"norm_bias"}
-	if operators {
+	if multiplies != "" {
 		gelu := &onnx.Attribute{Name: proto.String("activations"), Type: onnx.Attribute_INTS.Enum(), Ints: []int64{1, 0, 0}}
-		node(manifest.Domain, defaults.IntegerLinear.Name, list[:7], []string{geluBits}, gelu)
-		node(manifest.Domain, defaults.IntegerLinear.Name, list, []string{normBits}, number("epsilon", bitsEpsilon))
-		node(manifest.Domain, defaults.NodewiseAttention.Name, []string{"q", "k", "v", "mask"}, []string{attentionBits},
+		node(manifest.Domain, multiplies, list[:7], []string{geluBits}, gelu)
+		node(manifest.Domain, multiplies, list, []string{normBits}, number("epsilon", bitsEpsilon))
+		node(manifest.Domain, attends, []string{"q", "k", "v", "mask"}, []string{attentionBits},
 			number("scale", bitsScale))
 	} else {
 		to := &onnx.Attribute{Name: proto.String("to"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(int64(f32))}

@@ -68,7 +68,7 @@ func (s *Patcher) plan(ctx context.Context, r ort.Request, without plan.LeftOut,
 	}
 	s.isolated(r, o, device)
 	p := &Planned{patcher: s, request: r, backend: &loaded.Backend{}, device: device}
-	manifests := loaded.Manifests(s.Plugins)
+	manifests := plugin.Manifests(s.Plugins)
 	if device.Kind == "cuda" {
 		p.backend = s.CUDA.On(device.Index, s.Plugins)
 		if err := lockedOn(r, p.backend.Plugins); err != nil {

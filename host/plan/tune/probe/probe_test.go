@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -28,6 +29,20 @@ func open(t *testing.T, name string) *plugin.Plugin {
 	}
 	p := must.Value(plugin.Open(found.Folder, plugin.OpenOptions{AcceptUnverified: true}))(t)
 	return p
+}
+
+// known are the operators of the plugins of this tree.
+func known(t *testing.T) plan.Implementations {
+	t.Helper()
+	var list []*manifest.Manifest
+	for _, name := range []string{"flash-decode", "el-attention", "slim-attention"} {
+		m, err := manifest.Read(filepath.Join("../../../../plugins", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, m)
+	}
+	return plan.Implementations{}.Among(list)
 }
 
 // Everything stored is the same number, so that what comes out is known: that number
@@ -82,7 +97,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 	t.Helper()
 	crew := threads.NewPool(2)
 	defer crew.Close()
-	x := must.Value(New(open(t, plan.Implementations{}.Of(c.Strategy).Plugin), plan.Implementations{}, l, c, 2,
+	x := must.Value(New(open(t, known(t).Of(c.Strategy).Plugin), known(t), l, c, 2,
 		shapes[len(shapes)-1], crew))(t)
 	defer x.Close()
 	for _, s := range shapes {
@@ -117,7 +132,7 @@ func TestRefusals(t *testing.T) {
 	l := plan.Layers{Type: "self", Layers: 2, Heads: 4, KVHeads: 4, HeadSize: 8, ValueSize: 8, Width: 32}
 	c := plan.Candidate{Strategy: plan.KeysValues}
 	p := open(t, "flash-decode")
-	x := must.Value(New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil))(t)
+	x := must.Value(New(p, known(t), l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil))(t)
 	defer x.Close()
 	for _, s := range []struct {
 		shape plan.Shape
@@ -136,7 +151,7 @@ func TestRefusals(t *testing.T) {
 		"4 query heads share 2 heads of keys": {Strategy: plan.Keys}, "nothing to run": {Strategy: plan.Exported},
 		`found no operator "ELAttention"`: {Strategy: plan.PromptHiddenStates},
 	} {
-		if _, err := New(p, plan.Implementations{}, l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil ||
+		if _, err := New(p, known(t), l, c, 2, plan.Shape{Keys: 16, Beams: 1, Batch: 1}, nil); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", c, err, want)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
@@ -26,8 +25,9 @@ type Projections struct {
 	workspace      []byte
 }
 
-// NewProjections makes those of n layers.
-func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads.Pool) (_ *Projections, err error) {
+// NewProjections makes those of n layers, with an operator that provides linear-panels/1.
+func NewProjections(p *plugin.Plugin, operator string, l plan.Layers, layers int64,
+	crew *threads.Pool) (_ *Projections, err error) {
 	x := &Projections{depth: l.Width, columns: l.KeyWidth() + l.ValueWidth(), crew: crew, layers: layers}
 	defer func() {
 		if err != nil {
@@ -39,7 +39,7 @@ func NewProjections(p *plugin.Plugin, l plan.Layers, layers int64, crew *threads
 		return nil, err
 	}
 	fill(x.weights.Floats())
-	x.kernel, err = p.Create(defaults.Linear.Name, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil,
+	x.kernel, err = p.Create(operator, []manifest.Attribute{{Name: "columns", Value: x.columns}}, nil,
 		tensor.CPU)
 	return x, err
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/opgraft/graft/host/base/threads"
 	"github.com/opgraft/graft/host/plan"
-	"github.com/opgraft/graft/host/plugin/defaults"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -15,7 +14,7 @@ func TestProjections(t *testing.T) {
 	crew := threads.NewPool(2)
 	defer crew.Close()
 	l := plan.Layers{Type: "self", Layers: 5, Heads: 4, KVHeads: 2, HeadSize: 12, ValueSize: 8, Width: 48}
-	x, err := NewProjections(open(t, defaults.Linear.Plugin), l, 3, crew)
+	x, err := NewProjections(open(t, "packed-linear"), "PackedLinear", l, 3, crew)
 	if err != nil {
 		t.Fatal(err)
 	}
