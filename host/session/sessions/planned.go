@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/loaded"
