@@ -278,7 +278,7 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 func inputSize(r *generations.Compared) string {
 	switch f := r.InputFeatures; len(f) {
 	case 0:
-		return fmt.Sprintf("%d tokens", r.InputTokens)
+		return counted(r.InputTokens, "token")
 	case 2:
 		return fmt.Sprintf("%d samples", f[1])
 	case 3:
@@ -298,10 +298,10 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		return fmt.Sprintf("b%d", i+1)
 	}
 	if only {
-		w.printf("%d inputs of %s, %d new tokens; sequences equal: %d of %d\n\n", r.Batch, inputSize(r), r.Sides[0].NewTokens,
+		w.printf("%s of %s, %d new tokens; sequences equal: %d of %d\n\n", counted(r.Batch, "input"), inputSize(r), r.Sides[0].NewTokens,
 			r.Sides[0].Equal, r.Sides[0].Sequences)
 	} else {
-		w.printf("%d inputs of %s\n", r.Batch, inputSize(r))
+		w.printf("%s of %s\n", counted(r.Batch, "input"), inputSize(r))
 		for i := range r.Sides {
 			b := &r.Sides[i]
 			w.printf("%s: %d new tokens; sequences equal: %d of %d\n", b.Name, b.NewTokens, b.Equal, b.Sequences)

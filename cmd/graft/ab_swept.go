@@ -133,12 +133,12 @@ func reportTo(path string) error {
 	if path == "" {
 		return nil
 	}
+	if err := newFile("--report", path); err != nil {
+		return err
+	}
 	fail := func(found, fix string) error {
 		return &diagnostic.Error{Path: path, Found: found,
 			Needed: "a name of --report that is not there yet, in a folder that is", Fix: fix}
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return fail("is there already", "remove it, or name another file")
 	}
 	folder := filepath.Dir(path)
 	switch info, err := os.Stat(folder); {

@@ -87,7 +87,7 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 			return nil, err
 		}
 		if len(references) != len(lines) {
-			return nil, &diagnostic.Error{Path: t.references, Found: fmt.Sprintf("%d lines", len(references)),
+			return nil, &diagnostic.Error{Path: t.references, Found: counted(len(references), "line"),
 				Needed: fmt.Sprintf("%d, one reference for each line of %s", len(lines), input)}
 		}
 		for _, line := range references {
@@ -199,12 +199,7 @@ func forcedWords(f *generations.Forced) string {
 	return words
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func counted[N ~int | ~int64](n N, what string) string { return diagnostic.Counted(n, what) }
 
 func perplexity(l *divergence.Likelihood) string {
 	if l.Perplexity == math.MaxFloat64 {

@@ -115,13 +115,13 @@ func bisected(w *page, r *bisect.Result) {
 		what = "is not slower than"
 	}
 	if len(r.Culprits) == 0 {
-		w.printf("b (%s) %s a (%s): no culprit among %d blocks\n", r.B, what, r.A, r.Blocks)
+		w.printf("b (%s) %s a (%s): no culprit among %s\n", r.B, what, r.A, counted(r.Blocks, "block"))
 		if s := r.Whole.Speedup; s != nil {
 			w.printf("%s\n", faster("b", *s, 2*r.Rounds))
 		}
 		return
 	}
-	w.printf("%d probes of %d blocks: %s\n", r.Probes, r.Blocks, plural(len(r.Culprits), "culprit"))
+	w.printf("%s of %s: %s\n", counted(r.Probes, "probe"), counted(r.Blocks, "block"), counted(len(r.Culprits), "culprit"))
 	for i := range r.Culprits {
 		if r.Culprits[i].Like == 0 || i == 0 || r.Culprits[i-1].Like == 0 {
 			w.println()

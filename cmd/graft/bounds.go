@@ -7,7 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // between adds a flag whose value is a number from least to most.
@@ -84,13 +87,36 @@ type outOfBounds string
 func (needed outOfBounds) Error() string { return "needed " + string(needed) }
 
 // flagError is the refusal of a flag, or of its value.
-func flagError(err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		if like := flagsLike(cmd, unknown.GetSpecifiedName()); len(like) > 0 {
+			return misuse(fmt.Sprintf("%v, did you mean %s?", err, strings.Join(like, " or ")), "")
+		}
+	}
 	var value *pflag.InvalidValueError
 	var needed outOfBounds
 	if errors.As(err, &value) && errors.As(err, &needed) {
 		return misuse("--"+value.GetFlag().Name+" "+value.GetValue(), string(needed))
 	}
 	return misused("", err)
+}
+
+// flagsLike are the flags of a command that an unknown one may stand for: the nearest, and those that hold its name.
+func flagsLike(cmd *cobra.Command, name string) (like []string) {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	nearest := diagnostic.Nearest(name, names)
+	for _, n := range names {
+		if n == nearest || len(name) > 3 && strings.Contains(n, name) {
+			like = append(like, "--"+n)
+		}
+	}
+	return like
 }
 
 // bytesOf reads a size such as 2GiB of at most some bytes; "" is 0.

@@ -105,7 +105,7 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 			}
 			defer e.Close()
 			var write func(encoder.Vector) error
-			return c.encoded("embedded", total, "npy", func(form string, to io.Writer) (finish func() error, err error) {
+			return c.encoded("embedded", o.input, total, "npy", func(form string, to io.Writer) (finish func() error, err error) {
 				write, finish, err = vectors(form, to, e.Dimensions())
 				return finish, err
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
@@ -177,7 +177,7 @@ code 1 when any line failed.`,
 				parse = encoder.ParseTSV
 			}
 			var write func(encoder.Ranking) error
-			return c.encoded("ranked", total, "", func(form string, to io.Writer) (finish func() error, err error) {
+			return c.encoded("ranked", o.input, total, "", func(form string, to io.Writer) (finish func() error, err error) {
 				write = rankings(form, to)
 				return func() error { return nil }, nil
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
@@ -201,17 +201,12 @@ code 1 when any line failed.`,
 
 // encoded runs an encoder over lines. What is written is a file that is whole or not there, or stdout; begin begins
 // it in a form. Of an array the head comes last, so that one for stdout is gathered in a temporary file.
-func (c *cli) encoded(what string, total int64, array string,
+func (c *cli) encoded(what, input string, total int64, array string,
 	begin func(form string, to io.Writer) (finish func() error, err error),
-	run func(pipeline.Options) (*encoder.Summary, error)) (err error) {
-	form := c.form
-	if form == "" {
-		form = "jsonl"
-		if array != "" && filepath.Ext(c.file) == "."+array {
-			form = array
-		} else if filepath.Ext(c.file) == ".txt" || filepath.Ext(c.file) == ".tsv" {
-			form = "text"
-		}
+	run func(pipeline.Options) (*encoder.Summary, error)) error {
+	form, err := c.formOfFile(array)
+	if err != nil {
+		return err
 	}
 	var to io.Writer = c.out
 	finish := func() error { return nil }
@@ -246,7 +241,7 @@ func (c *cli) encoded(what string, total int64, array string,
 	if err != nil {
 		return err
 	}
-	start, p := time.Now(), c.progressOver(what, total, c.file == "" && form != array)
+	start, p := time.Now(), c.progressOver(what, input, c.file == "" && form != array)
 	s, err := run(pipeline.Options{Done: func(n int) {
 		p.say(fmt.Sprintf("%s %d, %.1f/s", what, n, float64(n)/time.Since(start).Seconds()))
 		p.set(int64(n), total)
@@ -272,10 +267,28 @@ func (c *cli) encoded(what string, total int64, array string,
 	return nil
 }
 
+// formOfFile is the form that -o names, or that the name of its file ends with.
+func (c *cli) formOfFile(array string) (string, error) {
+	switch suffix := filepath.Ext(c.file); {
+	case c.form != "":
+		return c.form, nil
+	case c.file == "", suffix == ".jsonl":
+		return "jsonl", nil
+	case array != "" && suffix == "."+array:
+		return array, nil
+	case suffix == ".txt", suffix == ".tsv":
+		return "text", nil
+	}
+	if array != "" {
+		array = ", ." + array
+	}
+	return "", misuse("-o "+c.file, "a name that ends with .jsonl"+array+", .txt or .tsv, or a form beside it, as -o jsonl")
+}
+
 // summarized prints a summary for people.
 func summarized(w *page, what string, s *encoder.Summary) {
-	w.printf("%s %d lines, %d failed; %d texts, %d tokens in %d batches, %.0f%% padding, %.1f texts/s\n", what, s.Lines,
-		s.Failed, s.Rows, s.Tokens, s.Batches, 100*s.Padding, s.RowsPerSecond)
+	w.printf("%s %s, %d failed; %s, %s in %s, %.0f%% padding, %.1f texts/s\n", what, counted(s.Lines, "line"), s.Failed,
+		counted(s.Rows, "text"), counted(s.Tokens, "token"), counted(s.Batches, "batch"), 100*s.Padding, s.RowsPerSecond)
 	if s.Dimensions > 0 {
 		w.printf("%d dimensions\n", s.Dimensions)
 	}

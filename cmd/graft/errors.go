@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -87,11 +88,20 @@ func helped(cmd *cobra.Command, err error) error {
 	return &named
 }
 
+// inOneForm is an error of the operating system in the form that all errors have; others as they are.
+func inOneForm(err error) error {
+	if e, ok := err.(*fs.PathError); ok {
+		return &diagnostic.Error{Path: e.Path, Found: e.Err.Error(), Cause: e}
+	}
+	return err
+}
+
 // report prints an error for people, or as one JSON object in a line.
 func report(w io.Writer, asJSON bool, err error) {
 	if errors.Is(err, errSaid) {
 		return
 	}
+	err = inOneForm(err)
 	if asJSON {
 		if object, failed := diagnostic.JSON(err); failed == nil {
 			fmt.Fprintf(w, "%s\n", diagnostic.PrintableJSON(object))

@@ -29,7 +29,7 @@ import (
 // generation are the flags of the command generate.
 type generation struct {
 	input, output string
-	images        []string
+	images, texts []string // inputs that the command line holds itself
 	prompt        string
 	form          string
 	resume, sync  bool
@@ -79,10 +79,10 @@ func (c *cli) generate() *cobra.Command {
 
 func (c *cli) generateWith(o *generation) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "generate MODEL_DIR",
+		Use:   "generate MODEL_DIR [INPUT]...",
 		Short: "Generate text with an exported model: greedy, beams, diverse beams or sampling",
-		Long: `Reads one input a line and writes one output a line, in the same order. MODEL_DIR
-is a folder as optimum writes it: encoder_model.onnx with its decoders, or
+		Long: `Takes the inputs of the command line, or reads one a line, and writes one output a
+line, in the same order. MODEL_DIR is a folder as optimum writes it: encoder_model.onnx with its decoders, or
 model.onnx, with config.json, generation_config.json and the tokenizer's files.
 For a speech model (Whisper) a line is the path of a WAV file, or of a NumPy file
 of features; for a model of images (TrOCR, Donut) that of a PNG or JPEG file,
@@ -96,14 +96,15 @@ ended), and error where nothing could be generated for an input. In text, severa
 sequences of one input stand in one line with tabs between, and a failed line is
 empty. Exit code 1 when any line failed.`,
 		Example: `  graft generate bart-large-cnn --input articles.txt --output summaries.txt --beam 4
-  echo hello | graft generate models/g2p --beam 4
+  graft generate models/g2p hello --beam 4
   graft generate gpt2 --input prompts.txt --do-sample --top-p 0.9 --seed 7 --format jsonl
   ls talks/*.wav | graft generate whisper-small --language en
   graft generate trocr-base-printed --image line.png
   graft generate donut-base-finetuned-cord-v2 --image receipt.png --prompt "<s_cord-v2>"`,
-		Args:        exactly(1, "one model folder"),
+		Args:        atLeast(1, "one model folder, and inputs after it"),
 		Annotations: map[string]string{writesFile: "true"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.texts = args[1:]
 			if o.output = c.file; o.output == "" {
 				o.output = "-"
 			}
@@ -246,8 +247,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
-	if len(o.images) > 0 && cmd.Flags().Changed("input") {
-		return misuse("--image and --input", "one of them")
+	if err := o.oneSource(cmd); err != nil {
+		return err
 	}
 	read, total, done, err := o.inputs(int(line))
 	if err != nil {
@@ -295,6 +296,9 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		if len(o.images) > 0 {
 			more["images"] = strings.Join(o.images, "\n")
 		}
+		if len(o.texts) > 0 {
+			more["inputs"] = strings.Join(o.texts, "\n")
+		}
 		if weights.Quantizes() {
 			more["weights"] = weights.String()
 		}
@@ -313,7 +317,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err := pipeline.Skip(read, skipped); err != nil {
 		return errors.Join(err, finish())
 	}
-	start, p := time.Now(), c.progressOver("generating", total, o.output == "-")
+	start, p := time.Now(), c.progressOver("generating", o.reads(), o.output == "-")
 	if o.output != "-" {
 		c.resumable = "; go on with --resume"
 	}
@@ -344,8 +348,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 
 // generated prints a summary for people.
 func generated(w *page, s *generate.Summary) {
-	w.printf("%d inputs, %d tokens in, %d out, %.1f tokens/s, at most %d inputs at once\n", s.Inputs, s.InputTokens,
-		s.NewTokens, s.TokensPerSecond, s.BatchSize)
+	w.printf("%s, %s in, %d out, %.1f tokens/s, at most %s at once\n", counted(s.Inputs, "input"),
+		counted(s.InputTokens, "token"), s.NewTokens, s.TokensPerSecond, counted(s.BatchSize, "input"))
 	of := ""
 	if s.Cache != "" {
 		of = " in " + string(s.Cache)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,18 +15,39 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 )
 
+// oneSource refuses inputs of several places.
+func (o *generation) oneSource(cmd *cobra.Command) error {
+	switch {
+	case len(o.images) > 0 && cmd.Flags().Changed("input"):
+		return misuse("--image and --input", "one of them")
+	case len(o.texts) > 0 && len(o.images) > 0:
+		return misuse("inputs and --image", "one of them")
+	case len(o.texts) > 0 && cmd.Flags().Changed("input"):
+		return misuse("inputs and --input", "one of them")
+	}
+	return nil
+}
+
+// reads is the file that is read, - for stdin; "" where the command line holds the inputs.
+func (o *generation) reads() string {
+	if len(o.images)+len(o.texts) > 0 {
+		return ""
+	}
+	return o.input
+}
+
 // inputs are those of the command line, or what --input holds.
 func (o *generation) inputs(longest int) (read func() (string, error), total int64, done func() error, err error) {
-	if len(o.images) == 0 {
+	if o.reads() != "" {
 		return inputs(o.input, longest)
 	}
-	i := -1
+	list, i := slices.Concat(o.images, o.texts), -1
 	return func() (string, error) {
-		if i++; i >= len(o.images) {
+		if i++; i >= len(list) {
 			return "", io.EOF
 		}
-		return o.images[i], nil
-	}, int64(len(o.images)), func() error { return nil }, nil
+		return list[i], nil
+	}, int64(len(list)), func() error { return nil }, nil
 }
 
 // ofImages takes what is given for models of images alone, and refuses it for others.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !graphcache.IsKey(key) {
-				return misuse("--key "+key, "8 to 128 of 0-9 and a-z")
+				return misuse(fmt.Sprintf("--key %q", key), "8 to 128 of 0-9 and a-z")
 			}
 			cache, err := graphcache.User()
 			if err != nil {

@@ -36,8 +36,8 @@ func (r *inspection) text(w *page) {
 			replaced++
 		}
 	}
-	w.printf("%s: %d blocks recognised, %d would be replaced; %d softmax or attention nodes not recognised\n",
-		r.Model, len(r.Blocks), replaced, len(r.Unrecognised))
+	w.printf("%s: %s recognised, %d would be replaced; %s not recognised\n", r.Model,
+		counted(len(r.Blocks), "block"), replaced, counted(len(r.Unrecognised), "softmax or attention node"))
 	if left := r.leftOut(); left > 0 {
 		w.printf("left out: %d of them, which answer otherwise than the model\n", left)
 	}

@@ -127,7 +127,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		"path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
 	f.StringArrayVar(&c.folders, "plugins-dir", nil, "folder with plugins, searched first; may be repeated")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return helped(cmd, flagError(err))
+		return helped(cmd, flagError(cmd, err))
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(),
@@ -193,6 +193,9 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 			c.form = o
 		case cmd.Annotations[writesFile] == "":
 			return misuse(fmt.Sprintf("-o %s", o), "text or json")
+		case likelyForm(cmd, o) != "":
+			return misuse(fmt.Sprintf("-o %s", o), fmt.Sprintf("a form or a file: -o %s, or ./%s for a file of that name",
+				likelyForm(cmd, o), o))
 		case c.file != "":
 			return misuse(fmt.Sprintf("two files to write, %s and %s", c.file, o), "one")
 		default:
@@ -202,11 +205,29 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 	return nil
 }
 
+// likelyForm is the form of which a name that is no path is a misspelling, "" where it looks like none.
+func likelyForm(cmd *cobra.Command, name string) string {
+	if strings.ContainsAny(name, "./") {
+		return ""
+	}
+	return diagnostic.Nearest(name, append(strings.Fields(cmd.Annotations[takesForms]), "json", "text"))
+}
+
 // writesFile marks a command whose -o may name a file.
 const writesFile = "writes-file"
 
 // takesForms marks a command whose results have forms of their own, which -o may name.
 const takesForms = "takes-forms"
+
+// atLeast is cobra.MinimumNArgs with exit code 2.
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) >= n {
+			return nil
+		}
+		return misuse("no argument", what)
+	}
+}
 
 // exactly is cobra.ExactArgs with exit code 2.
 func exactly(n int, what string) cobra.PositionalArgs {

@@ -111,6 +111,15 @@ func printable(args []any) []any {
 	return safe
 }
 
+// newFile refuses to write a file in place of another.
+func newFile(flag, path string) error {
+	if info, err := os.Lstat(path); err != nil || info.IsDir() {
+		return nil // a folder is refused where the file is made
+	}
+	return &diagnostic.Error{Path: path, Found: "is there already",
+		Needed: "a name of " + flag + " that is not there yet, in a folder that is", Fix: "remove it, or name another file"}
+}
+
 // say prints talk for people.
 func (c *cli) say(format string, args ...any) {
 	if !c.quiet {

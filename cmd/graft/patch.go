@@ -35,6 +35,9 @@ small shapes, in a child process, are left unchanged.`,
 			if err := check.consistent(cmd, &flags, false); err != nil {
 				return err
 			}
+			if err := newFile("-o", c.file); err != nil {
+				return err
+			}
 			set, err := c.load(true)
 			if err != nil {
 				return err

@@ -399,7 +399,7 @@ func (c *cli) verificationText(w *page, list []store.Verification) {
 			continue
 		}
 		for _, k := range v.Checked {
-			w.printf("%s: %s runs here with score %d, %d cases passed\n", v.Name, k.Device, k.Score, len(k.Cases))
+			w.printf("%s: %s runs here with score %d, %s passed\n", v.Name, k.Device, k.Score, counted(len(k.Cases), "case"))
 		}
 		checkedText(w, v.Checked)
 		skippedText(w, v.Skipped)

@@ -36,7 +36,7 @@ does so by itself; other build systems include DIR and DIR/kit.`,
 				Folder        string   `json:"folder"`
 				Files         []string `json:"files"`
 			}{schemaVersion, args[0], files}, func(w *page) {
-				w.printf("%d files in %s\n", len(files), args[0])
+				w.printf("%s in %s\n", counted(len(files), "file"), args[0])
 				w.printf("g++ -I %s -I %s ...\n", args[0], filepath.Join(args[0], "kit"))
 			})
 		},
@@ -155,7 +155,7 @@ func (c *cli) buildPlugin(ctx context.Context, folder string, deadline time.Dura
 func builtText(w *page, b *built) {
 	w.printf("built %s\n", b.Folder)
 	for _, k := range b.Checked {
-		w.printf("%s runs here with score %d, %s passed\n", k.Device, k.Score, plural(len(k.Cases), "case"))
+		w.printf("%s runs here with score %d, %s passed\n", k.Device, k.Score, counted(len(k.Cases), "case"))
 	}
 	for _, left := range b.Left {
 		w.printf("not built: %s\n", left)
@@ -166,13 +166,6 @@ func builtText(w *page, b *built) {
 			skippedText(w, []verification.Skipped{s})
 		}
 	}
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (c *cli) pluginTest() *cobra.Command {
@@ -214,7 +207,7 @@ built, or of a plugin. Exit code 3 when a rule is broken.`,
 			}
 			if broken > 0 {
 				return &diagnostic.Error{Kind: refusal.ErrVerification, Path: folder,
-					Found: fmt.Sprintf("found %s of %d that the plugin breaks", plural(broken, "rule"), len(results)),
+					Found: fmt.Sprintf("found %s of %d that the plugin breaks", counted(broken, "rule"), len(results)),
 					Fix:   "correct the operators that the list names"}
 			}
 			return nil

@@ -32,7 +32,7 @@ shown, and the next change is waited for. Ctrl-C ends it. Flags after -- go to g
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, model, flags := args[0], args[1], args[2:]
 			if err := c.ab().ParseFlags(flags); err != nil {
-				return flagError(err)
+				return flagError(cmd, err)
 			}
 			if _, err := manifest.Read(folder); err != nil {
 				return err

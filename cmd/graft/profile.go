@@ -176,7 +176,7 @@ const shownOperators = 12
 func (r *profiled) text(w *page, nodes int) {
 	side := "as it is"
 	if r.Patched {
-		side = fmt.Sprintf("with %d blocks replaced (%s)", r.Replaced, strings.Join(r.Plugins, ", "))
+		side = fmt.Sprintf("with %s replaced (%s)", counted(r.Replaced, "block"), strings.Join(r.Plugins, ", "))
 	}
 	w.printf("%s %s\n%s\n\n", r.Model, side, r.Workload)
 	w.printf("a run takes %.3f ms (the faster half of %d); with the profiler %.3f ms, of which %.3g us a call of a "+

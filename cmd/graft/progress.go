@@ -104,10 +104,14 @@ func (c *cli) progress(step string) *bar {
 	return b
 }
 
-// progressOver is progress of work over inputs, whose total is 0 where they come as they are read. Nothing is drawn
-// where results stream to the terminal, or somebody types inputs there.
-func (c *cli) progressOver(step string, total int64, streams bool) *bar {
-	if streams && c.out.terminal() || total == 0 && isTerminal(os.Stdin) {
+// progressOver is progress of work over inputs. Nothing is drawn where results stream to the terminal, or somebody
+// types inputs there, who is told so.
+func (c *cli) progressOver(step, input string, streams bool) *bar {
+	typed := input == "-" && isTerminal(os.Stdin)
+	if typed {
+		c.say("graft: reading one input a line; Ctrl-D ends them")
+	}
+	if typed || streams && c.out.terminal() {
 		return &bar{talk: c.talk, start: time.Now()}
 	}
 	return c.progress(step)

@@ -72,8 +72,8 @@ HF_HUB_OFFLINE mean what they mean to that library.`,
 // pulled prints the folder, or what would be brought.
 func (c *cli) pulled(done *hub.Pulled, q *hub.Request) error {
 	if !q.DryRun {
-		c.say("%s at %s%s: %d files, %s, of which %s came now", done.Repository, done.Commit[:12], variantOf(done),
-			len(done.Files), hub.Size(done.Bytes), hub.Size(done.Missing))
+		c.say("%s at %s%s: %s, %s, of which %s came now", done.Repository, done.Commit[:12], variantOf(done),
+			counted(len(done.Files), "file"), hub.Size(done.Bytes), hub.Size(done.Missing))
 	}
 	return c.print(struct {
 		SchemaVersion int `json:"schema_version"`

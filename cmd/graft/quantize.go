@@ -97,7 +97,7 @@ func quantizedTo(w *page, output string, r *quantization.Report) {
 	for _, g := range r.Graphs {
 		w.printf("  %s: %s MB of %s MB\n", g.File, megabytes(g.BytesAfter), megabytes(g.BytesBefore))
 		for _, l := range g.Linear {
-			w.printf("    %s: %s of linear layers, %s MB of %s MB\n", l.Type, matrices(l.Matrices), megabytes(l.Bytes),
+			w.printf("    %s: %s of linear layers, %s MB of %s MB\n", l.Type, counted(l.Matrices, "matrix"), megabytes(l.Bytes),
 				megabytes(l.Float32Bytes))
 		}
 		for _, f := range g.Float32 {
@@ -114,11 +114,4 @@ func quantizedTo(w *page, output string, r *quantization.Report) {
 	if len(r.Left) > 0 {
 		w.printf("not copied: %s\n", strings.Join(r.Left, ", "))
 	}
-}
-
-func matrices(n int) string {
-	if n == 1 {
-		return "1 matrix"
-	}
-	return counted(n, "matrice")
 }

@@ -87,7 +87,7 @@ func (v *verdict) err(path string) error {
 		return nil
 	}
 	return &diagnostic.Error{Kind: errDiffers, Path: path,
-		Found: fmt.Sprintf("%v: %d blocks are left out", errDiffers, len(v.Left)),
+		Found: fmt.Sprintf("%v: left out: %s", errDiffers, counted(len(v.Left), "block")),
 		Fix: "graft.Verify() leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's " +
 			"author"}
 }

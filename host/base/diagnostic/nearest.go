@@ -15,23 +15,26 @@ func Nearest(name string, among []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance.
+// edits is the Levenshtein distance, in which two neighbours that change places are one edit (Damerau 1964).
 func edits(a, b string) int {
 	row := make([]int, len(b)+1) // from the letters of a so far to each prefix of b
 	for j := range row {
 		row[j] = j
 	}
+	last, next := make([]int, len(b)+1), make([]int, len(b)+1)
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		next[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
+			change := row[j]
 			if a[i] != b[j] {
 				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
+			next[j+1] = min(change, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], last[j-1]+1)
+			}
 		}
+		last, row, next = row, next, last
 	}
 	return row[len(b)]
 }

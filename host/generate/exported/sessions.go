@@ -56,6 +56,11 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.Opti
 	if m.decoder, err = openSession(l, f.Decoder, o); err != nil {
 		return nil, err
 	}
+	if !slices.ContainsFunc(m.decoder.Outputs(), func(out ort.ValueInfo) bool {
+		return out.Name == "logits" && len(out.Shape) != 2
+	}) {
+		return nil, f.NoDecoder()
+	}
 	if !slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 }) {
 		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
 	}

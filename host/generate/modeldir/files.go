@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // Files are the graphs of a model folder, as optimum names them, or as a genai_config.json does.
@@ -23,7 +25,8 @@ type Files struct {
 // repositories have the graphs.
 func Find(folder string) (*Files, error) {
 	if info, err := os.Stat(folder); err != nil {
-		return nil, fmt.Errorf("%s: %w; needed is a folder of a model as optimum writes it", folder, err)
+		return nil, &diagnostic.Error{Path: folder, Found: diagnostic.Cause(err), Cause: err,
+			Needed: "the folder of a model as optimum writes it", Fix: "graft pull brings one"}
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s: found a file, needed is the folder of a model as optimum writes it", folder)
 	}
@@ -69,6 +72,14 @@ func Find(folder string) (*Files, error) {
 	}
 	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli "+
 		"export onnx` writes it", strings.TrimSuffix(folder, "/"))
+}
+
+// NoDecoder refuses the graph of an encoder, or of a classifier, where one that generates is needed.
+func (f *Files) NoDecoder() error {
+	return &diagnostic.Error{Path: f.Decoder, Found: "no output logits of a vocabulary",
+		Needed: "a decoder, which generates text",
+		Fix: fmt.Sprintf("this looks like an encoder: graft embed %s or graft rerank %s runs it, and graft inspect, ab and "+
+			"patch take its file, %s", f.Folder, f.Folder, f.Decoder)}
 }
 
 // About names the file that an error is about, unless the error does so itself.

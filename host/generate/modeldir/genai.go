@@ -133,6 +133,16 @@ func HasConfig(folder string) bool {
 	return false
 }
 
+// alone says what can be done with a folder that has graphs and no configuration.
+func alone(folder string) string {
+	f, err := Find(folder)
+	if err != nil {
+		return ""
+	}
+	return "copy it there from where the model comes from; or give the graph alone: graft inspect, ab and patch take " +
+		f.Decoder
+}
+
 // readCheckpoint reads the configuration of a folder, of either name, and gives the path that it was read of.
 func readCheckpoint(folder string) (data []byte, path string, err error) {
 	path = filepath.Join(folder, ConfigName)
@@ -141,8 +151,9 @@ func readCheckpoint(folder string) (data []byte, path string, err error) {
 	}
 	c, genai := readGenai(folder)
 	if errors.Is(genai, os.ErrNotExist) {
-		return nil, path, fmt.Errorf("%s: not found; needed is the model's configuration, which exporters write beside "+
-			"it, or %s", path, GenaiConfigName)
+		return nil, path, &diagnostic.Error{Path: path, Found: "not found", Cause: os.ErrNotExist,
+			Needed: "the model's configuration, which exporters write beside it, or " + GenaiConfigName,
+			Fix:    alone(folder)}
 	}
 	path = filepath.Join(folder, GenaiConfigName)
 	if genai == nil {

@@ -97,7 +97,7 @@ func TestGenaiRefused(t *testing.T) {
 	}
 	if _, err := modeldir.ReadConfig(t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(),
-			"config.json: not found; needed is the model's configuration, which exporters write beside it, or genai_config.json") {
+			"config.json: not found, needed the model's configuration, which exporters write beside it, or genai_config.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

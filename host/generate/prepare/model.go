@@ -6,6 +6,7 @@ package prepare
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -53,6 +54,9 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if !hasLogits(file.Proto()) {
+		return nil, m.Files.NoDecoder()
+	}
 	if m.Files.First == m.Files.Decoder {
 		m.merged = proto.Clone(file.Proto()).(*onnx.Model)
 		if err := takeBranch(m.merged, false); err != nil {
@@ -81,6 +85,15 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	return m, nil
+}
+
+// hasLogits reports whether a graph gives a number for each token of the vocabulary at each position, as far as it
+// declares that.
+func hasLogits(m *onnx.Model) bool {
+	return slices.ContainsFunc(m.GetGraph().GetOutput(), func(o *onnx.ValueInfo) bool {
+		shape := o.GetType().GetTensorType().GetShape()
+		return o.GetName() == "logits" && (shape == nil || len(shape.GetDim()) == 3)
+	})
 }
 
 // Close closes the files. A Generation that was made of the model closes it.

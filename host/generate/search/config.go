@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/base/limit"
 )
@@ -127,9 +128,9 @@ func (o *Options) Set(name string, value []byte) error {
 		if isNeutral(value, neutral) {
 			return nil
 		}
-		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %q)", name, clip(value), names())
+		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %s)", name, clip(value), strings.Join(names(), ", "))
 	}
-	return fmt.Errorf("%s is not an option of the search (supported: %q)", name, names())
+	return fmt.Errorf("%s is not an option of the search (supported: %s)", name, strings.Join(names(), ", "))
 }
 
 // isNeutral says whether a JSON value is null or one of those listed, numbers compared as numbers.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
@@ -125,9 +126,9 @@ func (w Workload) String() string {
 		}
 		return b.String()
 	case DecoderWithPast:
-		fmt.Fprintf(&b, ", %s after %d", plural(w.Tokens), w.Past)
+		fmt.Fprintf(&b, ", %s after %d", diagnostic.Counted(w.Tokens, "token"), w.Past)
 	default:
-		fmt.Fprintf(&b, " x %s", plural(w.Tokens))
+		fmt.Fprintf(&b, " x %s", diagnostic.Counted(w.Tokens, "token"))
 	}
 	if w.EncoderTokens > 0 {
 		fmt.Fprintf(&b, ", %d encoder positions", w.EncoderTokens)
@@ -139,11 +140,4 @@ func (w Workload) String() string {
 		b.WriteString(", no padding")
 	}
 	return b.String()
-}
-
-func plural(n int64) string {
-	if n == 1 {
-		return "1 token"
-	}
-	return fmt.Sprintf("%d tokens", n)
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 )
@@ -78,7 +79,7 @@ func (f *folder) legend(a bool) []key {
 
 // inputs are what is generated from, in words.
 func (f *folder) inputs() string {
-	each := fmt.Sprintf("%d tokens", f.InputTokens)
+	each := diagnostic.Counted(f.InputTokens, "token")
 	switch s := f.InputFeatures; len(s) {
 	case 0:
 	case 2:
@@ -91,7 +92,7 @@ func (f *folder) inputs() string {
 	if f.Batch == 1 {
 		return "one input of " + each
 	}
-	return fmt.Sprintf("%d inputs of %s each", f.Batch, each)
+	return fmt.Sprintf("%s of %s each", diagnostic.Counted(f.Batch, "input"), each)
 }
 
 // verdict is what stands on top.
@@ -107,7 +108,7 @@ func (f *folder) verdict(p *page) {
 		}
 	}
 	if p.Right = len(wrong) == 0; p.Right {
-		p.Answers = fmt.Sprintf("The tokens are equal, token by token: %s.", plural(f.Sides[0].Sequences, "sequence"))
+		p.Answers = fmt.Sprintf("The tokens are equal, token by token: %s.", diagnostic.Counted(f.Sides[0].Sequences, "sequence"))
 	} else {
 		p.Answers = "The tokens differ from those of " + f.A.Name + ": " + strings.Join(wrong, ", ") + "."
 	}
@@ -123,14 +124,7 @@ func (f *folder) verdict(p *page) {
 	}
 	p.Lead = append(p.Lead, fmt.Sprintf(
 		"Whole generations from %s. a is %s; compared with it: %s. %s in which each side generates twice, there and back.",
-		f.inputs(), f.A.Name, strings.Join(names, ", "), plural(f.Rounds, "round")))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+		f.inputs(), f.A.Name, strings.Join(names, ", "), diagnostic.Counted(f.Rounds, "round")))
 }
 
 // single is the verdict on one speed-up.

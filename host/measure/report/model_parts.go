@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 )
@@ -63,7 +64,7 @@ func (m *model) nodes() (*section, error) {
 	}
 	t.Rows = append(t.Rows, between, run)
 	if rest > 0 {
-		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", plural(rest, "more part"))
+		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", diagnostic.Counted(rest, "more part"))
 	}
 	if len(groups) > 0 {
 		c, err := bars(groups, "ms a run", "Time by part of a run")
@@ -82,7 +83,7 @@ func (m *model) nodes() (*section, error) {
 		t.Rows = append(t.Rows, append([]cell{code(f.name), text(f.kind)}, f.cells(digits)...))
 	}
 	if rest > 0 {
-		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", plural(rest, "more block"))
+		t.More = fmt.Sprintf("%s, none longer than these, in the raw data.", diagnostic.Counted(rest, "more block"))
 	}
 	s.Tables = append(s.Tables, t)
 	return s, nil

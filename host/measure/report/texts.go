@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/measure/comparison/divergence"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 )
@@ -19,12 +20,12 @@ func (f *folder) texts() (*section, error) {
 		over := map[string]string{generations.OverInputs: "the inputs", generations.OverReferences: "the references",
 			generations.OverOutputs: "what a generated from the inputs"}[r.Over]
 		says := fmt.Sprintf("Each side reads %s as they are (teacher forcing) and predicts every token from those before "+
-			"it: %s of %s.", over, plural(r.Tokens, "token"), plural(r.Texts, "text"))
+			"it: %s of %s.", over, diagnostic.Counted(r.Tokens, "token"), diagnostic.Counted(r.Texts, "text"))
 		if r.Window > 0 {
 			says += fmt.Sprintf(" It reads windows of %d tokens, %d apart.", r.Window, r.Stride)
 		}
 		if r.Left > 0 {
-			says += fmt.Sprintf(" %s were left out.", plural(r.Left, "more token"))
+			says += fmt.Sprintf(" %s were left out.", diagnostic.Counted(r.Left, "more token"))
 		}
 		s.Text = append(s.Text, says+" The divergence is Kullback and Leibler's, from a's distribution to the side's, of "+
 			"a token and in nats. A greedy token is the one that is most likely.")

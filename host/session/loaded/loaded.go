@@ -228,11 +228,17 @@ func Named(plugins []*plugin.Plugin, name string) (*plugin.Plugin, error) {
 		}
 		have = append(have, p.Manifest.Name)
 	}
-	if len(have) == 0 {
-		have = []string{"none"}
+	refused := &diagnostic.Error{Kind: refusal.ErrNotFound, Fix: "see graft plugin list",
+		Found: fmt.Sprintf("no plugin %q is loaded", name)}
+	switch like := diagnostic.Nearest(name, have); {
+	case like != "":
+		refused.Fix = fmt.Sprintf("did you mean %s? graft plugin list shows all", like)
+	case len(have) == 0:
+		refused.Found += ", and no other"
+	default:
+		refused.Found += ", found " + strings.Join(have, ", ")
 	}
-	return nil, &diagnostic.Error{Kind: refusal.ErrNotFound, Fix: "see graft plugin list",
-		Found: fmt.Sprintf("no plugin %q is loaded, found %s", name, strings.Join(have, ", "))}
+	return nil, refused
 }
 
 // Require reports the first of the names that no loaded plugin has.
