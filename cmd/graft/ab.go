@@ -31,7 +31,8 @@ is), auto (what graft.Enable would do), a plugin's name, or a plan file (a path
 or a name ending in .json). Answers are compared output by output; then runs are
 timed in the order A B B A. A difference is printed as ~ unless the U-test finds it
 significant and its interval leaves out 1. Exit code 5 when the answers differ.
-Where no side replaces anything, their times are not compared: an error.
+Where no side replaces anything, their times are not compared: an error; but --a none
+--b none is the A/A check, which shows how far two equal sides are apart here.
 
 With several sides of --b each is compared with A, and several lengths of --dim are
 swept. --report writes the result as one HTML file, which needs no network.
@@ -146,7 +147,7 @@ func compared(w *page, r *comparison.Result) {
 	if len(r.B.Zeros) > 0 {
 		w.printf("b has zeros in %s where tokens are hidden; these rows are not compared\n", strings.Join(r.B.Zeros, ", "))
 	}
-	rows := [][]string{{"output", "type", "max abs", "max rel", "least cosine", "top-1", "from unoptimised", ""}}
+	rows := [][]string{{"output", "type", "max abs", "of tolerance", "least cosine", "top-1", "from unoptimised", ""}}
 	for _, o := range r.Parity.Outputs {
 		top := ""
 		if o.Top1 != nil {
@@ -167,7 +168,7 @@ func compared(w *page, r *comparison.Result) {
 			note += fmt.Sprintf("; the runtime is %.3g from itself without its optimisations", o.Noise.MaxAbsolute)
 			note = strings.TrimPrefix(note, "; ")
 		}
-		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.MaxRelative),
+		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.OfTolerance),
 			similarity(o.Cosine), top, unoptimized, note})
 	}
 	w.table(shorten(rows))
@@ -176,8 +177,20 @@ func compared(w *page, r *comparison.Result) {
 		{"", "operators", "replaced", "load ms", "median ms"},
 		sideRow("a", &r.A), sideRow("b", &r.B),
 	})
+	described(w, comparison.OfModel, r.A.Opened, r.B.Opened)
 	w.printf("\n%s\n", faster("b", r.Speedup, len(r.A.TimesMS)))
 	measuredOn(w, r.Environment)
+}
+
+// described says what sides are, each once.
+func described(w *page, as comparison.Meanings, sides ...comparison.Opened) {
+	seen := map[string]bool{}
+	for _, s := range sides {
+		if !seen[s.Name] {
+			w.printf("%s\n", as.Describe(s.Name, s.Plugins, s.Versions))
+		}
+		seen[s.Name] = true
+	}
 }
 
 // measuredOn prints where figures were measured.

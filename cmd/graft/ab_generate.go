@@ -298,8 +298,8 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 		return fmt.Sprintf("b%d", i+1)
 	}
 	if only {
-		w.printf("%s of %s, %d new tokens; sequences equal: %d of %d\n\n", counted(r.Batch, "input"), inputSize(r), r.Sides[0].NewTokens,
-			r.Sides[0].Equal, r.Sides[0].Sequences)
+		w.printf("%s of %s, %d new tokens; sequences equal: %d of %d\n\n", counted(r.Batch, "input"), inputSize(r),
+			r.Sides[0].NewTokens, r.Sides[0].Equal, r.Sides[0].Sequences)
 	} else {
 		w.printf("%s of %s\n", counted(r.Batch, "input"), inputSize(r))
 		for i := range r.Sides {
@@ -323,6 +323,13 @@ func comparedGenerations(w *page, r *generations.Compared, width int) {
 			reports.Row{Label: diagnostic.Printable(b.Name) + ", decode steps", Speedup: b.DecodeSpeedup})
 	}
 	w.table(rows)
+	named := map[string]bool{}
+	for _, s := range append([]generations.Against{{Side: r.A}}, r.Sides...) {
+		if !named[s.Name] {
+			w.printf("%s\n", comparison.OfGenerations.Describe(s.Name, s.Plugins, s.Versions))
+		}
+		named[s.Name] = true
+	}
 	w.println()
 	for i := range r.Sides {
 		b := &r.Sides[i]

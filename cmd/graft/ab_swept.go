@@ -49,6 +49,7 @@ func swept(w *page, s *comparison.Swept, width int) {
 		rows = append(rows, sideRow(which, &comparison.Side{Opened: o})[:4])
 	}
 	w.table(rows)
+	described(w, comparison.OfModel, slices.Concat([]comparison.Opened{s.A}, s.Sides)...)
 	w.println()
 	head := []string{}
 	for _, a := range s.Axes {
@@ -80,7 +81,7 @@ func swept(w *page, s *comparison.Swept, width int) {
 				fmt.Sprintf("%.2fx to %.2fx", b.Speedup.CI95[0], b.Speedup.CI95[1]), answered(&b.Parity), difference(furthest),
 				similar)
 			rows, few = append(rows, row), few || b.Speedup.Few
-			label := strings.TrimSpace(comparison.In(s.Axes, c.Lengths) + " " + b.Name)
+			label := strings.TrimSpace(comparison.Label(s.Axes, c.Lengths) + " " + b.Name)
 			bars = append(bars, reports.Row{Label: diagnostic.Printable(label), Speedup: b.Speedup})
 		}
 	}
@@ -163,7 +164,7 @@ func (c *cli) writeReport(path string, content []byte, err error) error {
 	if err := storage.Write(path, content, storage.Shared); err != nil {
 		return err
 	}
-	c.say("graft: the report is %s", path)
+	c.say("report written to %s", path)
 	return nil
 }
 

@@ -105,7 +105,9 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 			}
 			defer e.Close()
 			var write func(encoder.Vector) error
-			return c.encoded("embedded", o.input, total, "npy", func(form string, to io.Writer) (finish func() error, err error) {
+			return c.encoded("embedded", o.input, total, "npy", func(form string, to io.Writer) (func() error, error) {
+				var finish func() error
+				var err error
 				write, finish, err = vectors(form, to, e.Dimensions())
 				return finish, err
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
@@ -204,10 +206,7 @@ code 1 when any line failed.`,
 func (c *cli) encoded(what, input string, total int64, array string,
 	begin func(form string, to io.Writer) (finish func() error, err error),
 	run func(pipeline.Options) (*encoder.Summary, error)) error {
-	form, err := c.formOfFile(array)
-	if err != nil {
-		return err
-	}
+	form := c.form
 	var to io.Writer = c.out
 	finish := func() error { return nil }
 	switch {
@@ -265,24 +264,6 @@ func (c *cli) encoded(what, input string, total int64, array string,
 		return fmt.Errorf("%d of %d lines could not be %s", s.Failed, s.Lines, what)
 	}
 	return nil
-}
-
-// formOfFile is the form that -o names, or that the name of its file ends with.
-func (c *cli) formOfFile(array string) (string, error) {
-	switch suffix := filepath.Ext(c.file); {
-	case c.form != "":
-		return c.form, nil
-	case c.file == "", suffix == ".jsonl":
-		return "jsonl", nil
-	case array != "" && suffix == "."+array:
-		return array, nil
-	case suffix == ".txt", suffix == ".tsv":
-		return "text", nil
-	}
-	if array != "" {
-		array = ", ." + array
-	}
-	return "", misuse("-o "+c.file, "a name that ends with .jsonl"+array+", .txt or .tsv, or a form beside it, as -o jsonl")
 }
 
 // summarized prints a summary for people.

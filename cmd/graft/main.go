@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -201,6 +202,26 @@ func (c *cli) chooseFormat(cmd *cobra.Command) error {
 		default:
 			c.file = o
 		}
+	}
+	if forms := strings.Fields(cmd.Annotations[takesForms]); len(forms) > 0 && c.form == "" {
+		return c.takeForm(forms)
+	}
+	return nil
+}
+
+// takeForm takes the form that the name of the file ends with; on stdout it is the first.
+func (c *cli) takeForm(forms []string) error {
+	suffix := strings.TrimPrefix(filepath.Ext(c.file), ".")
+	switch {
+	case c.file == "":
+		c.form = forms[0]
+	case slices.Contains(forms, suffix):
+		c.form = suffix
+	case suffix == "txt", suffix == "tsv":
+		c.form = "text"
+	default:
+		return misuse("-o "+c.file, fmt.Sprintf("a name that ends with .%s, .txt or .tsv, or a form beside it, as -o %s",
+			strings.Join(forms, ", ."), forms[0]))
 	}
 	return nil
 }

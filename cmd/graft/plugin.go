@@ -37,7 +37,8 @@ func (c *cli) plugin() *cobra.Command {
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(),
 		c.pluginPush(), c.pluginPull(), c.pluginSearch(),
-		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginUpgrade(), c.pluginRollback(),
+		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginOutdated(), c.pluginUpgrade(),
+		c.pluginRollback(),
 		c.pluginLock(), c.pluginBundle())
 	cmd.AddCommand(c.pluginNew(), c.pluginBuild(), c.pluginTest(), c.pluginDev(), c.pluginSDK())
 	return cmd
@@ -62,22 +63,26 @@ func (c *cli) pluginInstall() *cobra.Command {
 		unsigned bool
 		servers  registry.Options
 		locked   lockedInstall
+		index    string
 	)
 	cmd := &cobra.Command{
-		Use:   "install DIR|FILE|oci://HOST/NAME:VERSION",
+		Use:   "install NAME|DIR|FILE|oci://HOST/NAME:VERSION...",
 		Short: "Check a plugin, run it apart for the first time, and put it into the user's data folder",
 		Long: `Copies a plugin's folder, or an archive of it, into a staging folder, checks its
 manifest and libraries, runs the libraries for this machine in a child process,
-records their hashes, and moves the folder into place in one step.
+records their hashes, and moves the folder into place in one step. NAME or NAME@VERSION is
+brought from where an index says (--index), the newest version for this platform.
 
 An archive must be signed by a key that you trust (graft plugin trust), in a file beside it whose name has
-` + signing.Suffix + ` more. This is checked before anything is unpacked. A folder is one's own, and needs no signature.`,
+` + signing.Suffix + ` more. This is checked before anything is unpacked. A folder is one's own and needs none.`,
 		Example: `  graft plugin install ./flash-decode
   graft plugin install flash-decode-0.1.0.tar.gz -o json
   graft plugin install oci://ghcr.io/me/flash-decode:0.1.0
+  graft plugin install build/plugins/*
+  graft plugin install flash-decode el-attention@0.1.0 --index ./index
   graft plugin install --replace flash-decode flash-decode-0.2.0.tar.gz
   graft plugin install --locked --mirror ./bundle`,
-		Args: locked.arguments(exactly(1, "a folder, an archive, or where to bring one from")),
+		Args: locked.arguments(atLeast(1, "a folder, an archive, or where to bring one from")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if locked.on {
 				checks := c.checks(deadline)
@@ -90,19 +95,35 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 			}
 			checks := c.checks(deadline)
 			checks.Replace, checks.AllowUnsigned = replace, unsigned
-			done, err := c.bring(cmd.Context(), args[0], servers, checks,
-				func(path string, checks verification.Options) (*store.Installation, error) {
-					return s.Install(cmd.Context(), path, checks)
-				})
+			sources, err := c.sources(cmd, args, index, servers)
 			if err != nil {
 				return err
 			}
-			return c.print(struct {
-				SchemaVersion int `json:"schema_version"`
-				*store.Installation
-			}{schemaVersion, done}, func(w *page) { installationText(w, done) })
+			list := []*store.Installation{}
+			for _, source := range sources {
+				done, failed := c.bring(cmd.Context(), source, servers, checks,
+					func(path string, checks verification.Options) (*store.Installation, error) {
+						return s.Install(cmd.Context(), path, checks)
+					})
+				if err = failed; err != nil {
+					break
+				}
+				list = append(list, done)
+			}
+			if err != nil && len(list) == 0 {
+				return err
+			}
+			return errors.Join(c.print(struct {
+				SchemaVersion int                   `json:"schema_version"`
+				Plugins       []*store.Installation `json:"plugins"`
+			}{schemaVersion, list}, func(w *page) {
+				for _, done := range list {
+					installationText(w, done)
+				}
+			}), err)
 		},
 	}
+	indexFlag(cmd, &index)
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
 		"time that each step of the first run may take")
 	cmd.Flags().StringVar(&replace, "replace", "",
@@ -376,6 +397,9 @@ func (c *cli) pluginVerify() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, name := range args {
+				c.sayWhich(s, name)
+			}
 			list, err := s.Verify(cmd.Context(), args, c.checks(deadline))
 			if len(list) > 0 {
 				if printed := c.print(struct {
@@ -393,13 +417,25 @@ func (c *cli) pluginVerify() *cobra.Command {
 	return cmd
 }
 
+// sayWhich says which plugin a name stands for where a folder of that name lies here too.
+func (c *cli) sayWhich(s *store.Store, name string) {
+	here, err := filepath.Abs(name)
+	if err != nil || filepath.Base(name) != name || !manifest.Exists(here) {
+		return
+	}
+	if folder, err := s.Locate(name, discovery.Options{Folders: c.folders}); err == nil && folder != here {
+		c.say("graft: %s is the plugin in %s; the folder of that name here is ./%s", name, folder, name)
+	}
+}
+
 func (c *cli) verificationText(w *page, list []store.Verification) {
 	for _, v := range list {
 		if v.Problem != "" || c.quiet {
 			continue
 		}
 		for _, k := range v.Checked {
-			w.printf("%s: %s runs here with score %d, %s passed\n", v.Name, k.Device, k.Score, counted(len(k.Cases), "case"))
+			w.printf("%s: %s runs here with score %d, %s passed, in %s\n", v.Name, k.Device, k.Score,
+				counted(len(k.Cases), "case"), v.Folder)
 		}
 		checkedText(w, v.Checked)
 		skippedText(w, v.Skipped)

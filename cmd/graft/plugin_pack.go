@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/distribute/archive"
+	"github.com/opgraft/graft/host/distribute/author"
 	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -38,23 +39,24 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 				return &diagnostic.Error{Kind: refusal.ErrArchive, Path: args[0], Found: "found a single file",
 					Needed: "a plugin's folder"}
 			}
-			in, err := store.Inspect(cmd.Context(), args[0])
+			folder := packed(args[0])
+			in, err := store.Inspect(cmd.Context(), folder)
 			if err != nil {
 				return err
 			}
-			packed, absent, err := fit(in)
+			libraries, absent, err := fit(in)
 			if err != nil {
 				return err
 			}
 			m := in.Manifest
-			if err := verification.HasCases(m, args[0]); err != nil {
+			if err := verification.HasCases(m, folder); err != nil {
 				return err
 			}
 			path := cmp.Or(c.file, m.Name+"-"+m.Version+archive.Suffix)
-			if err := apart(args[0], path); err != nil {
+			if err := apart(folder, path); err != nil {
 				return err
 			}
-			digest, size, err := pack(cmd.Context(), args[0], path)
+			digest, size, err := pack(cmd.Context(), folder, path)
 			if err != nil {
 				return err
 			}
@@ -67,9 +69,9 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 				Bytes         int64    `json:"bytes"`
 				Libraries     []string `json:"libraries"`
 				Absent        []string `json:"absent"`
-			}{schemaVersion, m.Name, m.Version, path, digest, size, packed, absent}, func(w *page) {
+			}{schemaVersion, m.Name, m.Version, path, digest, size, libraries, absent}, func(w *page) {
 				w.printf("packed %s %s into %s (%d bytes)\nsha256 %s\n", m.Name, m.Version, path, size, digest)
-				for _, name := range packed {
+				for _, name := range libraries {
 					w.printf("with %s\n", name)
 				}
 				for _, name := range absent {
@@ -78,6 +80,24 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 			})
 		},
 	}
+}
+
+// packed is the folder whose files are packed: of a folder of sources, which holds no library, what graft plugin
+// build made of it.
+func packed(folder string) string {
+	m, err := manifest.Read(folder)
+	if err != nil {
+		return folder // what is wrong with it is said by who reads it
+	}
+	for i := range m.Variants {
+		if !manifest.Absent(folder, &m.Variants[i]) {
+			return folder
+		}
+	}
+	if built := filepath.Join(author.Plugins(folder), m.Name); manifest.Exists(built) {
+		return built
+	}
+	return folder
 }
 
 // apart refuses an archive in the folder that it is made of: the next one would have it inside.

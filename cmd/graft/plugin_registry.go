@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/distribute/archive"
 	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/distribute/store"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
@@ -30,6 +32,14 @@ func (c *cli) servers(flags *pflag.FlagSet, o *registry.Options) {
 		"talk to registries without TLS: where nobody between can change what they say")
 	between(flags, &o.Stall, "stall", 30*time.Second, time.Millisecond, time.Hour,
 		"time in which a server must send something")
+}
+
+// plainly is the flag that a command needs too where this one has it.
+func plainly(o registry.Options) string {
+	if o.PlainHTTP {
+		return " --plain-http"
+	}
+	return ""
 }
 
 // client talks to servers, with progress as talk.
@@ -132,6 +142,14 @@ func (c *cli) pluginPull() *cobra.Command {
 		Example: `  graft plugin pull oci://ghcr.io/me/flash-decode:0.1.0 --to mirror`,
 		Args:    exactly(1, "oci://HOST/NAME:VERSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !registry.Is(args[0]) {
+				_, err := registry.Parse(args[0])
+				return err
+			}
+			if err := os.MkdirAll(folder, 0o777); err != nil {
+				return &diagnostic.Error{Kind: registry.ErrContent, Path: folder,
+					Found: "cannot make the folder: " + diagnostic.Cause(err), Fix: "name another with --to", Cause: err}
+			}
 			done, err := c.pull(cmd.Context(), args[0], folder, o)
 			if err != nil {
 				return err
@@ -146,7 +164,7 @@ func (c *cli) pluginPull() *cobra.Command {
 		},
 	}
 	c.servers(cmd.Flags(), &o)
-	cmd.Flags().StringVar(&folder, "to", ".", "folder that the archive is written to")
+	cmd.Flags().StringVar(&folder, "to", ".", "folder that the archive is written to, made where there is none")
 	return cmd
 }
 
@@ -206,12 +224,7 @@ platforms, source), one file with a document for each, or such a file in a regis
 		Example: "  graft plugin search attention --index ./index\n  " + indexVariable +
 			"=./index graft plugin search -o json",
 		RunE: func(cmd *cobra.Command, words []string) error {
-			index := cmp.Or(index, os.Getenv(indexVariable))
-			if index == "" {
-				return &diagnostic.Error{Kind: registry.ErrReference, Path: "graft plugin search", Found: "found no index",
-					Needed: "--index, or " + indexVariable + ": a folder of YAML files, or one"}
-			}
-			list, err := c.readIndex(cmd.Context(), index, o)
+			list, index, err := c.readIndex(cmd.Context(), cmd.CommandPath(), index, o)
 			if err != nil {
 				return err
 			}
@@ -227,20 +240,64 @@ platforms, source), one file with a document for each, or such a file in a regis
 				}
 				table := [][]string{{"name", "version", "description", "install"}}
 				for _, e := range found {
-					table = append(table, []string{e.Name, e.Version, e.Description, "graft plugin install " + e.Source})
+					table = append(table, []string{e.Name, e.Version, e.Description,
+						"graft plugin install " + e.Source + plainly(o)})
 				}
 				w.table(table)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&index, "index", "",
-		"folder, file or oci://HOST/NAME:TAG to search; $"+indexVariable+" without it")
+	indexFlag(cmd, &index)
 	c.servers(cmd.Flags(), &o)
 	return cmd
 }
 
-// readIndex reads one that lies here, or in a registry.
-func (c *cli) readIndex(ctx context.Context, index string, o registry.Options) ([]registry.Entry, error) {
+// indexFlag adds the flag that names an index.
+func indexFlag(cmd *cobra.Command, index *string) {
+	cmd.Flags().StringVar(index, "index", "",
+		"folder, file or oci://HOST/NAME:TAG that lists plugins; $"+indexVariable+" without it")
+}
+
+// readIndex reads one that lies here, or in a registry; "" is that of the environment. command is what needs it.
+func (c *cli) readIndex(ctx context.Context, command, index string, o registry.Options) ([]registry.Entry, string,
+	error) {
+	if index = cmp.Or(index, os.Getenv(indexVariable)); index == "" {
+		return nil, "", &diagnostic.Error{Kind: registry.ErrReference, Path: command, Found: "found no index",
+			Needed: "--index, or " + indexVariable + ": a folder of YAML files, or one"}
+	}
+	list, err := c.entries(ctx, index, o)
+	return list, index, err
+}
+
+// sources are what to install for the words of a command line: those that name nothing here come from an index.
+func (c *cli) sources(cmd *cobra.Command, words []string, index string, o registry.Options) ([]string, error) {
+	var list []registry.Entry
+	sources := slices.Clone(words)
+	for i, word := range words {
+		if _, err := os.Stat(word); err == nil || registry.Is(word) || strings.ContainsRune(word, filepath.Separator) ||
+			archive.Is(word) || cmp.Or(index, os.Getenv(indexVariable)) == "" {
+			continue
+		}
+		if list == nil {
+			var err error
+			if list, index, err = c.readIndex(cmd.Context(), cmd.CommandPath(), index, o); err != nil {
+				return nil, err
+			}
+		}
+		e, err := registry.Newest(list, word, platform(), index)
+		if err != nil {
+			return nil, err
+		}
+		sources[i] = e.Source
+	}
+	return sources, nil
+}
+
+// platform is this one, as an index names it.
+func platform() string { return manifest.ThisPlatform.OS + "-" + manifest.ThisPlatform.Arch }
+
+// entries are those of an index.
+func (c *cli) entries(ctx context.Context, index string, o registry.Options) ([]registry.Entry, error) {
 	if !registry.Is(index) {
 		return registry.ReadIndex(ctx, index)
 	}

@@ -7,8 +7,68 @@ import (
 
 	"github.com/opgraft/graft/host/distribute/registry"
 	"github.com/opgraft/graft/host/distribute/store"
+	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/verification"
 )
+
+// outdatedPlugin is an installed plugin of which an index has a newer version.
+type outdatedPlugin struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Newest  string `json:"newest"`
+	Source  string `json:"source"`
+}
+
+func (c *cli) pluginOutdated() *cobra.Command {
+	var o registry.Options
+	var index string
+	cmd := &cobra.Command{
+		Use:     "outdated",
+		Short:   "List the installed plugins of which an index has a newer version",
+		Example: "  graft plugin outdated --index ./index",
+		Args:    exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := store.User()
+			if err != nil {
+				return err
+			}
+			installed, err := s.List()
+			if err != nil {
+				return err
+			}
+			list, index, err := c.readIndex(cmd.Context(), cmd.CommandPath(), index, o)
+			if err != nil {
+				return err
+			}
+			old := []outdatedPlugin{}
+			for _, in := range installed {
+				e, err := registry.Newest(list, in.Name, platform(), index)
+				if err == nil && manifest.CompareVersions(e.Version, in.Version) > 0 {
+					old = append(old, outdatedPlugin{in.Name, in.Version, e.Version, e.Source})
+				}
+			}
+			return c.print(struct {
+				SchemaVersion int              `json:"schema_version"`
+				Index         string           `json:"index"`
+				Plugins       []outdatedPlugin `json:"plugins"`
+			}{schemaVersion, index, old}, func(w *page) {
+				if len(old) == 0 {
+					w.printf("%s installed, and none is newer in %s\n", counted(len(installed), "plugin"), index)
+					return
+				}
+				table := [][]string{{"name", "version", "newest", "upgrade"}}
+				for _, p := range old {
+					table = append(table, []string{p.Name, p.Version, p.Newest,
+						"graft plugin upgrade " + p.Name + " " + p.Source + plainly(o)})
+				}
+				w.table(table)
+			})
+		},
+	}
+	indexFlag(cmd, &index)
+	c.servers(cmd.Flags(), &o)
+	return cmd
+}
 
 func (c *cli) pluginUpgrade() *cobra.Command {
 	var (

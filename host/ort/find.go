@@ -16,7 +16,7 @@ import (
 const EnvPath = "GRAFT_ONNXRUNTIME"
 
 // fetchHint is the fix for every runtime that is missing or unusable.
-const fetchHint = "run `graft doctor --fetch` (or `make setup` in the repository), or set " + EnvPath +
+const fetchHint = "run `graft doctor --fetch` (or `make runtime` in the repository), or set " + EnvPath +
 	" to a libonnxruntime of your own"
 
 // ErrNotFound reports that no libonnxruntime was found; the error lists every path tried.

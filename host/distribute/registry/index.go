@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Entry is a plugin in an index.
@@ -137,6 +138,33 @@ func missing(e Entry) string {
 		return "a version"
 	}
 	return "a source"
+}
+
+// Newest is the entry of a plugin's newest version for a platform. text is its name, or NAME@VERSION for that version;
+// index is where the list comes from.
+func Newest(list []Entry, text, platform, index string) (*Entry, error) {
+	name, version, exact := strings.Cut(text, "@")
+	var newest *Entry
+	var names []string
+	for i := range list {
+		e := &list[i]
+		names = append(names, e.Name)
+		if e.Name != name || exact && e.Version != version ||
+			len(e.Platforms) > 0 && !slices.Contains(e.Platforms, platform) {
+			continue
+		}
+		if newest == nil || manifest.CompareVersions(e.Version, newest.Version) > 0 {
+			newest = e
+		}
+	}
+	if newest != nil {
+		return newest, nil
+	}
+	refused := &diagnostic.Error{Kind: ErrReference, Path: index, Found: "no plugin " + text + " for " + platform}
+	if like := diagnostic.Nearest(name, names); like != "" && like != name {
+		refused.Fix = "did you mean " + like + "?"
+	}
+	return nil, refused
 }
 
 // Search is the entries that have every word, whatever its case, in their name, description or operators. Of a plugin

@@ -45,6 +45,7 @@ type Options struct {
 type Opened struct {
 	Name     string   `json:"name"`
 	Plugins  []string `json:"plugins"`
+	Versions []string `json:"plugin_versions"` // in the order of Plugins
 	Replaced int      `json:"replaced"`
 	Blocks   int      `json:"blocks"`
 	// whether the graph is another than the model's, as where padding is left out and no block is replaced

@@ -32,6 +32,8 @@ type OutputParity struct {
 	OK          bool    `json:"ok"`
 	MaxAbsolute float64 `json:"max_absolute"`
 	MaxRelative float64 `json:"max_relative"`
+	// OfTolerance is the greatest difference as a part of the tolerance at its place: all agree up to 1.
+	OfTolerance float64 `json:"of_tolerance"`
 	P50         float64 `json:"p50_absolute"`
 	P99         float64 `json:"p99_absolute"`
 	Disagree    int64   `json:"disagree"` // elements outside the tolerance
@@ -172,6 +174,7 @@ func compareItems(out OutputParity, a, b *ort.Value) OutputParity {
 		item := CompareValues(fmt.Sprintf("%s[%d]", out.Name, i), x[i], y[i], out.Absolute, out.Relative)
 		out.OK = out.OK && item.OK
 		out.MaxAbsolute, out.MaxRelative = max(out.MaxAbsolute, item.MaxAbsolute), max(out.MaxRelative, item.MaxRelative)
+		out.OfTolerance = max(out.OfTolerance, item.OfTolerance)
 		if !item.OK && out.Problem == "" {
 			out.Problem = item.Name + " differs"
 		}
@@ -194,7 +197,7 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 		case math.IsNaN(p) != math.IsNaN(q) || math.IsInf(p, 0) || math.IsInf(q, 0):
 			out.Disagree++
 			apart++
-			out.MaxAbsolute, out.MaxRelative = math.MaxFloat64, math.MaxFloat64
+			out.MaxAbsolute, out.MaxRelative, out.OfTolerance = math.MaxFloat64, math.MaxFloat64, math.MaxFloat64
 			continue
 		}
 		d := finite(math.Abs(p - q))
@@ -203,7 +206,11 @@ func numbers(out OutputParity, x, y []byte, read func([]byte, int64) float64, n 
 		if p != 0 {
 			out.MaxRelative = max(out.MaxRelative, finite(d/math.Abs(p)))
 		}
-		if d > out.Absolute+out.Relative*math.Abs(p) {
+		allowed := out.Absolute + out.Relative*math.Abs(p)
+		if d > 0 {
+			out.OfTolerance = max(out.OfTolerance, finite(d/allowed))
+		}
+		if d > allowed {
 			out.Disagree++
 		}
 	}

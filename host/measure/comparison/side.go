@@ -43,7 +43,7 @@ const stopSpinning = "session.force_spinning_stop"
 
 // open makes the session of one side.
 func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
-	s := &side{Opened: Opened{Name: name, Plugins: []string{}}}
+	s := &side{Opened: Opened{Name: name, Plugins: []string{}, Versions: []string{}}}
 	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	plugins, err := isolated(set.Plugins, name)
 	if err != nil {
@@ -72,6 +72,7 @@ func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name strin
 			if s.Plugins == nil {
 				s.Plugins = []string{}
 			}
+			s.Versions = set.Versions(s.Plugins)
 			return p.Patch()
 		}
 	}

@@ -3,6 +3,7 @@ package comparison
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,24 @@ func (c *Cell) time(times [][]float64) {
 		b.Timed = Timed{statistics.Median(times[i+1]), times[i+1]}
 		b.Speedup = statistics.SpeedupOf(times[0], times[i+1])
 	}
+}
+
+// Label is In with the axes' names cut to their first words, where these tell them apart: charts have little room.
+func Label(axes []Axis, lengths map[string]int64) string {
+	short := slices.Clone(axes)
+	first := map[string]int{}
+	for _, a := range axes {
+		word, _, _ := strings.Cut(a.Name, "_")
+		first[word]++
+	}
+	var words []string
+	for i, a := range axes {
+		if word, _, _ := strings.Cut(a.Name, "_"); first[word] == 1 {
+			short[i].Name = word
+		}
+		words = append(words, fmt.Sprintf("%s=%d", short[i].Name, lengths[a.Name]))
+	}
+	return strings.Join(words, " ")
 }
 
 // In is a cell in words, "sequence=16 batch=1", in the order of the axes; "" without them.

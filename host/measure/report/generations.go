@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 )
@@ -108,7 +109,8 @@ func (f *folder) verdict(p *page) {
 		}
 	}
 	if p.Right = len(wrong) == 0; p.Right {
-		p.Answers = fmt.Sprintf("The tokens are equal, token by token: %s.", diagnostic.Counted(f.Sides[0].Sequences, "sequence"))
+		p.Answers = fmt.Sprintf("The tokens are equal, token by token: %s.",
+			diagnostic.Counted(f.Sides[0].Sequences, "sequence"))
 	} else {
 		p.Answers = "The tokens differ from those of " + f.A.Name + ": " + strings.Join(wrong, ", ") + "."
 	}
@@ -125,6 +127,12 @@ func (f *folder) verdict(p *page) {
 	p.Lead = append(p.Lead, fmt.Sprintf(
 		"Whole generations from %s. a is %s; compared with it: %s. %s in which each side generates twice, there and back.",
 		f.inputs(), f.A.Name, strings.Join(names, ", "), diagnostic.Counted(f.Rounds, "round")))
+	p.Lead = append(p.Lead, comparison.OfGenerations.Describe(f.A.Name, f.A.Plugins, f.A.Versions)+".")
+	for i := range f.Sides {
+		if b := &f.Sides[i]; b.Name != f.A.Name {
+			p.Lead = append(p.Lead, comparison.OfGenerations.Describe(b.Name, b.Plugins, b.Versions)+".")
+		}
+	}
 }
 
 // single is the verdict on one speed-up.

@@ -98,7 +98,15 @@ func (m *model) cellName(cell int) string {
 	if len(m.Axes) == 0 {
 		return cmp.Or(m.Cells[cell].Workload.String(), "one size")
 	}
-	return strings.ReplaceAll(comparison.In(m.Axes, m.Cells[cell].Lengths), "=", " ")
+	return comparison.In(m.Axes, m.Cells[cell].Lengths)
+}
+
+// label is a cell where there is little room.
+func (m *model) label(cell int) string {
+	if len(m.Axes) == 0 {
+		return m.cellName(cell)
+	}
+	return comparison.Label(m.Axes, m.Cells[cell].Lengths)
 }
 
 // right says whether a side's answers are equal, and whether they can be.
@@ -175,6 +183,12 @@ func (m *model) verdict(p *page) {
 		"a is %s; compared with it: %s. Inputs: %s. %d rounds in which each side runs twice, there and back, after %d "+
 			"runs that do not count.",
 		m.A.Name, strings.Join(m.names(), ", "), sizes, m.Rounds, m.Warmup))
+	p.Lead = append(p.Lead, comparison.OfModel.Describe(m.A.Name, m.A.Plugins, m.A.Versions)+".")
+	for i := range m.Sides {
+		if b := &m.Sides[i]; b.Name != m.A.Name {
+			p.Lead = append(p.Lead, comparison.OfModel.Describe(b.Name, b.Plugins, b.Versions)+".")
+		}
+	}
 	var idle []string
 	for i := range m.Sides {
 		if !m.Sides[i].Changed && !m.A.Changed && m.Sides[i].Name != m.A.Name && m.ModelB == "" {
@@ -296,7 +310,7 @@ func (m *model) speed() (*section, error) {
 	var all []ratio
 	for i := range m.Cells {
 		for j := range m.Sides {
-			group := m.cellName(i)
+			group := m.label(i)
 			if len(m.Cells) == 1 {
 				group = m.Sides[j].Name
 			}
@@ -472,7 +486,7 @@ func (m *model) answers() (*section, error) {
 	if len(m.Cells) > 1 {
 		t.Head = append(t.Head, head{"inputs", false})
 	}
-	t.Head = append(t.Head, head{"max abs. error", true}, head{"max rel. error", true}, head{"99 % below", true},
+	t.Head = append(t.Head, head{"max abs. error", true}, head{"of tolerance", true}, head{"99 % below", true},
 		head{"tolerance", true}, head{"least cosine", true}, head{"same top-1", true}, head{"outside", true})
 	left := 0
 	for j := range m.Sides {
@@ -548,7 +562,7 @@ func (m *model) output(i, j, k int) []cell {
 	absolute := num(o.Absolute, at+"/absolute", fmt.Sprintf("%g", o.Absolute))
 	absolute.After = " + "
 	relative := num(o.Relative, at+"/relative", fmt.Sprintf("%g", o.Relative))
-	row = append(row, errorOf(o.MaxAbsolute, "/max_absolute"), errorOf(o.MaxRelative, "/max_relative"),
+	row = append(row, errorOf(o.MaxAbsolute, "/max_absolute"), errorOf(o.OfTolerance, "/of_tolerance"),
 		errorOf(o.P99, "/p99_absolute"),
 		cell{Number: &absolute, More: []number{relative}})
 	if o.Cosine != nil {

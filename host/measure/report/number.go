@@ -55,7 +55,7 @@ func difference(x float64) string {
 	case x == 0:
 		return "0"
 	}
-	return fmt.Sprintf("%.2e", x)
+	return fmt.Sprintf("%.3g", x)
 }
 
 // cosine prints a similarity so that only 1 looks like 1.

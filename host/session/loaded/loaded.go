@@ -129,6 +129,19 @@ func notVerified(names, folders []string) error {
 // Manifests are those of the plugins, in their order.
 func (s *Set) Manifests() []*manifest.Manifest { return plugin.Manifests(s.Plugins) }
 
+// Versions are those of plugins, in the order of their names.
+func (s *Set) Versions(names []string) []string {
+	list := []string{}
+	for _, name := range names {
+		version := ""
+		if p, err := Named(s.Plugins, name); err == nil {
+			version = p.Manifest.Version
+		}
+		list = append(list, version)
+	}
+	return list
+}
+
 // Names are those of the plugins, in their order.
 func (s *Set) Names() []string {
 	names := []string{}

@@ -81,7 +81,8 @@ type Side struct {
 	// Drafts say what drafts came to; nil where the side's name asks for none.
 	Drafts *Drafts `json:"drafts,omitempty"`
 	Footprint
-	Plugins []string `json:"plugins"`
+	Plugins  []string `json:"plugins"`
+	Versions []string `json:"plugin_versions"` // in the order of Plugins
 	// Likelihood is that of the tokens of Texts; nil where there are none.
 	Likelihood *divergence.Likelihood `json:"likelihood,omitempty"`
 }

@@ -123,6 +123,7 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 		return nil, err
 	}
 	w.Plugins = w.device.Plugins()
+	w.Versions = set.Versions(w.Plugins)
 	if err := fits(inputs, w.device.Positions(w.search)); err != nil {
 		w.close()
 		return nil, err
