@@ -44,9 +44,9 @@ var everyCommand = map[string][]string{
 		"testdata/result.json MODEL", "MODEL TEXTS"},
 	"graft bisect": {"MODEL --b flash-decode --force",
 		"MODEL --b flash-decode --force --absolute 1e-30 --relative 1e-30 --write-plan OUT", "MODEL --b none", "FOLDER"},
-	"graft completion": {"bash", "zsh", "fish", "powershell"},
+	"graft completion": {"bash", "zsh", "fish", "MODEL"},
 	"graft doctor":     {"", "--plugins-dir PLUGIN --fix -q"},
-	"graft embed": {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o OUT",
+	"graft embed": {"ENCODER --input TEXTS", "ENCODER --input TEXTS -o jsonl -o OUT",
 		"ENCODER --prompt MODEL --input TEXTS", "MODEL", "FOLDER --input TEXTS", "ENCODER --model-file MODEL"},
 	"graft quantize": {"FOLDER --output OUT", "FOLDER --output OUT --weights int4,logits=float32",
 		"FOLDER --output OUT --max-kl 1 --input TEXTS",
@@ -55,7 +55,7 @@ var everyCommand = map[string][]string{
 	"graft profile": {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1",
 		"MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL",
 		"FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
-	"graft rerank": {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o OUT",
+	"graft rerank": {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o jsonl -o OUT",
 		"RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
 	"graft generate": {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl",
 		"FOLDER --input TEXTS --output OUT", "FOLDER --input TEXTS --output OUT --weights int8",
@@ -64,6 +64,7 @@ var everyCommand = map[string][]string{
 		"FOLDER --input TEXTS --output OUT --weights bf16", "FOLDER --input TEXTS --output OUT --cache int8",
 		"FOLDER --cache MODEL"},
 	"graft help": {"", "plugin list", "MODEL"},
+	"graft man":  {"OUT", "TEXTS"},
 	"graft inspect": {"MODEL", "MODEL --plugins MODEL", "FOLDER", "FOLDER --attention MODEL",
 		"FOLDER --cache MODEL", "MODEL --device MODEL", "MODEL --plan TEXTS", "MODEL --profile", "MODEL --dim MODEL=1",
 		"FOLDER --profile"},
@@ -87,13 +88,14 @@ var everyCommand = map[string][]string{
 	"graft plugin rollback": {"fused-gelu --to 0.1.0", "fused-gelu", "MODEL", "fused-gelu --to 0.1.0 --lock LOCK"},
 	"graft plugin upgrade": {"fused-gelu PLUGIN", "fused-gelu PLUGIN --lock LOCK", "MODEL PLUGIN",
 		"fused-gelu oci://127.0.0.1:1/fused-gelu:1"},
-	"graft plugin pull":   {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://a/b"},
-	"graft plugin push":   {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
-	"graft plugin search": {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
-	"graft plugin remove": {"fused-gelu", "MODEL"},
-	"graft plugin verify": {"PLUGIN -q=false", "MODEL"},
-	"graft tune":          {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
-	"graft version":       {""},
+	"graft plugin pull":     {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://a/b"},
+	"graft plugin push":     {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
+	"graft plugin search":   {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
+	"graft plugin outdated": {"--index testdata/index.yaml", "--index MODEL"},
+	"graft plugin remove":   {"fused-gelu", "MODEL"},
+	"graft plugin verify":   {"PLUGIN -q=false", "MODEL"},
+	"graft tune":            {"FOLDER --beam 1 --batch-size 1 --rounds 1 --max-new-tokens 2", "MODEL"},
+	"graft version":         {""},
 }
 
 // subjects are the files that command lines name.
@@ -160,7 +162,7 @@ func paths(t *testing.T) []string {
 	}
 	walk((&cli{}).root())
 	slices.Sort(list)
-	return append(list, "graft completion")
+	return list
 }
 
 // alone hides the user's own plugins and settings from a test.

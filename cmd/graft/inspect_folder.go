@@ -76,7 +76,11 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 func (r *folderInspection) text(w *page) {
 	for _, k := range r.Attention {
 		s := k.Range.Largest()
-		w.printf("%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
+		if k.PerRequest {
+			w.printf("%s\n%s\n", k.Layers, k.Reason)
+		} else {
+			w.printf("%s\n%s: %s\n", k.Layers, k.Chosen, k.Reason)
+		}
 		w.printf("at %d positions, %d beams and %d requests at once:\n", s.Keys+s.Own, s.Beams, s.Batch)
 		rows := [][]string{{"strategy", "MB a request", "predicted ms a step", "measured", "speed over the range", "at worst",
 			"requests in the cache"}}
@@ -101,7 +105,11 @@ func (r *folderInspection) text(w *page) {
 	w.printf("predictions are for %s\n\n", r.Machine)
 	stored := map[string]int{}
 	for _, l := range r.Layers {
-		stored[l.Type+" attention: "+string(l.Strategy)]++
+		strategy := string(l.Strategy)
+		if slices.ContainsFunc(r.Attention, func(k attentionKind) bool { return k.PerRequest && k.Type == l.Type }) {
+			strategy = "each request's shape decides"
+		}
+		stored[l.Type+" attention: "+strategy]++
 	}
 	for _, what := range slices.Sorted(maps.Keys(stored)) {
 		w.printf("%d of %s\n", stored[what], what)

@@ -114,7 +114,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.chooseFormat(cmd) },
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Args:              noCommand,
 		RunE:              showHelp,
 		Example:           "  graft doctor\n  graft inspect model.onnx\n  graft patch model.onnx -o patched.onnx",
@@ -133,9 +133,10 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(),
 		c.generate(), c.quantize(), c.embed(), c.rerank(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(),
-		workerCommand())
+		c.completion(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
+	c.complete(root)
 	return root
 }
 

@@ -13,7 +13,6 @@ func (c *cli) man() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man FOLDER",
 		Short:   "Write the pages for man",
-		Hidden:  true,
 		Args:    exactly(1, "one folder"),
 		Example: "  graft man /usr/share/man/man1",
 		RunE: func(cmd *cobra.Command, args []string) error {
