@@ -49,13 +49,13 @@ func (c *cli) complete(cmd *cobra.Command) {
 	}
 	for name, values := range flagValues {
 		if f := cmd.Flags().Lookup(name); f != nil {
-			must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+			complains(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 		}
 	}
 	for name, others := range map[string][]string{"plugins": nil, "except": nil, "a": {"none", "auto"},
 		"b": {"none", "auto"}} {
 		if cmd.Flags().Lookup(name) != nil {
-			must(cmd.RegisterFlagCompletionFunc(name, c.pluginNames(cobra.ShellCompDirectiveNoFileComp, others...)))
+			complains(cmd.RegisterFlagCompletionFunc(name, c.pluginNames(cobra.ShellCompDirectiveNoFileComp, others...)))
 		}
 	}
 	switch {
@@ -67,8 +67,8 @@ func (c *cli) complete(cmd *cobra.Command) {
 	}
 }
 
-// must is for flags that were looked up before.
-func must(err error) {
+// complains is for flags that were looked up before.
+func complains(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("completion: %v", err))
 	}
