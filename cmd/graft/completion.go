@@ -52,10 +52,9 @@ func (c *cli) complete(cmd *cobra.Command) {
 			complains(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 		}
 	}
-	for name, others := range map[string][]string{"plugins": nil, "except": nil, "a": {"none", "auto"},
-		"b": {"none", "auto"}} {
+	for _, name := range []string{"plugins", "except"} { // not a and b: cobra takes flags of one letter for shorthands
 		if cmd.Flags().Lookup(name) != nil {
-			complains(cmd.RegisterFlagCompletionFunc(name, c.pluginNames(cobra.ShellCompDirectiveNoFileComp, others...)))
+			complains(cmd.RegisterFlagCompletionFunc(name, c.pluginNames(cobra.ShellCompDirectiveNoFileComp)))
 		}
 	}
 	switch {
@@ -74,11 +73,11 @@ func complains(err error) {
 	}
 }
 
-// pluginNames completes with the names of the plugins that a program would find, and others.
-func (c *cli) pluginNames(then cobra.ShellCompDirective, others ...string) cobra.CompletionFunc {
+// pluginNames completes with the names of the plugins that a program would find.
+func (c *cli) pluginNames(then cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		before := begun[:strings.LastIndexByte(begun, ',')+1] // of a list
-		names := slices.Clone(others)
+		var names []string
 		for _, f := range discovery.Find(discovery.Options{Folders: c.folders}).Found {
 			if f.Manifest != nil && !slices.Contains(names, f.Manifest.Name) {
 				names = append(names, f.Manifest.Name)
