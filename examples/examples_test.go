@@ -18,10 +18,10 @@ func TestExamples(t *testing.T) {
 		args []string
 		want []string // parts of what it prints, errors included
 	}{
-		"enable":   {want: []string{"INFO graft: session patched"}},
+		"enable":   {want: []string{"INFO graft: model planned"}},
 		"patcher":  {want: []string{"1 of 2 sessions patched\n"}},
 		"generate": {[]string{"soared", "bove"}, []string{"S AO1 R D\nB OW1 V\n"}},
-		"stream":   {[]string{"The"}, []string{".\n"}},
+		"stream":   {[]string{"The"}, []string{"refore thus saith the LORD,\n"}},
 		"embed":    {[]string{"a text", "another text"}, []string{"1.000 a text\n", "another text\n"}},
 		"rerank": {[]string{"What is a batch?", "Short.", "A batch holds the texts that waited."},
 			[]string{" Short.\n", " A batch holds the texts that waited.\n"}},

@@ -19,6 +19,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/opgraft/graft/host/base/storage"
 )
 
 const module = "github.com/opgraft/graft"
@@ -47,7 +49,7 @@ func main() {
 	if err == nil && os.Args[1] == "-" {
 		_, err = os.Stdout.Write(page)
 	} else if err == nil {
-		err = os.WriteFile(os.Args[1], page, 0o644)
+		err = storage.Write(os.Args[1], page, storage.Shared)
 	}
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-// Stream: each token as soon as it is chosen, until a sentence ends.
+// Stream: each token as soon as it is chosen, until a clause ends.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer g.Close()
-	search := textgen.Search{MaxNewTokens: 60, StopStrings: []string{"."}}
+	search := textgen.Search{MaxNewTokens: 60, StopStrings: []string{","}}
 	for token, err := range g.Stream(ctx, os.Args[1], search) {
 		if err != nil {
 			log.Fatal(err)
