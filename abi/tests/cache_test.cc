@@ -1,4 +1,5 @@
-// The worked examples of "The KV cache" in README.md; host/base/abi checks the Go mirror with the same.
+// The worked examples of "The KV cache" in README.md; host/base/abi checks the Go mirror with the
+// same.
 #include <gtest/gtest.h>
 
 #include "graft_cache.h"

@@ -87,7 +87,7 @@ func TestRangeOfSound(t *testing.T) {
 }
 
 func TestNoModel(t *testing.T) {
-	for folder, want := range map[string]string{"nowhere": "needed is a folder of a model",
+	for folder, want := range map[string]string{"nowhere": "needed the folder of a model",
 		"../../../models/small": "found no model.onnx"} {
 		if _, err := find(folder); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", folder, err, want)

@@ -172,7 +172,7 @@ func TestFromConfigErrors(t *testing.T) {
 		{`{"num_beams": 4`, ``, `generation_config.json: unexpected end of JSON input at byte 15`},
 		{`[1]`, ``, `generation_config.json: a JSON object is needed: `},
 		{`{"penalty_alpha": 0.6}`, ``,
-			`generation_config.json: penalty_alpha is 0.6: this option is not supported; leave it out (supported: [`},
+			`generation_config.json: penalty_alpha is 0.6: this option is not supported; leave it out (supported: `},
 		{`{"force_words_ids": [[1]]}`, ``, `generation_config.json: force_words_ids is [[1]]: this option is not supported`},
 		{`{"forced_eos_token_id": [1, 2]}`, ``,
 			`generation_config.json: forced_eos_token_id: found [1, 2], one token id is needed (several are not supported here)`},
@@ -227,9 +227,9 @@ func TestSet(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"beams":        "beams is not an option of the search (supported: [",
+		"beams":        "beams is not an option of the search (supported: ",
 		"stop_strings": "stop_strings: found 4, a string or a list of strings is needed",
-		"max_time":     `max_time is 4: this option is not supported; leave it out (supported: [`,
+		"max_time":     `max_time is 4: this option is not supported; leave it out (supported: `,
 		"do_sample":    "do_sample: found 4, a value of type bool is needed",
 	} {
 		if err := o.Set(name, []byte("4")); err == nil || !strings.HasPrefix(err.Error(), want) {

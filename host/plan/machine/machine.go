@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/opgraft/graft/host/base/threads"
@@ -189,7 +190,8 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	stored.Rooflines = slices.DeleteFunc(stored.Rooflines, func(e entry) bool { return id.Differs(e.ID) == "" })
 	stored.Rooflines = slices.Insert(stored.Rooflines, 0, m)
 	stored.Rooflines = stored.Rooflines[:min(len(stored.Rooflines), maxEntries)]
-	if err := record.Write(path, stored); err != nil {
+	// Where nothing can be written, as in a child without a file system, that is meant.
+	if err := record.Write(path, stored); err != nil && !errors.Is(err, syscall.EROFS) {
 		log.Warn("graft: figures of this machine", "error", err)
 	}
 	return f, nil

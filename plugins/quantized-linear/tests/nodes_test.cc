@@ -1,6 +1,7 @@
 // What a matmul takes in, and attention: both codes have equal bits, which are near what float64
 // gives. Outputs and workspace are poisoned, and bands around both must come back untouched. That
-// the bits are ONNX Runtime's is tested where that is loaded (tests/quantized, host/session/sessions).
+// the bits are ONNX Runtime's is tested where that is loaded (tests/quantized,
+// host/session/sessions).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A CUDA driver without a device, for tests: it has the functions that host/base/cuda calls, over the
-// host's memory, and does to a process what NVIDIA's does.
+// A CUDA driver without a device, for tests: it has the functions that host/base/cuda calls, over
+// the host's memory, and does to a process what NVIDIA's does.
 //
 //  - Work in a stream waits until somebody waits for it: who does not wait is found out.
 //  - Addresses of its device memory are not addresses of the host.
