@@ -186,8 +186,8 @@ func TestInstallSources(t *testing.T) {
 	for _, test := range []struct{ source, want string }{
 		{filepath.Join(from, "none"), from + "/none: cannot read: no such file or directory, needed a plugin's folder or " +
 			"an archive of it"},
-		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar, " +
-			".zip); run: graft plugin install " + from},
+		{library, library + ": found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, " +
+			".tar); run: graft plugin install " + from},
 		{filepath.Join(from, manifest.FileName),
 			from +
 				"/plugin.yaml: found a single file, needed a plugin's folder or an archive of it (.tar.gz, .tgz, .tar)"},
