@@ -32,7 +32,7 @@ func ExampleEnable() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := graft.Enable(graft.Options{}); err != nil {
+	if err := graft.Enable(); err != nil {
 		log.Fatal(err)
 	}
 	defer graft.Disable()

@@ -4,7 +4,7 @@
 // the runtime's initialisation turns it on for every session created from then on, whichever binding creates it:
 //
 //	ort.InitializeEnvironment()
-//	if err := graft.Enable(graft.Options{}); err != nil {
+//	if err := graft.Enable(); err != nil {
 //		log.Print(err) // sessions work without graft
 //	}
 //
@@ -34,14 +34,17 @@ import (
 	"github.com/opgraft/graft/internal/opening"
 )
 
-// Enable patches every session that this process creates from now on through ONNX Runtime's C API, whichever binding
+// Enable is [EnableWith] the default options.
+func Enable() error { return EnableWith(Options{}) }
+
+// EnableWith patches every session that this process creates from now on through ONNX Runtime's C API, whichever binding
 // asks for it. It must be called after the runtime was initialised, and before execution providers are appended to
 // session options: a session with the CUDA provider uses the plugins' variants for CUDA, any other those for the CPU.
 // Calling it again replaces the options. It is safe from several goroutines.
 //
 // Errors say which runtime or plugins were looked for, where, and what to do: [ErrNoRuntime], [ErrNoPlugin],
 // [ErrBadPlugin]. After an error nothing is changed.
-func Enable(o Options) error {
+func EnableWith(o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}

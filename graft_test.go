@@ -43,7 +43,7 @@ func TestEnable(t *testing.T) {
 	unpatched := d.answers(t, tiny, nil)
 	var log record
 	for range 2 {
-		if err := graft.Enable(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
+		if err := graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestEnable(t *testing.T) {
 
 	// The last call's options hold.
 	var other record
-	if err := graft.Enable(graft.Options{Common: all(t), Logger: other.logger()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: all(t), Logger: other.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, nil), unpatched)
@@ -76,7 +76,7 @@ func TestSessionsOutliveDisable(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := d.open(tiny, nil)
@@ -118,7 +118,7 @@ func TestOptions(t *testing.T) {
 			var log record
 			c.options.Folders, c.options.AcceptUnverified = built(t, "flash-decode", "fused-gelu"), true
 			c.options.Strict, c.options.Logger = true, log.logger()
-			if err := graft.Enable(c.options); err != nil {
+			if err := graft.EnableWith(c.options); err != nil {
 				t.Fatal(err)
 			}
 			same(t, d.answers(t, tiny, nil), unpatched)
@@ -132,7 +132,7 @@ func TestEnableRefuses(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	var log record
-	if err := graft.Enable(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	broken := t.TempDir()
@@ -160,7 +160,7 @@ func TestEnableRefuses(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			err := graft.Enable(c.options)
+			err := graft.EnableWith(c.options)
 			if !errors.Is(err, c.kind) {
 				t.Fatalf("%v, want an error of the kind %v", err, c.kind)
 			}
@@ -184,7 +184,7 @@ func TestSessionConfig(t *testing.T) {
 	var log record
 	enable := func(strict bool) {
 		t.Helper()
-		if err := graft.Enable(graft.Options{Common: all(t), Strict: strict, Logger: log.logger()}); err != nil {
+		if err := graft.EnableWith(graft.Options{Common: all(t), Strict: strict, Logger: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,7 +256,7 @@ func TestBytes(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	var log record
-	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(tiny)
@@ -311,7 +311,7 @@ func TestHuggingFaceCache(t *testing.T) {
 	d := signature(t, whole)
 	unpatched := d.answers(t, whole, nil)
 	var log record
-	if err := graft.Enable(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, path, nil), unpatched)
@@ -327,7 +327,7 @@ func TestConcurrent(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	on := graft.Options{Common: all(t), Strict: true, Logger: slog.New(slog.DiscardHandler)}
-	if err := graft.Enable(on); err != nil {
+	if err := graft.EnableWith(on); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -339,7 +339,7 @@ func TestConcurrent(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if err := graft.Enable(on); err != nil {
+				if err := graft.EnableWith(on); err != nil {
 					t.Error(err)
 				}
 				s, err := d.open(tiny, nil)
@@ -364,7 +364,7 @@ func TestTwoSessions(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.Enable(graft.Options{Common: all(t), Strict: true}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: all(t), Strict: true}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup

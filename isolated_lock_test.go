@@ -43,7 +43,7 @@ func TestLockWithIsolation(t *testing.T) {
 
 	var log record
 	enabled := func(lock, isolated string) error {
-		return graft.Enable(graft.Options{Common: graft.Common{Lock: lock, AcceptUnverified: true, Force: true},
+		return graft.EnableWith(graft.Options{Common: graft.Common{Lock: lock, AcceptUnverified: true, Force: true},
 			Logger: log.logger(), Isolation: graft.Isolation{Plugins: strings.Fields(isolated)}})
 	}
 	// patched runs a session of the lock's plugin, whose operators a worker runs.

@@ -124,7 +124,7 @@ func TestLock(t *testing.T) {
 			} else if test.lock != "" {
 				options.Lock = test.lock
 			}
-			err := graft.Enable(options)
+			err := graft.EnableWith(options)
 			if test.refused != nil {
 				if !errors.Is(err, test.refused) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("error %v, want one line of the kind %v", err, test.refused)
@@ -146,7 +146,7 @@ func TestLock(t *testing.T) {
 
 	// One session's own lock: of what is loaded it uses what the lock names, which must be as it says.
 	var log record
-	if err := graft.Enable(graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, locked(t, lockOf(t, current))), unpatched)
@@ -179,7 +179,7 @@ func TestLockOfChangedLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = graft.Enable(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true, Lock: lock}})
+	err = graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true, Lock: lock}})
 	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)

@@ -57,7 +57,7 @@ const (
 	ShareNever
 )
 
-// Options are those of [Enable], [NewPatcher] and [Patch]. The zero value is the default.
+// Options are those of [EnableWith], [NewPatcher] and [Patch]. The zero value is the default.
 type Options struct {
 	Common
 	// Logger receives one line for every session, and one warning for every session that could not be patched or that

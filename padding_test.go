@@ -74,7 +74,7 @@ func TestIgnorePadding(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.option.Common = graft.Common{Folders: built(t, "remove-padding"), AcceptUnverified: true}
 			c.option.Strict = true
-			if err := graft.Enable(c.option); err != nil {
+			if err := graft.EnableWith(c.option); err != nil {
 				t.Fatal(err)
 			}
 			defer graft.Disable()

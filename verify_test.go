@@ -28,7 +28,7 @@ func TestOptionsRefused(t *testing.T) {
 		"Isolation.Crashes is -1":        {Isolation: graft.Isolation{Crashes: -1}},
 		"Isolation.CallDeadline is -1ns": {Isolation: graft.Isolation{CallDeadline: -1}},
 	} {
-		if err := graft.Enable(options); !errors.Is(err, graft.ErrOption) || !strings.Contains(err.Error(), want) {
+		if err := graft.EnableWith(options); !errors.Is(err, graft.ErrOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want ErrOption with %q", err, want)
 		}
 	}

@@ -20,7 +20,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer ort.DestroyEnvironment()
-	if err := graft.Enable(graft.Options{Logger: slog.Default()}); err != nil {
+	if err := graft.EnableWith(graft.Options{Logger: slog.Default()}); err != nil {
 		log.Print(err) // sessions work without graft
 	}
 	session, err := ort.NewDynamicAdvancedSession("models/g2p/encoder_model.onnx",

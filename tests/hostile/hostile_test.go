@@ -160,7 +160,7 @@ func enable(t *testing.T, o graft.Options) *report {
 	r := &report{}
 	o.Folders = append(o.Folders, made.trap)
 	o.AcceptUnverified, o.Force, o.Logger = true, true, slog.New(slog.NewJSONHandler(r, nil))
-	if err := graft.Enable(o); err != nil {
+	if err := graft.EnableWith(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disable(t) })

@@ -169,7 +169,7 @@ func TestIsolatedOptions(t *testing.T) {
 	} {
 		c.options.Folders = append(c.options.Folders, made.trap)
 		c.options.AcceptUnverified = true
-		err := graft.Enable(c.options)
+		err := graft.EnableWith(c.options)
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %v with %q", err, c.kind, c.want)
 		}

@@ -97,7 +97,7 @@ func runLoad(w io.Writer, root string, long time.Duration, seed uint64) (int, er
 
 // round is load for some time, from graft's enabling to its disabling.
 func (l *load) round(long time.Duration, seed uint64) (history []holding, err error) {
-	if err := graft.Enable(graft.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if err := graft.EnableWith(graft.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	if l.generator, err = textgen.New(context.Background(), l.model, textgen.Options{BatchSize: 8}); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	if err := graft.Enable(graft.Options{}); err != nil {
+	if err := graft.Enable(); err != nil {
 		log.Print(err)
 	}
 	s, err := onnx.NewDynamicAdvancedSession(os.Args[1], nil, nil, nil)

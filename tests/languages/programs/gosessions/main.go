@@ -32,7 +32,7 @@ func main() {
 	defer ort.DestroyEnvironment()
 	if slices.Contains(os.Args[3:], "enable") {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
-		if err := graft.Enable(graft.Options{Common: graft.Common{AcceptUnverified: true}, Logger: slog.Default()}); err != nil {
+		if err := graft.EnableWith(graft.Options{Common: graft.Common{AcceptUnverified: true}, Logger: slog.Default()}); err != nil {
 			log.Fatal(err)
 		}
 	}
