@@ -11,8 +11,8 @@ import (
 // Errors of this package, textgen and embed are told apart with [errors.Is]. Their texts name the file, what was found
 // there, what is needed, and what to do.
 var (
-	// ErrNoRuntime: there is no ONNX Runtime to work with. [EnableWith] found none in the process, others found no library,
-	// or what was found is too old or cannot be loaded.
+	// ErrNoRuntime: there is no ONNX Runtime to work with. [EnableWith] found none in the process, others found no
+	// library, or what was found is too old or cannot be loaded.
 	ErrNoRuntime = opening.ErrNoRuntime
 	// ErrNoPlugin: no plugin was found, or none of a name that was asked for.
 	ErrNoPlugin = opening.ErrNoPlugin

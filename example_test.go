@@ -81,7 +81,8 @@ func ExamplePatch() {
 	}
 	defer os.RemoveAll(folder)
 
-	patched, err := graft.Patch(context.Background(), "models/tiny-gpt2/model.onnx", filepath.Join(folder, "patched.onnx"), graft.Options{Common: graft.Common{Plugins: []string{"flash-decode"}, Force: true}})
+	patched, err := graft.Patch(context.Background(), "models/tiny-gpt2/model.onnx", filepath.Join(folder, "patched.onnx"),
+		graft.Options{Common: graft.Common{Plugins: []string{"flash-decode"}, Force: true}})
 	if errors.Is(err, graft.ErrNothingReplaced) {
 		fmt.Println("the model is best as it is:", err)
 		return

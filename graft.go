@@ -17,8 +17,9 @@
 //
 // Operators come from plugins: shared libraries that are found beside the program, in the user's data folder (`graft
 // plugin install` puts them there), where GRAFT_PLUGIN_PATH says, or in the program itself: the module
-// github.com/opgraft/graft/plugins/standard puts graft's own there. ONNX Runtime 1.29 or newer is needed. `graft doctor`
-// says what is there and brings what is missing; `graft inspect` shows what would be replaced in a model, and why.
+// github.com/opgraft/graft/plugins/standard puts graft's own there. ONNX Runtime 1.29 or newer is needed. `graft
+// doctor` says what is there and brings what is missing; `graft inspect` shows what would be replaced in a model, and
+// why.
 //
 // The zero value of every option is its default. An option that is out of range, or that would have no effect, is
 // [ErrOption].
@@ -37,10 +38,10 @@ import (
 // Enable is [EnableWith] the default options.
 func Enable() error { return EnableWith(Options{}) }
 
-// EnableWith patches every session that this process creates from now on through ONNX Runtime's C API, whichever binding
-// asks for it. It must be called after the runtime was initialised, and before execution providers are appended to
-// session options: a session with the CUDA provider uses the plugins' variants for CUDA, any other those for the CPU.
-// Calling it again replaces the options. It is safe from several goroutines.
+// EnableWith patches every session that this process creates from now on through ONNX Runtime's C API, whichever
+// binding asks for it. It must be called after the runtime was initialised, and before execution providers are
+// appended to session options: a session with the CUDA provider uses the plugins' variants for CUDA, any other those
+// for the CPU. Calling it again replaces the options. It is safe from several goroutines.
 //
 // Errors say which runtime or plugins were looked for, where, and what to do: [ErrNoRuntime], [ErrNoPlugin],
 // [ErrBadPlugin]. After an error nothing is changed.

@@ -105,13 +105,16 @@ func TestOptions(t *testing.T) {
 		plugins  []string
 	}{
 		{"all", graft.Options{Common: graft.Common{Force: true}}, 10, []string{"flash-decode", "fused-gelu"}},
-		{"one by name", graft.Options{Common: graft.Common{Force: true, Plugins: []string{"fused-gelu"}}}, 5, []string{"fused-gelu"}},
+		{"one by name", graft.Options{Common: graft.Common{Force: true, Plugins: []string{"fused-gelu"}}}, 5,
+			[]string{"fused-gelu"}},
 		{"two by name", graft.Options{Common: graft.Common{Force: true, Plugins: []string{"fused-gelu", "flash-decode"}}}, 10,
 			[]string{"flash-decode", "fused-gelu"}},
-		{"except", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu"}}}, 5, []string{"flash-decode"}},
+		{"except", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu"}}}, 5,
+			[]string{"flash-decode"}},
 		{"except what is not there", graft.Options{Common: graft.Common{Force: true, Except: []string{"other"}}}, 10,
 			[]string{"flash-decode", "fused-gelu"}},
-		{"except all", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu", "flash-decode"}}}, 0, nil},
+		{"except all", graft.Options{Common: graft.Common{Force: true, Except: []string{"fused-gelu", "flash-decode"}}}, 0,
+			nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +158,8 @@ func TestEnableRefuses(t *testing.T) {
 		{"a broken manifest", graft.Options{Common: graft.Common{Folders: []string{broken}}}, graft.ErrBadPlugin,
 			[]string{broken, "schema_version"}},
 		{"a name that no plugin has",
-			graft.Options{Common: graft.Common{Folders: built(t, "flash-decode"), AcceptUnverified: true, Plugins: []string{"flash"}}}, graft.ErrNoPlugin,
+			graft.Options{Common: graft.Common{Folders: built(t, "flash-decode"), AcceptUnverified: true,
+				Plugins: []string{"flash"}}}, graft.ErrNoPlugin,
 			[]string{`no plugin "flash" is loaded, found flash-decode`}},
 	}
 	for _, c := range cases {
@@ -442,7 +446,8 @@ func TestPatchRefuses(t *testing.T) {
 		kind        error
 		want        []string
 	}{
-		{"every plugin is excepted", tiny, with(func(o *graft.Options) { o.Except = []string{"flash-decode"} }), graft.ErrNothingReplaced,
+		{"every plugin is excepted", tiny, with(func(o *graft.Options) { o.Except = []string{"flash-decode"} }),
+			graft.ErrNothingReplaced,
 			[]string{tiny + ": nothing to replace among 5 blocks: 5 because ", "graft inspect"}},
 		{"no block that can be placed", tied, with(func(o *graft.Options) { o.Force = true }), graft.ErrNothingReplaced,
 			[]string{"nothing to replace among 1 blocks: 1 because what it reads is made from the shape of what it makes"}},
@@ -456,7 +461,8 @@ func TestPatchRefuses(t *testing.T) {
 			[]string{`no plugin "flash"`}},
 		{"an option of sessions", tiny, with(func(o *graft.Options) { o.Strict = true }), graft.ErrOption,
 			[]string{"Strict is set and would be ignored"}},
-		{"not verified", tiny, with(func(o *graft.Options) { o.AcceptUnverified = false }), graft.ErrBadPlugin, []string{"has not been verified here"}},
+		{"not verified", tiny, with(func(o *graft.Options) { o.AcceptUnverified = false }), graft.ErrBadPlugin,
+			[]string{"has not been verified here"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(folder, "out.onnx")

@@ -97,7 +97,8 @@ func TestLock(t *testing.T) {
 		{name: "both", lock: lockOf(t, flash, current), replaced: 10, plugins: []string{"flash-decode", "fused-gelu"}},
 		{name: "one that is not current", lock: lockOf(t, older), replaced: 5, plugins: []string{"fused-gelu"}},
 		{name: "the environment's", lock: lockOf(t, current), variable: true, replaced: 5, plugins: []string{"fused-gelu"}},
-		{name: "one that another place hides", lock: lockOf(t, current), options: graft.Options{Common: graft.Common{Folders: []string{other}}},
+		{name: "one that another place hides", lock: lockOf(t, current),
+			options:  graft.Options{Common: graft.Common{Folders: []string{other}}},
 			replaced: 5, plugins: []string{"fused-gelu"}},
 		{name: "other files", lock: lockOf(t, other), refused: graft.ErrBadPlugin,
 			complaint: []string{"another fused-gelu 0.1.0: " + current + "/plugin.yaml: sha256 ", fix}},
@@ -146,7 +147,8 @@ func TestLock(t *testing.T) {
 
 	// One session's own lock: of what is loaded it uses what the lock names, which must be as it says.
 	var log record
-	if err := graft.EnableWith(graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
+	if err := graft.EnableWith(
+		graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d.answers(t, tiny, locked(t, lockOf(t, current))), unpatched)
@@ -179,7 +181,8 @@ func TestLockOfChangedLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true, Lock: lock}})
+	err = graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true,
+		Lock: lock}})
 	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)

@@ -75,8 +75,8 @@ type Options struct {
 	Shadow *ShadowOptions
 	// Isolation runs kernels of plugins in worker processes.
 	Isolation Isolation
-	// AnalysisTime is the processor time that the analysis of one model may take; 0 is 10 s, below 0 is [ErrOption]. A model that takes
-	// longer is left unpatched: that is a failure to patch.
+	// AnalysisTime is the processor time that the analysis of one model may take; 0 is 10 s, below 0 is [ErrOption]. A
+	// model that takes longer is left unpatched: that is a failure to patch.
 	AnalysisTime time.Duration
 	// AcceptQuantizationNoise also uses operators before what a quantised model rounds to integers as it runs. Rounding
 	// turns other last bits into other integers, so that answers move by as much as the quantisation is coarse: as far
@@ -219,7 +219,8 @@ func (o *Options) sessionOnly() string {
 	}{
 		{"Logger", o.Logger != nil}, {"Strict", o.Strict}, {"Verify", o.Verify}, {"Shadow", o.Shadow != nil},
 		{"Isolation", len(o.Isolation.Plugins) > 0 || o.Isolation.Crashes != 0 || o.Isolation.CallDeadline != 0},
-		{"Memory", o.Memory != SharedArenas}, {"MapWeights", o.MapWeights}, {"ShareWeights", o.ShareWeights != ShareWhereFree},
+		{"Memory", o.Memory != SharedArenas}, {"MapWeights", o.MapWeights},
+		{"ShareWeights", o.ShareWeights != ShareWhereFree},
 	} {
 		if x.set {
 			return x.name

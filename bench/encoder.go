@@ -58,7 +58,8 @@ func encoderFigures() []figure {
 			config: ignored,
 			cells:  []encoderCell{mostlyPadding("bge-small", 32)}},
 		{name: "encoder-padded-bge-base",
-			what: "BGE-base shape, batch 8, lengths 16 to 256 alike (about half is real), padded to the longest, padding ignored", least: 1.7, config: ignored,
+			what: "BGE-base shape, batch 8, lengths 16 to 256 alike (about half is real), padded to the longest, " +
+				"padding ignored", least: 1.7, config: ignored,
 			cells: []encoderCell{cellOf("bert-base", 8, lengths{kind: uniform, least: 16, most: 256})}},
 		{name: "encoder-padded-reranker",
 			what: "reranker of MiniLM-L12's shape, batch 32, pairs of a query and a passage, by default", least: 1.8,

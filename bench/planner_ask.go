@@ -46,7 +46,8 @@ func (b *bench) ask(ctx context.Context, folder string, m plannerModel) (*asked,
 		measured.With(table)
 		k := plan.Kind{Layers: l, Either: true}
 		for _, strategy := range plan.StandardStrategies() {
-			if _, missing := loaded.Named(b.set.Plugins, plan.Implementations{}.Among(b.set.Manifests()).Of(strategy).Plugin); missing == nil &&
+			if _, missing := loaded.Named(b.set.Plugins,
+				plan.Implementations{}.Among(b.set.Manifests()).Of(strategy).Plugin); missing == nil &&
 				strategy.Within(l.Type) == strategy {
 				k.Candidates = append(k.Candidates, plan.Candidate{Strategy: strategy})
 			}

@@ -19,7 +19,8 @@ func TestWordErrorRate(t *testing.T) {
 		{[]string{"something came", "and one more line of it"}, []string{"", "and one more line of it"}, 0.3333333333333333},
 		{[]string{""}, []string{""}, 0.0},
 		{[]string{"two words", "one"}, []string{"two words", "one"}, 0.0},
-		{[]string{"the the the the the the the", "a a b b a a b b"}, []string{"the cat is on the mat", "a b a b a b a b"}, 9. / 14},
+		{[]string{"the the the the the the the", "a a b b a a b b"}, []string{"the cat is on the mat", "a b a b a b a b"},
+			9. / 14},
 		{[]string{"one two three four five six seven eight nine ten"}, []string{"one two three four"}, 1.5},
 	} {
 		if got := wordErrorRate(c.outputs, c.references); !(math.Abs(got-c.want) < 1e-12) {

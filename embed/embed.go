@@ -86,9 +86,9 @@ func opened[T interface{ Close() }](ctx context.Context, folder string, o *Optio
 
 // Embed returns a vector for each text, in their order. Texts are cut where the model's configuration says.
 //
-// A text that has no vector is nil there, and the error joins a *graft.InputError for each; the others are not affected.
-// Any other error is that of the call, without vectors: the context's, graft.ErrClosed, or graft.ErrQueueFull where the queue
-// is full as the call comes. A call of many texts waits for room after the first.
+// A text that has no vector is nil there, and the error joins a *graft.InputError for each; the others are not
+// affected. Any other error is that of the call, without vectors: the context's, graft.ErrClosed, or
+// graft.ErrQueueFull where the queue is full as the call comes. A call of many texts waits for room after the first.
 func (e *Embedder) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return e.EmbedAs(ctx, "", texts...)
 }

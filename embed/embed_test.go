@@ -120,7 +120,9 @@ func TestEmbedBadTexts(t *testing.T) {
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
 func TestEmbedEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
-	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder", embed.Options{Common: graft.Common{AcceptUnverified: true}, Batch: embed.BatchOptions{MaxDelay: time.Hour, MaxQueue: 3}})
+	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder",
+		embed.Options{Common: graft.Common{AcceptUnverified: true},
+			Batch: embed.BatchOptions{MaxDelay: time.Hour, MaxQueue: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,13 +221,17 @@ func TestEncoderOptions(t *testing.T) {
 		kind error
 		want string
 	}{
-		{embed.Options{Batch: embed.BatchOptions{MaxTokens: -1}}, graft.ErrOption, "MaxTokens is -1: at least 1 is needed, or 0 for the default"},
-		{embed.Options{Batch: embed.BatchOptions{MaxQueue: -1}}, graft.ErrOption, "MaxQueue is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Batch: embed.BatchOptions{MaxTokens: -1}}, graft.ErrOption,
+			"MaxTokens is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Batch: embed.BatchOptions{MaxQueue: -1}}, graft.ErrOption,
+			"MaxQueue is -1: at least 1 is needed, or 0 for the default"},
 		{embed.Options{Batch: embed.BatchOptions{Runs: 1 << 30}}, graft.ErrOption,
 			"Runs is 1073741824: at most 1024 is possible"},
 		{embed.Options{Batch: embed.BatchOptions{MaxDelay: -1}}, graft.ErrOption, "MaxDelay is -1ns, needed is 0 or more"},
-		{embed.Options{Common: graft.Common{Threads: -1}}, graft.ErrOption, "Threads is -1: at least 1 is needed, or 0 for the default"},
-		{embed.Options{MaxInputTokens: -1}, graft.ErrOption, "MaxInputTokens is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{Common: graft.Common{Threads: -1}}, graft.ErrOption,
+			"Threads is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{MaxInputTokens: -1}, graft.ErrOption,
+			"MaxInputTokens is -1: at least 1 is needed, or 0 for the default"},
 		{embed.Options{Pooling: []embed.Pooling{"median"}}, graft.ErrOption,
 			`pooling "median", needed one of cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several with + between`},
 		{embed.Options{Common: graft.Common{Plugins: []string{"none-such"}}}, graft.ErrNoPlugin, ""},
@@ -246,12 +252,15 @@ func TestEncoderOptions(t *testing.T) {
 	if _, err := embed.NewBatcher[int, int](nil, nil, embed.BatchOptions{}); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("a batcher of nothing: %v", err)
 	}
-	if _, err := embed.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"), embed.Options{Common: graft.Common{AcceptUnverified: true}}); !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := embed.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"),
+		embed.Options{Common: graft.Common{AcceptUnverified: true}}); !errors.Is(err, graft.ErrBadModel) ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := embed.NewEmbedder(ended, "../models/encoders/embedder", embed.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := embed.NewEmbedder(ended, "../models/encoders/embedder", embed.Options{}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("a context that had ended: %v", err)
 	}
 }

@@ -81,7 +81,8 @@ func ExampleNewBatcher() {
 
 // Vectors of texts, as sentence-transformers makes them of the same folder.
 func ExampleNewEmbedder() {
-	e, err := embed.NewEmbedder(context.Background(), "../models/encoders/embedder", embed.Options{Common: graft.Common{AcceptUnverified: true}})
+	e, err := embed.NewEmbedder(context.Background(), "../models/encoders/embedder",
+		embed.Options{Common: graft.Common{AcceptUnverified: true}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,7 +101,8 @@ func ExampleNewEmbedder() {
 
 // Documents by how well they answer a query.
 func ExampleNewReranker() {
-	r, err := embed.NewReranker(context.Background(), "../models/encoders/reranker", embed.Options{Common: graft.Common{AcceptUnverified: true}})
+	r, err := embed.NewReranker(context.Background(), "../models/encoders/reranker",
+		embed.Options{Common: graft.Common{AcceptUnverified: true}})
 	if err != nil {
 		log.Fatal(err)
 	}

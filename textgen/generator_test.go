@@ -97,7 +97,8 @@ func TestInputErrors(t *testing.T) {
 	if !slices.Equal(bad, []int{1}) || !slices.Equal(texts, []string{"S AO1 R D", "B OW1 V"}) {
 		t.Errorf("inputs %v were refused, the others gave %q", bad, texts)
 	}
-	if _, err := g.GenerateText(t.Context(), "\xff", textgen.Search{}); err == nil || !strings.HasPrefix(err.Error(), "input 0: ") {
+	if _, err := g.GenerateText(t.Context(), "\xff", textgen.Search{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "input 0: ") {
 		t.Errorf("%v", err)
 	}
 }
@@ -147,12 +148,15 @@ func TestOptionErrors(t *testing.T) {
 		}
 	}
 	// null turns an option off; that is never ignored.
-	if _, err := g.GenerateText(t.Context(), "word", textgen.Search{Set: map[string]any{"temperature": nil, "no_repeat_ngram_size": nil}}); err != nil {
+	if _, err := g.GenerateText(t.Context(), "word",
+		textgen.Search{Set: map[string]any{"temperature": nil, "no_repeat_ngram_size": nil}}); err != nil {
 		t.Error(err)
 	}
 	// Every option that has a field, where it applies.
-	sampling := textgen.Search{Beams: 1, DoSample: true, Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, TypicalP: 0.99, Seed: 7, RepetitionPenalty: 1.1, NoRepeatNgramSize: 3, ReturnSequences: 2}
-	groups := textgen.Search{BeamGroups: 2, DiversityPenalty: 0.5, LengthPenalty: 0.8, EarlyStopping: true, MaxLength: 30, MinLength: 2}
+	sampling := textgen.Search{Beams: 1, DoSample: true, Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01,
+		TypicalP: 0.99, Seed: 7, RepetitionPenalty: 1.1, NoRepeatNgramSize: 3, ReturnSequences: 2}
+	groups := textgen.Search{BeamGroups: 2, DiversityPenalty: 0.5, LengthPenalty: 0.8, EarlyStopping: true, MaxLength: 30,
+		MinLength: 2}
 	for _, options := range []textgen.Search{sampling, groups} {
 		if out, err := g.GenerateText(t.Context(), "word", options); err != nil || out == "" {
 			t.Errorf("%q, %v", out, err)

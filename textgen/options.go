@@ -59,8 +59,8 @@ type Attention struct {
 	PreferMemory bool
 }
 
-// Strategy is what a layer of attention stores: a constant, or the name of a plugin that implements one. docs/attention.md
-// explains them.
+// Strategy is what a layer of attention stores: a constant, or the name of a plugin that implements one.
+// docs/attention.md explains them.
 type Strategy string
 
 const (

@@ -17,8 +17,8 @@ type Quantized struct {
 	BytesBefore, BytesAfter int64  // of all graphs, data beside them included
 	Layers                  []QuantizedLayer
 	// Divergence is the mean Kullback-Leibler divergence of a token from the model as exported, in nats, with
-	// QuantizeOptions.MaxDivergence; Perplexity and ExportedPerplexity are those of what was written and of the model, over the same
-	// tokens. 0 without it.
+	// QuantizeOptions.MaxDivergence; Perplexity and ExportedPerplexity are those of what was written and of the model,
+	// over the same tokens. 0 without it.
 	Divergence, Perplexity, ExportedPerplexity float64
 }
 

@@ -29,7 +29,8 @@ func (g *Generator) Stream(ctx context.Context, input string, s Search) iter.Seq
 	return g.stream(ctx, g.generator, input, s)
 }
 
-func (g *Generator) stream(ctx context.Context, with *generate.Generator, input string, s Search) iter.Seq2[Token, error] {
+func (g *Generator) stream(ctx context.Context, with *generate.Generator, input string, s Search) iter.Seq2[Token,
+	error] {
 	return func(yield func(Token, error) bool) {
 		o, err := g.searched(&s)
 		if err == nil && (o.NumBeams > 1 || o.NumReturnSequences > 1) {

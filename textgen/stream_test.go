@@ -90,7 +90,8 @@ func TestStreamEnds(t *testing.T) {
 	if err := last("word", textgen.Search{Beams: 4}); !errors.Is(err, graft.ErrOption) {
 		t.Errorf("with beams: %v", err)
 	}
-	if err := last("word", textgen.Search{Beams: 1, DoSample: true, ReturnSequences: 2}); !errors.Is(err, graft.ErrOption) {
+	if err := last("word", textgen.Search{Beams: 1, DoSample: true, ReturnSequences: 2}); !errors.Is(err,
+		graft.ErrOption) {
 		t.Errorf("of two sequences: %v", err)
 	}
 	var of *graft.InputError
@@ -133,7 +134,8 @@ func TestStopStrings(t *testing.T) {
 	}
 }
 
-// TestChat: a conversation is rendered and generated from, with the special tokens that the template says and no others.
+// TestChat: a conversation is rendered and generated from, with the special tokens that the template says and no
+// others.
 func TestChat(t *testing.T) {
 	g := chatty(t, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"+
 		"{% if add_generation_prompt %}{{ start }}{% endif %}")

@@ -59,7 +59,8 @@ func (g *generationFlags) register(cmd *cobra.Command) {
 }
 
 // abFolder compares whole generations of a model folder.
-func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags, require *requireFlag,
+func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, g *generationFlags,
+	require *requireFlag,
 	deadline time.Duration, to string) error {
 	if g.batch*g.promptLength > limit.Tokens {
 		return misuse(fmt.Sprintf("--batch-size %d and --prompt-length %d", g.batch, g.promptLength),

@@ -20,7 +20,8 @@ type requireFlag struct {
 
 func (r *requireFlag) register(f *pflag.FlagSet) {
 	f.StringVar(&r.text, "require", "",
-		"exit code 5 unless every side is known to be so many times as fast as a (1.2x): the lower end of the interval counts")
+		"exit code 5 unless every side is known to be so many times as fast as a (1.2x): "+
+			"the lower end of the interval counts")
 }
 
 // check reads the flag before anything is measured.

@@ -93,7 +93,8 @@ type object struct {
 
 // load type-checks cmd/graft, with what it imports from the compiler's own export data.
 func load() (*program, error) {
-	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles", "./cmd/graft").Output()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles",
+		"./cmd/graft").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}

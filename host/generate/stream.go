@@ -10,7 +10,8 @@ import (
 
 // Stream generates for one input with a search of one sequence, greedy or sampled, and hands each token over as soon as
 // it is chosen. chosen must not wait.
-func (g *Generator) Stream(ctx context.Context, o search.Options, input string, chosen func(int32)) (r Result, err error) {
+func (g *Generator) Stream(ctx context.Context, o search.Options, input string, chosen func(int32)) (r Result,
+	err error) {
 	in, err := g.encode(o, input)
 	if err != nil {
 		return Result{Error: err.Error(), Err: err}, nil

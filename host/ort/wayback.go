@@ -75,7 +75,8 @@ func (h *hook) leaveWayBack(session uintptr, active *Hook, request Request, c cr
 		plain.release()
 		return
 	}
-	b := &wayBack{hook: h, logger: active.Logger, counts: active.Counts, name: request.name(), plain: plain, as: c, same: active.Same,
+	b := &wayBack{hook: h, logger: active.Logger, counts: active.Counts, name: request.name(), plain: plain, as: c,
+		same:  active.Same,
 		share: active.Share, bears: int64(max(active.Differences, 1)) - 1, hidden: p.Hidden, apart: p.Apart}
 	b.foreign.Store(c.foreign(h.library))
 	err := b.remember(request)

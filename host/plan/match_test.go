@@ -227,7 +227,8 @@ func TestAttributesAndShapes(t *testing.T) {
 			inputs = "[x, z]"
 		}
 		m := parsed(t, "some",
-			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+
+				inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
 				"]\n        "+c.rest+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
 		if p := makePlan(t, head+c.text, plan.Options{Force: true}, m); p.Replaced() != c.found {
 			t.Errorf("%s: %d replaced, want %d", c.name, p.Replaced(), c.found)
@@ -288,7 +289,8 @@ func TestPatternsThatBroadcast(t *testing.T) {
 			inputs = "[x]"
 		}
 		m := parsed(t, "some",
-			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
+			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+
+				inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
 				"]\n        "+c.shapes+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
 		got := "no match"
 		if list := makePlan(t, head+c.text, plan.Options{Force: true}, m).Choices; len(list) > 0 {

@@ -127,7 +127,8 @@ func (e *Editor) symbol(g *graph.Graph, name string) (*graph.Value, error) {
 		return nil, err
 	}
 	at := g.AddInitializer(graph.Int64Tensor("", []int64{1}, int64(i)))
-	axis, err := e.AddNode(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")}, "axis",
+	axis, err := e.AddNode(g, "", "Gather", []*graph.Value{shape.Out[0], at}, []string{g.FreshName("graft_length")},
+		"axis",
 		0)
 	if err != nil {
 		return nil, err

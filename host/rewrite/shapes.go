@@ -13,7 +13,8 @@ type TiedError struct{ error }
 
 func (e *TiedError) Unwrap() error { return e.error }
 
-// CheckIndependent reports an error where one of some values is made from others: what one operator reads must not wait for what it makes.
+// CheckIndependent reports an error where one of some values is made from others: what one operator reads must not
+// wait for what it makes.
 func (e *Editor) CheckIndependent(ins, made []*graph.Value, shapes bool) error {
 	for _, v := range ins {
 		if v != nil && e.comesFrom(v, made, shapes) {

@@ -18,7 +18,8 @@ type token struct {
 func tokens(source string) []token {
 	var s scanner.Scanner
 	s.Init(strings.NewReader(source))
-	s.Mode = scanner.ScanIdents | scanner.ScanFloats | scanner.ScanChars | scanner.ScanStrings | scanner.ScanComments | scanner.SkipComments
+	s.Mode = scanner.ScanIdents | scanner.ScanFloats | scanner.ScanChars | scanner.ScanStrings | scanner.ScanComments |
+		scanner.SkipComments
 	s.Error = func(*scanner.Scanner, string) {} // what Go would not take, C++ does
 	var all []token
 	for s.Scan() != scanner.EOF {

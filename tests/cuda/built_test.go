@@ -121,7 +121,8 @@ func TestBudgets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(files) != len(codes) {
-			t.Errorf("%s: found %d reports in %s for %d fat binaries; run: rm -r %s && make cuda-test", name, len(files), reports,
+			t.Errorf("%s: found %d reports in %s for %d fat binaries; run: rm -r %s && make cuda-test", name, len(files),
+				reports,
 				len(codes), reports)
 		}
 		for _, file := range files {

@@ -273,7 +273,8 @@ func subjects(t *testing.T) []*subject {
 				return nil, nil, err
 			}
 		}
-		g, err := textgen.New(context.Background(), folder, textgen.Options{Common: graft.Common{AcceptUnverified: true}, BatchSize: 1})
+		g, err := textgen.New(context.Background(), folder,
+			textgen.Options{Common: graft.Common{AcceptUnverified: true}, BatchSize: 1})
 		if err != nil {
 			return nil, nil, err
 		}

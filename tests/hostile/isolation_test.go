@@ -163,8 +163,10 @@ func TestIsolatedOptions(t *testing.T) {
 			"Isolation.Crashes is -1, needed is a number from 1"},
 		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trap"}, CallDeadline: -1}}, graft.ErrOption,
 			"Isolation.CallDeadline is -1ns, needed is a time above 0"},
-		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trip"}}}, graft.ErrNoPlugin, `no plugin "trip" is loaded, found trap`},
-		{graft.Options{Common: graft.Common{Folders: []string{crash}}, Isolation: graft.Isolation{Plugins: []string{"trap"}}}, graft.ErrBadPlugin,
+		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trip"}}}, graft.ErrNoPlugin,
+			`no plugin "trip" is loaded, found trap`},
+		{graft.Options{Common: graft.Common{Folders: []string{crash}}, Isolation: graft.Isolation{Plugins: []string{"trap"}}},
+			graft.ErrBadPlugin,
 			"libtrap.so: it was ended by SIGSEGV (segmentation fault)"},
 	} {
 		c.options.Folders = append(c.options.Folders, made.trap)

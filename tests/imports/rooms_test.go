@@ -23,7 +23,8 @@ func room(folder string) string {
 	return top
 }
 
-// TestRooms: folders and the imports between them stay few enough to see. go test -v -run TestRooms ./tests/imports says how large it is.
+// TestRooms: folders and the imports between them stay few enough to see. go test -v -run TestRooms ./tests/imports
+// says how large it is.
 func TestRooms(t *testing.T) {
 	rooms, arrows := map[string]bool{}, map[[2]string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {

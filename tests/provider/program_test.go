@@ -20,7 +20,8 @@ func enabled(library string) error {
 	if err := onnxruntime.InitializeEnvironment(); err != nil {
 		return err
 	}
-	err := graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{os.Getenv(folder)}, AcceptUnverified: true, Force: true}, Strict: true, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))})
+	err := graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{os.Getenv(folder)},
+		AcceptUnverified: true, Force: true}, Strict: true, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))})
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,8 @@ func write(t *testing.T, library *ort.Library, set *loaded.Set, f models.Fixture
 	if err := a.Settle(t.Context(), set.Manifests(), set.Plan(plan.Options{Force: true})); err != nil {
 		return j, err
 	}
-	patched, err := graft.Patch(context.Background(), j.Model, j.Patched, graft.Options{Common: graft.Common{Force: true, AcceptUnverified: true}})
+	patched, err := graft.Patch(context.Background(), j.Model, j.Patched,
+		graft.Options{Common: graft.Common{Force: true, AcceptUnverified: true}})
 	if planned := a.Plan.Replaced(); planned == 0 && errors.Is(err, graft.ErrNothingReplaced) {
 		return j, nil
 	} else if err == nil && planned != patched.Replaced {

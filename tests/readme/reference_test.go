@@ -90,7 +90,8 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	s := newSandbox(t)
 	document := text(t, "docs/json.md")
 	for name, args := range map[string][]string{"model.json": {"ab", "model.onnx", "--rounds", "1", "-o", "json"},
-		"generated.json": {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "-o", "json"}} {
+		"generated.json": {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "-o",
+			"json"}} {
 		if err := os.WriteFile(filepath.Join(s.folder, name), s.output(t, args...), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -145,7 +145,8 @@ func TestCopyArguments(t *testing.T) {
 			return c.MemcpyHtoD(
 				(*cuda.Memory)(nil), b[:1])
 		},
-		"cuMemcpyHtoDAsync: found memory of the host that may move or be freed, needed memory of Context.MemAllocHost": func() error {
+		"cuMemcpyHtoDAsync: found memory of the host that may move or be freed, " +
+			"needed memory of Context.MemAllocHost": func() error {
 			return c.MemcpyHtoDAsync(x.memory, b[:1], x.stream)
 		},
 		"cuMemcpyHtoDAsync: found memory of the host that may": func() error { // its end is outside

@@ -27,7 +27,8 @@ func TestModules(t *testing.T) {
 			"cuModuleLoadDataEx: no kernel image is available for execution on the device (CUDA_ERROR_NO_BINARY_FOR_GPU)"},
 		{"text", cuda.InvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
 		{".version 9.0\n.entry f(.param .wrong x) {}", cuda.InvalidPTX,
-			"a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, line 3; fatal   : Parsing error"},
+			"a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, " +
+				"line 3; fatal   : Parsing error"},
 	} {
 		if _, err := x.context.LoadModuleData([]byte(c.image)); !errors.Is(err, c.result) ||
 			!strings.Contains(err.Error(), c.text) {

@@ -272,7 +272,8 @@ func TestReferred(t *testing.T) {
 	r.Files["onnx/model.onnx"] = graph(t, "gone.bin")
 	_, c = serve(t, map[string]*hubtest.Repository{name: r})
 	fails(t, c, Request{}, ErrChoice,
-		"the graph onnx/model.onnx has weights in gone.bin, which the repository does not have, needed all files of the model")
+		"the graph onnx/model.onnx has weights in gone.bin, which the repository does not have, "+
+			"needed all files of the model")
 	r.Files["onnx/model.onnx"] = graph(t, "../../x")
 	_, c = serve(t, map[string]*hubtest.Repository{name: r})
 	fails(t, c, Request{}, nil, "external data has a location that is not allowed")

@@ -51,7 +51,8 @@ func New(o Options) (*Client, error) {
 		return nil, failed("Docker's configuration", "found "+err.Error(),
 			"correct it, or set DOCKER_CONFIG to another folder", err)
 	}
-	c.auth = &auth.Client{Client: &http.Client{Transport: again}, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
+	c.auth = &auth.Client{Client: &http.Client{Transport: again}, Cache: auth.NewCache(),
+		Credential: credentials.Credential(store)}
 	c.auth.SetUserAgent("graft")
 	return c, nil
 }

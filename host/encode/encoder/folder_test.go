@@ -187,7 +187,8 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		{"a configuration that is no JSON", map[string]string{"sentence_bert_config.json": `{`},
 			"sentence_bert_config.json: unexpected end of JSON input"},
 		{"no graph", map[string]string{"onnx/model.onnx": ""},
-			"no .onnx file, needed model.onnx or onnx/model.onnx; export the model: optimum-cli export onnx --model NAME FOLDER"},
+			"no .onnx file, needed model.onnx or onnx/model.onnx; " +
+				"export the model: optimum-cli export onnx --model NAME FOLDER"},
 		{"two graphs", map[string]string{"onnx/model.onnx": "", "onnx/a.onnx": "x", "b.onnx": "x"},
 			"several graphs: onnx/a.onnx, b.onnx, needed one, or model.onnx; name it (ModelFile, --model-file)"},
 		{"no tokenizer", map[string]string{"tokenizer.json": ""},

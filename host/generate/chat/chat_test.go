@@ -115,7 +115,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.template, err, c.want)
 		}
 	}
-	if _, err := chat.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no chat_template") {
+	if _, err := chat.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "no chat_template") {
 		t.Errorf("no template: %v", err)
 	}
 	for _, config := range []string{`{"chat_template": 4}`, `[`} {

@@ -11,8 +11,8 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// The engine's tojson writes 2.0 as 2, and sorts keys where it indents; Python's does not. After a plain name it becomes
-// a call of ours; an indent in any other place is refused.
+// The engine's tojson writes 2.0 as 2, and sorts keys where it indents; Python's does not. After a plain name it
+// becomes a call of ours; an indent in any other place is refused.
 var (
 	spaced   = regexp.MustCompile(`([\s({,+~-])([A-Za-z_][\w.]*)\s*\|\s*tojson\b(\s*\()?`)
 	indented = regexp.MustCompile(`([\s({,+~-])([A-Za-z_][\w.]*)\s*\|\s*tojson\s*\(\s*indent\s*=\s*(\d+)\s*\)`)
@@ -38,7 +38,8 @@ func compile(source string) (*jinja.Template, error) {
 	return jinja.Compile(source)
 }
 
-// pythonJSON is tojson(indent=N) of transformers, or without an indent: json.dumps without escapes for what is not ASCII.
+// pythonJSON is tojson(indent=N) of transformers, or without an indent: json.dumps without escapes for what is not
+// ASCII.
 func pythonJSON(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	var b strings.Builder
 	var err error

@@ -172,7 +172,8 @@ func (g *Generation) decoder(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	rewritten := &patch.Analysis{Model: x.Model, Graph: rewrittenGraph, Report: &blocks.Report{}} // its attention is replaced
+	// its attention is replaced
+	rewritten := &patch.Analysis{Model: x.Model, Graph: rewrittenGraph, Report: &blocks.Report{}}
 	if err := rewritten.Within(ctx, func() error {
 		rewritten.Shapes = graph.Infer(rewrittenGraph)
 		if err := engine.SelectEarly(rewrittenGraph, rewritten.Shapes); err != nil {

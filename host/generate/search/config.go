@@ -128,7 +128,8 @@ func (o *Options) Set(name string, value []byte) error {
 		if isNeutral(value, neutral) {
 			return nil
 		}
-		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %s)", name, clip(value), strings.Join(names(), ", "))
+		return fmt.Errorf("%s is %s: this option is not supported; leave it out (supported: %s)", name, clip(value),
+			strings.Join(names(), ", "))
 	}
 	return fmt.Errorf("%s is not an option of the search (supported: %s)", name, strings.Join(names(), ", "))
 }

@@ -71,7 +71,8 @@ func New(p *plugin.Plugin, operator string, threads int) (*Selector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Selector{kernel: kernel, operator: operator, ctx: plugin.RunContext{Threads: threads}, fault: make([]int32, 4)}, nil
+	return &Selector{kernel: kernel, operator: operator, ctx: plugin.RunContext{Threads: threads},
+		fault: make([]int32, 4)}, nil
 }
 
 // Close frees the kernel. Close a Selector only when no Run is in flight.
@@ -97,7 +98,8 @@ func (t *Selector) Run(req *search.Request) ([][]search.Candidate, error) {
 	case faultNothing:
 		return nil, &search.RowError{Row: row, Found: "every token is banned or impossible"}
 	case faultRequest:
-		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", t.operator, row)
+		return nil, fmt.Errorf("%s: row %d: its group, a processor or the index of n-grams contradicts itself", t.operator,
+			row)
 	}
 	return t.candidates(len(req.Groups), width), nil
 }

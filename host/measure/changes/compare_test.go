@@ -51,7 +51,8 @@ func TestCompare(t *testing.T) {
 			times: "none ~", only: "[auto] [flash-decode]"},
 		{name: "another first side", to: func(r *Measured) { *r = measured(result(side{"low-rank", 10}, side{"auto", 5})) },
 			times: "auto ~", only: "[a: none] [a: low-rank]"},
-		{name: "other sizes", to: func(r *Measured) { r.Result.Cells[0].Lengths["batch"] = 8 }, only: "[auto] [batch=8 auto]"},
+		{name: "other sizes", to: func(r *Measured) { r.Result.Cells[0].Lengths["batch"] = 8 },
+			only: "[auto] [batch=8 auto]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := base(), base()

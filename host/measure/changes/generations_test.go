@@ -166,7 +166,8 @@ func TestGenerationsRequired(t *testing.T) {
 
 // TestKinds: a result of a folder and one of a model are not compared, in either order.
 func TestKinds(t *testing.T) {
-	one, other := measured(result(side{"none", 10}, side{"auto", 5})), folder(generation(side{"none", 10}, side{"auto", 5}))
+	one, other := measured(result(side{"none", 10}, side{"auto", 5})),
+		folder(generation(side{"none", 10}, side{"auto", 5}))
 	for _, c := range []struct {
 		from, to Measured
 		want     string

@@ -117,7 +117,8 @@ func TestRooflineHolds(t *testing.T) {
 		probe = func() float64 { return c.probe }
 		date := time.Now().Add(-c.age).UTC().Format(time.RFC3339)
 		path := filepath.Join(o.Folder, fileName)
-		if err := record.Write(path, file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}); err != nil {
+		if err := record.Write(path,
+			file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}); err != nil {
 			t.Fatal(err)
 		}
 		r, ok := Recorded(o.Folder, 0)

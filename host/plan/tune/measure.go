@@ -61,8 +61,9 @@ const (
 func Measure(ctx context.Context, l plan.Layers, o Options) (*Table, error) {
 	o.Implementations = o.Implementations.Among(plugin.Manifests(o.Plugins))
 	id := Identify(o.Plugins, o.Implementations, o.Threads)
-	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range), Named: o.Implementations.Named(),
-		Date: time.Now().UTC().Format(time.RFC3339)}
+	t := &Table{SchemaVersion: tableVersion, Machine: id, Layers: l, Axes: axesOf(l, o.Range),
+		Named: o.Implementations.Named(),
+		Date:  time.Now().UTC().Format(time.RFC3339)}
 	all := o.Candidates
 	if all == nil {
 		all = candidates(o.Implementations)

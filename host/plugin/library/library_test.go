@@ -74,7 +74,8 @@ func TestRefusals(t *testing.T) {
 			HostABI,
 			"found a library for PPC64 (64 bits, 2LSB), needed " + arch + "; install the plugin's build for linux/" + arch},
 		{"executable", patched(func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_EXEC)) }), HostABI,
-			"found an ELF file that is not a shared object, needed one linked with -shared; link the plugin as a shared library"},
+			"found an ELF file that is not a shared object, needed one linked with -shared; " +
+				"link the plugin as a shared library"},
 		{"note of a later major", built(note(`abi=2.0\nname=toy\nversion=1.0.0\ndevice=cpu\nos=linux\narch=` + arch)),
 			HostABI,
 			"found ABI 2.0, needed ABI 1.0; " + newer + "2, or install an older release of the plugin"},

@@ -124,6 +124,7 @@ func (c *crossing) hybrid(of *Layer) error {
 	}
 	l.Offset = c.engine.Layers[0].Offset
 	c.engine.Layers = append(c.engine.Layers, l)
-	ins := []*graph.Value{c.Current(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil, c.row(of.from.value.Bias)}
+	ins := []*graph.Value{c.Current(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1], nil,
+		c.row(of.from.value.Bias)}
 	return c.attend(b, of.Strategy, ins, append(c.rows(l.Offset), "kv_num_heads", l.KVHeads, "width", of.base.Width)...)
 }

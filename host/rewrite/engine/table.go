@@ -154,7 +154,8 @@ func (s *builder) cast(v *graph.Value, dtype onnx.Tensor_DataType) (*graph.Value
 	if dtype == onnx.Tensor_INT64 {
 		return v, nil
 	}
-	n, err := s.AddNode(s.Graph, "", "Cast", []*graph.Value{v}, []string{s.Graph.FreshName("graft_cast")}, "to", int64(dtype))
+	n, err := s.AddNode(s.Graph, "", "Cast", []*graph.Value{v}, []string{s.Graph.FreshName("graft_cast")}, "to",
+		int64(dtype))
 	if err != nil {
 		return nil, err
 	}

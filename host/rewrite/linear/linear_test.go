@@ -62,7 +62,8 @@ const layers = `
 
 func TestFuseLinearTakesInWhatIsAroundThem(t *testing.T) {
 	p, got := blockstest.Rewrite(t, layers, fuse,
-		blockstest.Declare("h", "rows", 1, 128), blockstest.Declare("a", "rows", 1, 128), blockstest.Declare("y", "rows", 1, 64))
+		blockstest.Declare("h", "rows", 1, 128), blockstest.Declare("a", "rows", 1, 128),
+		blockstest.Declare("y", "rows", 1, 64))
 	if want := []string{"PackedLinear", "PackedLinear", "Identity"}; !slices.Equal(got, want) {
 		t.Fatalf("nodes %v, want %v", got, want)
 	}

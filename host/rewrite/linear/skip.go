@@ -59,7 +59,8 @@ func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 		other = next.In[1]
 	}
 	dims := shapes.Of(y).Dims
-	if other == nil || other == y || rewrite.IsConstant(other) || shapes.Of(y).DType != onnx.Tensor_FLOAT || len(dims) == 0 ||
+	if other == nil || other == y || rewrite.IsConstant(other) || shapes.Of(y).DType != onnx.Tensor_FLOAT ||
+		len(dims) == 0 ||
 		!rewrite.SameDims(dims, shapes.Of(other).Dims) {
 		return nil
 	}

@@ -261,7 +261,8 @@ func TestProbabilitiesThatLeave(t *testing.T) {
 		p = Softmax(a)
 		y = MatMul(p, v)`), plan.Options{}, parsed(t, flash))
 	n := node(t, p.Graph, "Flash")
-	if want := []string{"y", "", "", "p"}; !slices.Equal(n.Output, want) || blockstest.Attribute(n, "scores_mode").GetI() != 3 {
+	if want := []string{"y", "", "", "p"}; !slices.Equal(n.Output, want) ||
+		blockstest.Attribute(n, "scores_mode").GetI() != 3 {
 		t.Errorf("outputs %v", n.Output)
 	}
 }
@@ -272,7 +273,8 @@ func TestBranch(t *testing.T) {
 	inner.Input = nil
 	other := blockstest.Proto(t, "out y f32[batch, seq, 512]\nout present_key f32[batch, 8, past + seq, 64]\nout "+
 		"present_value f32[batch, 8, past + seq, 64]\n"+
-		"t = Transpose(q) perm=0,2,1,3\ny = Reshape(t, [0,0,512])\npresent_key = Identity(k)\npresent_value = Identity(v)").Graph
+		"t = Transpose(q) perm=0,2,1,3\ny = Reshape(t, [0,0,512])\n"+
+		"present_key = Identity(k)\npresent_value = Identity(v)").Graph
 	p := blockstest.Proto(t, ends+"in use bool[1]\ny, present_key, present_value = If(use)")
 	for name, g := range map[string]*onnx.Graph{"then_branch": inner, "else_branch": other} {
 		p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute,
@@ -342,7 +344,8 @@ func TestPatternWithFold(t *testing.T) {
 		h = MatMul(x, w1)
 		r = Relu(h)
 		y = MatMul(r, w2)`), plan.Options{Folder: halves{}}, m)
-	if got, want := blockstest.Operators(p.Graph), []string{"MatMul", "MatMul", "Relu", "MatMul", "MatMul"}; !slices.Equal(got, want) {
+	if got, want := blockstest.Operators(p.Graph),
+		[]string{"MatMul", "MatMul", "Relu", "MatMul", "MatMul"}; !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
 	}
 	if last := p.Graph.Node[4]; last.Output[0] != "y" {

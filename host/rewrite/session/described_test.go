@@ -85,7 +85,8 @@ func TestWholeNumbersForOthers(t *testing.T) {
 		g, s := blockstest.Graph(t, "in x "+c.kind+"[n, 4]\nout y "+c.kind+"[n, 4]\ny = LeakyRelu(x) alpha=1.0")
 		m := parsed(t, "  - name: Leaky\n    replaces:\n      pattern: {inputs: [x], outputs: [y], nodes: [{op: "+
 			"LeakyRelu, in: [x], out: [y], attributes: {alpha: 1}}]}\n"+
-			"    with: {nodes: [{op: Leaky, domain: graft, in: [x], out: [y], attributes: {"+c.attributes+"}}]}\n    cost: {bandwidth: 0.9, flops: 0.7, overhead_us: 1}\n")
+			"    with: {nodes: [{op: Leaky, domain: graft, in: [x], out: [y], attributes: {"+c.attributes+
+			"}}]}\n    cost: {bandwidth: 0.9, flops: 0.7, overhead_us: 1}\n")
 		pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{m}, plan.Options{Force: true, Described: with})
 		if len(pl.Choices) != 1 || (pl.Replaced() == 1) != (c.want == "") || c.want != "" && pl.Choices[0].Reason != c.want {
 			t.Errorf("%+v: %+v", c, pl.Choices)

@@ -23,7 +23,8 @@ func (p *unpadding) take(v *graph.Value, g padding.Given) (*graph.Value, error) 
 
 func (p *unpadding) gathered(v *graph.Value, g padding.Given) (*graph.Value, error) {
 	gather := func(from, index *graph.Value, axis int) (*graph.Value, error) {
-		n, err := p.AddNode(p.main, "", "Gather", []*graph.Value{from, index}, []string{p.main.FreshName("graft_rows")}, "axis",
+		n, err := p.AddNode(p.main, "", "Gather", []*graph.Value{from, index}, []string{p.main.FreshName("graft_rows")},
+			"axis",
 			axis)
 		if err != nil {
 			return nil, err

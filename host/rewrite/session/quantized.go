@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/plugin/capability"
 )
 
-// multipliesIntegers reports a matmul of integers: x, its scale and its zero point, then weights with all that goes with
-// each. A plan places it for one weight and integers that another node made.
+// multipliesIntegers reports a matmul of integers: x, its scale and its zero point, then weights with all that goes
+// with each. A plan places it for one weight and integers that another node made.
 func multipliesIntegers(n *graph.Node) bool { return n.Provides(capability.IntegerLinear) }
 
 // Inputs of a matmul of integers.

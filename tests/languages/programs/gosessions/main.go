@@ -32,7 +32,8 @@ func main() {
 	defer ort.DestroyEnvironment()
 	if slices.Contains(os.Args[3:], "enable") {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
-		if err := graft.EnableWith(graft.Options{Common: graft.Common{AcceptUnverified: true}, Logger: slog.Default()}); err != nil {
+		if err := graft.EnableWith(
+			graft.Options{Common: graft.Common{AcceptUnverified: true}, Logger: slog.Default()}); err != nil {
 			log.Fatal(err)
 		}
 	}
