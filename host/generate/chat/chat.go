@@ -189,7 +189,8 @@ func (t *Template) values(in Input) (map[string]jinja.Value, error) {
 	}
 	values := map[string]jinja.Value{"messages": messages, "tools": jinja.None(), "documents": jinja.None(),
 		"add_generation_prompt": jinja.NewBool(in.Prompt),
-		call:                    jinja.NewCallable(call, pythonJSON)}
+		call:                    jinja.NewCallable(call, pythonJSON),
+		"range":                 jinja.NewCallable("range", boundedRange)}
 	if in.Tools != nil {
 		tools := jinja.NewList(nil)
 		for i, raw := range in.Tools {

@@ -97,6 +97,31 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestRange: numbers as Python's range has them, and not more than the sandbox of transformers takes.
+func TestRange(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"3": "[0, 1, 2]", "2, 5": "[2, 3, 4]", "5, 2": "[]", "1, 10, 4": "[1, 5, 9]", "3, 0, -2": "[3, 1]", "0": "[]",
+		"9223372036854775800, 9223372036854775807, 5": "[9223372036854775800, 9223372036854775805]",
+		"100001":                     "range has 100001 numbers, at most 100000 are taken",
+		"0, 9223372036854775807":     "range has 9223372036854775807 numbers",
+		"-9, 9223372036854775807, 1": "range has 9223372036854775816 numbers",
+		"1, 2, 0":                    "the step of range is 0", "1.5": "range takes integers",
+	} {
+		template, err := chat.Read(
+			folderOf(t, map[string]string{"chat_template.jinja": "{{ range(" + arguments + ") | list }}"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := template.Render(chat.Input{})
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("range(%s): %s, want %s", arguments, got, want)
+		}
+	}
+}
+
 // TestRefused: what cannot be read or rendered is one line with the path, the reason and what to do.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ template, want string }{
