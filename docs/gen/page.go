@@ -18,36 +18,54 @@ What each command prints with ` + "`-o json`" + `. This page is made from the ty
 ` + "`go generate ./cmd/graft`" + `; [cli.md](cli.md) says what the commands are for.
 
 Names say their unit: ` + "`_ms`, `_s`, `_us`, `_bytes`, `_gb_s`" + `; shares are from 0 to 1. A list ends with ` + "`[]`" + `, and an object whose keys
-are names of the user's with ` + "`{}`" + `. A key with ` + "`?`" + ` is absent where it says nothing. *Italic* names are objects that several
-commands print; they are at the end. Each object that a command prints begins with ` + "`schema_version`" + `.
+are names of the user's with ` + "`{}`" + `. A key with ` + "`?`" + ` is absent where it says nothing, and one that stands in
+several places is explained in the first. *Italic* names are objects of another command, or of several: these are at the
+end. Each object that a command prints begins with ` + "`schema_version`" + `.
 `
 
 // page renders the objects, and at the end those that are parts of several.
 func (p *program) page(objects []object) []byte {
 	slices.SortStableFunc(objects, func(a, b object) int { return strings.Compare(a.title, b.title) })
-	r := &renderer{program: p, uses: map[string]int{}, titles: map[string]string{}}
-	for i, o := range objects {
-		if i > 0 && objects[i-1].title == o.title {
+	r := &renderer{program: p, uses: map[string]int{}, titles: map[string]string{}, said: map[string]bool{}}
+	for i := range objects {
+		if i > 0 && objects[i-1].title == objects[i].title {
 			objects[i].title += ", of several"
 		}
+	}
+	objects = merged(objects)
+	for _, o := range objects {
 		if name := nameOf(structOf(o.t)); name != "" {
-			r.titles[name] = objects[i].title
+			r.titles[name] = o.title
 		}
+	}
+	for _, o := range objects {
 		r.count(o.t, map[string]bool{})
 	}
 	r.text.WriteString(introduction)
 	for _, o := range objects {
 		fmt.Fprintf(&r.text, "\n## %s\n\n", o.title)
-		r.object("", o.t)
+		r.object("- ", "- ", "", o.t)
 	}
 	r.text.WriteString("\n## Objects of several commands\n\n")
 	for i := 0; i < len(r.shared); i++ { // more are found on the way
 		t := r.shared[i]
-		fmt.Fprintf(&r.text, "*%s*:\n", nameOf(t))
-		r.object("", t)
-		r.text.WriteString("\n")
+		r.object("- *"+r.short(nameOf(t))+"*: ", "  - ", "", t)
 	}
 	return append(bytes.TrimRight(r.text.Bytes(), "\n"), '\n')
+}
+
+// merged has one object for all commands that print the same type.
+func merged(objects []object) []object {
+	var list []object
+	for _, o := range objects {
+		same := func(l object) bool { return nameOf(structOf(o.t)) != "" && types.Identical(o.t, l.t) }
+		if i := slices.IndexFunc(list, same); i >= 0 {
+			list[i].title += ", " + o.title
+		} else {
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 type renderer struct {
@@ -56,6 +74,7 @@ type renderer struct {
 	uses   map[string]int    // of named structs
 	titles map[string]string // of named structs that are printed themselves
 	shared []types.Type
+	said   map[string]bool // names of keys with their comments: each is explained where it stands first
 }
 
 // count counts where each named struct is used.
@@ -83,19 +102,42 @@ func (r *renderer) elsewhere(t types.Type) string {
 	case name == "manifest.Manifest":
 		return " (the plugin.yaml)"
 	case r.titles[name] != "":
-		return " (as *" + r.titles[name] + "*)"
+		return " *" + r.titles[name] + "*"
 	case r.uses[name] < 2:
 		return ""
 	}
 	if !slices.ContainsFunc(r.shared, func(s types.Type) bool { return nameOf(s) == name }) {
 		r.shared = append(r.shared, t)
 	}
-	return " *" + name + "*"
+	return " *" + r.short(name) + "*"
 }
 
-// object writes a line of an object's keys, and below it one for each object in it.
-func (r *renderer) object(path string, t types.Type) {
-	var keys []string
+// standsElsewhere says whether elsewhere has a place for a type.
+func (r *renderer) standsElsewhere(t types.Type) bool {
+	name := nameOf(structOf(t))
+	return r.uses[name] > 1 || r.titles[name] != ""
+}
+
+// short is a type's name without its package, unless another package has one of that name.
+func (r *renderer) short(name string) string {
+	base := name[strings.LastIndex(name, ".")+1:]
+	for other := range r.uses {
+		if other != name && (other == base || strings.HasSuffix(other, "."+base)) {
+			return name
+		}
+	}
+	return base
+}
+
+// object writes a line of an object's keys after first, and below it one after mark for each object in it.
+func (r *renderer) object(first, mark, path string, t types.Type) {
+	var keys, bare []string // bare keys have one code span together
+	flush := func() {
+		if len(bare) > 0 {
+			keys = append(keys, "`"+strings.Join(bare, ", ")+"`")
+		}
+		bare = nil
+	}
 	var below []field
 	for _, f := range r.fields(t) {
 		if f.name == "schema_version" {
@@ -103,27 +145,33 @@ func (r *renderer) object(path string, t types.Type) {
 		}
 		inner := structOf(f.t)
 		if f.embedded {
+			flush()
 			keys = append(keys, "the keys of"+r.elsewhere(inner))
 			continue
 		}
-		key := "`" + f.name + suffix(f.t) + f.optional + "`"
+		note := ""
 		if inner != nil {
-			place := r.elsewhere(inner)
-			if key += place; place == "" {
+			if note = r.elsewhere(inner); note == "" {
 				below = append(below, f)
 			}
 		}
-		if f.comment != "" {
-			key += " (" + f.comment + ")"
+		if said := f.name + ": " + f.comment; f.comment != "" && !r.said[said] {
+			r.said[said] = true
+			note += " (" + f.comment + ")"
 		}
-		keys = append(keys, key)
+		key := f.name + suffix(f.t) + f.optional
+		if note == "" {
+			bare = append(bare, key)
+			continue
+		}
+		flush()
+		keys = append(keys, "`"+key+"`"+note)
 	}
-	if path != "" {
-		path = "`" + path + "`: "
-	}
-	fmt.Fprintf(&r.text, "- %s%s\n", path, strings.Join(keys, ", "))
+	flush()
+	fmt.Fprintf(&r.text, "%s%s\n", first, strings.Join(keys, ", "))
 	for _, f := range below {
-		r.object(strings.Trim(path, "`: ")+strings.Repeat(".", min(len(path), 1))+f.name+suffix(f.t), structOf(f.t))
+		p := path + strings.Repeat(".", min(len(path), 1)) + f.name + suffix(f.t)
+		r.object(mark+"`"+p+"`: ", mark, p, structOf(f.t))
 	}
 }
 
@@ -148,7 +196,7 @@ func (r *renderer) fields(t types.Type) []field {
 		switch {
 		case name == "-" || !v.Exported() && !v.Embedded():
 			continue
-		case v.Embedded() && name == "" && r.uses[nameOf(structOf(v.Type()))] > 1:
+		case v.Embedded() && name == "" && r.standsElsewhere(v.Type()):
 			list = append(list, field{t: v.Type(), embedded: true})
 			continue
 		case v.Embedded() && name == "":
@@ -246,7 +294,7 @@ func (p *program) comment(v *types.Var) string {
 	if rest, ok := strings.CutPrefix(text, v.Name()+" "); ok {
 		text = begins.ReplaceAllString(rest, "")
 	}
-	const enough = 40
+	const enough = 30
 	if len(text) > enough {
 		if at := max(strings.LastIndex(text[:enough], ", "), strings.LastIndex(text[:enough], ": ")); at > 0 {
 			text = text[:at]
