@@ -27,7 +27,7 @@ func (c *cli) pluginLock() *cobra.Command {
 		Use:   "lock [NAME...]",
 		Short: "Write down which plugins a program uses, by the hashes of all their files",
 		Long: `Writes a lock file of the plugins that a program would find, or of those that are named. With it,
-graft plugin install --locked installs the same files elsewhere, and graft.Lock, or GRAFT_PLUGIN_LOCK, uses
+graft plugin install --locked installs the same files elsewhere, and Lock of graft.Common, or GRAFT_PLUGIN_LOCK, uses
 them and no others. Keep it beside the program or the model, and review it as you review code.`,
 		Example: `  graft plugin lock
   graft plugin lock flash-decode packed-linear --out model/graft.lock`,

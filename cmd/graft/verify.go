@@ -88,7 +88,7 @@ func (v *verdict) err(path string) error {
 	}
 	return &diagnostic.Error{Kind: errDiffers, Path: path,
 		Found: fmt.Sprintf("%v: left out: %s", errDiffers, counted(len(v.Left), "block")),
-		Fix: "graft.Verify() leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's " +
+		Fix: "Verify of graft.Options leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's " +
 			"author"}
 }
 

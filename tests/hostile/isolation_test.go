@@ -164,7 +164,7 @@ func TestIsolatedOptions(t *testing.T) {
 		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trap"}, CallDeadline: -1}}, graft.ErrOption,
 			"Isolation.CallDeadline is -1ns, needed is a time above 0"},
 		{graft.Options{Isolation: graft.Isolation{Plugins: []string{"trip"}}}, graft.ErrNoPlugin,
-			`no plugin "trip" is loaded, found trap`},
+			`no plugin "trip" is loaded; did you mean trap? graft plugin list shows all`},
 		{graft.Options{Common: graft.Common{Folders: []string{crash}}, Isolation: graft.Isolation{Plugins: []string{"trap"}}},
 			graft.ErrBadPlugin,
 			"libtrap.so: it was ended by SIGSEGV (segmentation fault)"},

@@ -44,7 +44,7 @@ func TestVerifyLeavesOut(t *testing.T) {
 		code, stdout, stderr := command(t, trapped(), "inspect", path, "--force", "--verify")
 		if code != 5 || !strings.Contains(stdout, "left out: 1 of them, which answer otherwise than the model\n") ||
 			!strings.Contains(stdout, "  left out: ") ||
-			!strings.Contains(stdout, want) || !strings.Contains(stderr, path+": the answers differ: 1 blocks are left out; ") {
+			!strings.Contains(stdout, want) || !strings.Contains(stderr, path+": the answers differ: left out: 1 block; ") {
 			t.Errorf("inspect: exit code %d, %q, %q, want %q", code, stdout, stderr, want)
 		}
 		if code, stdout, _ = command(t, trapped(), "inspect", path, "--force", "--verify", "-o", "json"); code != 5 ||

@@ -340,7 +340,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		{"without the plugin", func() error {
 			_, err := quantization.Folder(t.Context(), dir, out, quantization.Options{Weights: options.Weights})
 			return err
-		}, []string{"packed-linear"}},
+		}, []string{"pack-panels/1"}},
 	} {
 		before := len(names(t, dir))
 		err := c.call()
