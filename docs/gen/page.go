@@ -294,7 +294,7 @@ func (p *program) comment(v *types.Var) string {
 	if rest, ok := strings.CutPrefix(text, v.Name()+" "); ok {
 		text = begins.ReplaceAllString(rest, "")
 	}
-	const enough = 30
+	const enough = 26
 	if len(text) > enough {
 		if at := max(strings.LastIndex(text[:enough], ", "), strings.LastIndex(text[:enough], ": ")); at > 0 {
 			text = text[:at]
