@@ -294,13 +294,13 @@ func (p *program) comment(v *types.Var) string {
 	if rest, ok := strings.CutPrefix(text, v.Name()+" "); ok {
 		text = begins.ReplaceAllString(rest, "")
 	}
-	const enough = 26
+	const enough = 36
 	if len(text) > enough {
 		if at := max(strings.LastIndex(text[:enough], ", "), strings.LastIndex(text[:enough], ": ")); at > 0 {
 			text = text[:at]
 		}
 	}
-	if internal.MatchString(text) || strings.Count(text, "(") != strings.Count(text, ")") || len(text) > 3*enough/2 {
+	if internal.MatchString(text) || strings.Count(text, "(") != strings.Count(text, ")") || len(text) > enough {
 		return ""
 	}
 	return strings.NewReplacer("*", "", "<", "&lt;").Replace(strings.TrimSuffix(text, "."))
