@@ -88,8 +88,8 @@ func (v *verdict) err(path string) error {
 	}
 	return &diagnostic.Error{Kind: errDiffers, Path: path,
 		Found: fmt.Sprintf("%v: left out: %s", errDiffers, counted(len(v.Left), "block")),
-		Fix: "Verify of graft.Options leaves them out of sessions, graft patch --verify out of a file; report it to the plugin's " +
-			"author"}
+		Fix: "Verify of graft.Options leaves them out of sessions, graft patch --verify out of a file; " +
+			"report it to the plugin's author"}
 }
 
 // verified tells a report what was found.
