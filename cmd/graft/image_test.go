@@ -101,7 +101,7 @@ func TestComparedFolders(t *testing.T) {
 		if name == "bart" {
 			args = append(args, "--prompt-length", "5")
 		}
-		if code := run(args, &out, &talk); code != exitOK || !strings.Contains(out.String(), "1 inputs of ") ||
+		if code := run(args, &out, &talk); code != exitOK || !strings.Contains(out.String(), "1 input of ") ||
 			!strings.Contains(out.String(), size+", 3 new tokens; sequences equal: 1 of 1") {
 			t.Errorf("%s: code %d, %s%s, want %q", name, code, &out, &talk, size)
 		}

