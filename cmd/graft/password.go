@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -117,8 +118,9 @@ func unseen(ctx context.Context, terminal *os.File) (string, error) {
 		text []byte
 		err  error
 	}
-	read := make(chan line, 1)
+	read, began := make(chan line, 1), make(chan struct{})
 	go func() {
+		close(began)
 		text, err := term.ReadPassword(at)
 		read <- line{text, err}
 	}()
@@ -126,6 +128,9 @@ func unseen(ctx context.Context, terminal *os.File) (string, error) {
 	case l := <-read:
 		return string(l.text), l.err
 	case <-ctx.Done():
+		// An interrupt may come before the terminal was told to show nothing: what is restored then would be undone.
+		<-began
+		time.Sleep(50 * time.Millisecond)
 		_ = term.Restore(at, before)
 		return "", ctx.Err()
 	}
