@@ -4,7 +4,6 @@ package generate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -68,11 +67,7 @@ func OpenExported(folder string, o decode.Options) (*Generator, error) {
 
 // open opens a device and what a folder has around its graphs. What changes meanwhile is opened once more.
 func open(folder string, device func() (Device, error)) (*Generator, error) {
-	g, err := once(folder, device)
-	if errors.Is(err, model.ErrInUse) {
-		g, err = once(folder, device)
-	}
-	return g, err
+	return model.ReadAgainIfChanged(func() (*Generator, error) { return once(folder, device) })
 }
 
 func once(folder string, device func() (Device, error)) (*Generator, error) {

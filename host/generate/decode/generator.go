@@ -5,7 +5,6 @@ package decode
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/opgraft/graft/host/base/memory"
@@ -17,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/generate/topk"
-	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
@@ -132,16 +130,9 @@ func Prepare(path string, o Options) (*prepare.Generation, error) {
 			CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 }
 
-// Open opens a model folder. What changes meanwhile is opened once more.
-func Open(path string, o Options) (*Generator, error) {
-	g, err := open(path, o)
-	if errors.Is(err, model.ErrInUse) {
-		g, err = open(path, o)
-	}
-	return g, err
-}
-
-func open(path string, o Options) (_ *Generator, err error) {
+// Open opens a model folder. One that changes meanwhile is an error of kind model.ErrInUse: generate.Open opens it
+// once more.
+func Open(path string, o Options) (_ *Generator, err error) {
 	watch := modeldir.NewWatch(path)
 	var small *modeldir.Config
 	if o.Draft.Folder != "" { // before anything large is read
