@@ -17,14 +17,12 @@ import (
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 func TestEnableBeforeRuntime(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Value(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	out, err := cmd.CombinedOutput()
@@ -43,25 +41,19 @@ func TestEnable(t *testing.T) {
 	unpatched := d.answers(t, tiny, nil)
 	var log record
 	for range 2 {
-		if err := graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}))
 	}
 	same(t, d.answers(t, tiny, nil), unpatched)
 	log.expect(t, 5, "flash-decode")
 
 	// The last call's options hold.
 	var other record
-	if err := graft.EnableWith(graft.Options{Common: all(t), Logger: other.logger()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: all(t), Logger: other.logger()}))
 	same(t, d.answers(t, tiny, nil), unpatched)
 	other.expect(t, 10, "flash-decode", "fused-gelu")
 
 	for range 2 {
-		if err := graft.Disable(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, graft.Disable())
 	}
 	if got := d.answers(t, tiny, nil); !slices.Equal(got, unpatched) {
 		t.Error("answers after Disable are not those of before, bit for bit")
@@ -76,21 +68,11 @@ func TestSessionsOutliveDisable(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := d.open(tiny, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: flash(t), Strict: true}))
+	s := must.Value(d.open(tiny, nil))(t)
 	defer s.Destroy()
-	if err := graft.Disable(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := d.run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.Disable())
+	got := must.Value(d.run(s))(t)
 	same(t, got, unpatched)
 }
 
@@ -121,9 +103,7 @@ func TestOptions(t *testing.T) {
 			var log record
 			c.options.Folders, c.options.AcceptUnverified = built(t, "flash-decode", "fused-gelu"), true
 			c.options.Strict, c.options.Logger = true, log.logger()
-			if err := graft.EnableWith(c.options); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, graft.EnableWith(c.options))
 			same(t, d.answers(t, tiny, nil), unpatched)
 			log.expect(t, c.replaced, c.plugins...)
 		})
@@ -135,13 +115,9 @@ func TestEnableRefuses(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	var log record
-	if err := graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: flash(t), Logger: log.logger()}))
 	broken := t.TempDir()
-	if err := os.WriteFile(filepath.Join(broken, "plugin.yaml"), []byte("schema_version: 9\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(broken, "plugin.yaml"), []byte("schema_version: 9\n"), 0o644))
 	cases := []struct {
 		name    string
 		options graft.Options
@@ -188,21 +164,14 @@ func TestSessionConfig(t *testing.T) {
 	var log record
 	enable := func(strict bool) {
 		t.Helper()
-		if err := graft.EnableWith(graft.Options{Common: all(t), Strict: strict, Logger: log.logger()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, graft.EnableWith(graft.Options{Common: all(t), Strict: strict, Logger: log.logger()}))
 	}
 	enable(false)
 	with := func(t *testing.T, key, value string) *onnx.SessionOptions {
 		t.Helper()
-		o, err := onnx.NewSessionOptions()
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Value(onnx.NewSessionOptions())(t)
 		t.Cleanup(func() { o.Destroy() })
-		if err := o.AddSessionConfigEntry(key, value); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, o.AddSessionConfigEntry(key, value))
 		return o
 	}
 	for _, c := range []struct {
@@ -260,23 +229,12 @@ func TestBytes(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	var log record
-	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := onnx.NewDynamicAdvancedSessionWithONNXData(data, d.inputs, d.outputs, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}))
+	data := must.Value(os.ReadFile(tiny))(t)
+	s := must.Value(onnx.NewDynamicAdvancedSessionWithONNXData(data, d.inputs, d.outputs, nil))(t)
 	defer s.Destroy()
 	clear(data)
-	got, err := d.run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(d.run(s))(t)
 	same(t, got, unpatched)
 	log.expect(t, 5, "flash-decode")
 }
@@ -285,39 +243,24 @@ func TestBytes(t *testing.T) {
 // external data included.
 func TestHuggingFaceCache(t *testing.T) {
 	environment(t)
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
 	root := t.TempDir()
 	whole := filepath.Join(root, "whole.onnx")
 	blobs, snapshot := filepath.Join(root, "blobs"), filepath.Join(root, "snapshots", "8f2c")
 	for _, folder := range []string{blobs, snapshot} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(folder, 0o755))
 	}
-	if err := f.Write(whole, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(whole, 1))
 	path := filepath.Join(snapshot, "model.onnx")
-	if err := f.WriteExternal(path, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.WriteExternal(path, 1))
 	for name, blob := range map[string]string{path: "1f5a", path + ".data": "77e0"} {
-		if err := os.Rename(name, filepath.Join(blobs, blob)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(filepath.Join("..", "..", "blobs", blob), name); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Rename(name, filepath.Join(blobs, blob)))
+		must.Succeed(t, os.Symlink(filepath.Join("..", "..", "blobs", blob), name))
 	}
 	d := signature(t, whole)
 	unpatched := d.answers(t, whole, nil)
 	var log record
-	if err := graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: flash(t), Strict: true, Logger: log.logger()}))
 	same(t, d.answers(t, path, nil), unpatched)
 	if list := log.take(t); len(list) != 1 || list[0].Replaced == 0 {
 		t.Errorf("the log says %+v, want a patched session", list)
@@ -331,9 +274,7 @@ func TestConcurrent(t *testing.T) {
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
 	on := graft.Options{Common: all(t), Strict: true, Logger: slog.New(slog.DiscardHandler)}
-	if err := graft.EnableWith(on); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(on))
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -368,15 +309,10 @@ func TestTwoSessions(t *testing.T) {
 	environment(t)
 	d := signature(t, tiny)
 	unpatched := d.answers(t, tiny, nil)
-	if err := graft.EnableWith(graft.Options{Common: all(t), Strict: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(graft.Options{Common: all(t), Strict: true}))
 	var wg sync.WaitGroup
 	for range 2 {
-		s, err := d.open(tiny, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(d.open(tiny, nil))(t)
 		defer s.Destroy()
 		for range 2 {
 			wg.Go(func() {
@@ -409,14 +345,9 @@ func TestPatch(t *testing.T) {
 		s.Destroy()
 		t.Error("the patched file loads without the plugin's library")
 	}
-	o, err := onnx.NewSessionOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Value(onnx.NewSessionOptions())(t)
 	defer o.Destroy()
-	if err := o.RegisterCustomOpsLibrary(patched.Libraries[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.RegisterCustomOpsLibrary(patched.Libraries[0]))
 	same(t, d.answers(t, out, o), d.answers(t, tiny, nil))
 }
 
@@ -425,9 +356,7 @@ func TestPatchRefuses(t *testing.T) {
 	environment(t)
 	folder := t.TempDir()
 	nowhere, no := filepath.Join(folder, "nowhere.onnx"), filepath.Join(folder, "no.onnx")
-	if err := os.WriteFile(no, []byte("no model"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(no, []byte("no model"), 0o644))
 	tied := filepath.Join(folder, "tied.onnx")
 	if data, err := proto.Marshal(blockstest.Proto(t, blockstest.Tied)); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // isolatedCalls are those that workers have answered in this process.
@@ -24,9 +25,7 @@ func isolatedCalls() (n int64) {
 // isolate adds the session config entry graft.isolate.
 func isolate(t *testing.T, o *onnx.SessionOptions, names string) *onnx.SessionOptions {
 	t.Helper()
-	if err := o.AddSessionConfigEntry(graft.ConfigIsolate, names); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.AddSessionConfigEntry(graft.ConfigIsolate, names))
 	return o
 }
 
@@ -56,9 +55,7 @@ func TestLockWithIsolation(t *testing.T) {
 			t.Error("no worker answered")
 		}
 	}
-	if err := enabled(lockOf(t, gelu), "fused-gelu"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, enabled(lockOf(t, gelu), "fused-gelu"))
 	patched(nil)
 	patched(locked(t, lockOf(t, gelu)))
 	if got := d.answers(t, tiny, locked(t, lockOf(t, other))); !slices.Equal(got, unpatched) {
@@ -81,12 +78,8 @@ func TestLockWithIsolation(t *testing.T) {
 		}
 	}
 
-	if err := graft.Disable(); err != nil {
-		t.Fatal(err)
-	}
-	if err := enabled("", ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.Disable())
+	must.Succeed(t, enabled("", ""))
 	patched(isolate(t, locked(t, lockOf(t, gelu)), "fused-gelu"))
 	both := isolatedCalls()
 	same(t, d.answers(t, tiny, isolate(t, locked(t, lockOf(t, flash)), "fused-gelu")), unpatched)

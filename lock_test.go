@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/plugin/lockfile"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // lockOf writes a lock of plugins' folders.
@@ -20,46 +21,32 @@ func lockOf(t *testing.T, folders ...string) string {
 	t.Helper()
 	lock := lockfile.New(filepath.Join(t.TempDir(), "graft.lock"))
 	for _, folder := range folders {
-		entry, err := store.At(t.TempDir()).Locked(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entry := must.Value(store.At(t.TempDir()).Locked(folder))(t)
 		lock.Set(entry)
 	}
-	if err := lock.Write(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, lock.Write())
 	return lock.Path()
 }
 
 // edition copies a built plugin, with a line more in its manifest.
 func edition(t *testing.T, name, to, line string) string {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(filepath.Join("build/plugins", name))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(to, os.DirFS(filepath.Join("build/plugins", name))))
 	f, err := os.OpenFile(filepath.Join(to, "plugin.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString(line)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return to
 }
 
 // locked are options of a session that has a lock.
 func locked(t *testing.T, lock string) *onnx.SessionOptions {
 	t.Helper()
-	o, err := onnx.NewSessionOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Value(onnx.NewSessionOptions())(t)
 	t.Cleanup(func() { o.Destroy() })
-	if err := o.AddSessionConfigEntry(graft.ConfigLock, lock); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.AddSessionConfigEntry(graft.ConfigLock, lock))
 	return o
 }
 
@@ -71,16 +58,12 @@ func TestLock(t *testing.T) {
 	plugins := filepath.Join(os.Getenv("XDG_DATA_HOME"), "graft", "plugins")
 	older := edition(t, "fused-gelu", filepath.Join(plugins, ".versions", "fused-gelu", "0.1.0-older"), "# older\n")
 	current := edition(t, "fused-gelu", filepath.Join(plugins, ".versions", "fused-gelu", "0.1.0-newer"), "# newer\n")
-	if err := os.Symlink(".versions/fused-gelu/0.1.0-newer", filepath.Join(plugins, "fused-gelu")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(".versions/fused-gelu/0.1.0-newer", filepath.Join(plugins, "fused-gelu")))
 	flash := edition(t, "flash-decode", filepath.Join(plugins, "flash-decode"), "")
 	other := edition(t, "fused-gelu", filepath.Join(t.TempDir(), "other"), "# another\n")
 	absent := edition(t, "ngram-block", filepath.Join(t.TempDir(), "absent"), "")
 	broken := filepath.Join(t.TempDir(), "graft.lock")
-	if err := os.WriteFile(broken, []byte("schema_version: 9\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(broken, []byte("schema_version: 9\n"), 0o644))
 	const fix = "run: graft plugin install --locked --lock "
 	for _, test := range []struct {
 		name      string
@@ -137,9 +120,7 @@ func TestLock(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			same(t, d.answers(t, tiny, nil), unpatched)
 			log.expect(t, test.replaced, test.plugins...)
 		})
@@ -147,10 +128,8 @@ func TestLock(t *testing.T) {
 
 	// One session's own lock: of what is loaded it uses what the lock names, which must be as it says.
 	var log record
-	if err := graft.EnableWith(
-		graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(
+		graft.Options{Common: graft.Common{AcceptUnverified: true, Force: true}, Logger: log.logger()}))
 	same(t, d.answers(t, tiny, locked(t, lockOf(t, current))), unpatched)
 	log.expect(t, 5, "fused-gelu")
 	for lock, want := range map[string]string{
@@ -178,9 +157,7 @@ func TestLockOfChangedLibrary(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(library, append(data, 0), 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	err = graft.EnableWith(graft.Options{Common: graft.Common{Folders: []string{folder}, AcceptUnverified: true,
 		Lock: lock}})
 	if want := "another fused-gelu 0.1.0: " + library + ": sha256 "; !errors.Is(err, graft.ErrBadPlugin) ||

@@ -8,6 +8,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -15,46 +16,28 @@ import (
 // sessions or for one; visible rows stay.
 func TestIgnorePadding(t *testing.T) {
 	environment(t)
-	f, err := models.Lookup("optimum", "bert")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "bert"))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := f.Write(path, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Write(path, 1))
 	const batch, positions, width = 2, 4, 64
 	mask := []int64{1, 1, 0, 0, 1, 1, 1, 0}
 	run := func(t *testing.T, entry string) []float32 {
-		options, err := onnx.NewSessionOptions()
-		if err != nil {
-			t.Fatal(err)
-		}
+		options := must.Value(onnx.NewSessionOptions())(t)
 		defer options.Destroy()
 		if entry != "" {
-			if err := options.AddSessionConfigEntry(graft.ConfigPadding, entry); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, options.AddSessionConfigEntry(graft.ConfigPadding, entry))
 		}
-		s, err := onnx.NewDynamicAdvancedSession(path, []string{"input_ids", "attention_mask", "token_type_ids"},
-			[]string{"last_hidden_state"}, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(onnx.NewDynamicAdvancedSession(path, []string{"input_ids", "attention_mask", "token_type_ids"},
+			[]string{"last_hidden_state"}, options))(t)
 		defer s.Destroy()
 		var in []onnx.Value
 		for _, data := range [][]int64{{5, 6, 7, 8, 9, 10, 11, 12}, mask, make([]int64, batch*positions)} {
-			v, err := onnx.NewTensor(onnx.NewShape(batch, positions), data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must.Value(onnx.NewTensor(onnx.NewShape(batch, positions), data))(t)
 			defer v.Destroy()
 			in = append(in, v)
 		}
 		out := []onnx.Value{nil}
-		if err := s.Run(in, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Run(in, out))
 		defer out[0].Destroy()
 		return slices.Clone(out[0].(*onnx.Tensor[float32]).GetData())
 	}
@@ -74,9 +57,7 @@ func TestIgnorePadding(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.option.Common = graft.Common{Folders: built(t, "remove-padding"), AcceptUnverified: true}
 			c.option.Strict = true
-			if err := graft.EnableWith(c.option); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, graft.EnableWith(c.option))
 			defer graft.Disable()
 			got := run(t, c.entry)
 			for i, seen := range mask {

@@ -16,6 +16,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const tiny = "models/tiny-gpt2/model.onnx"
@@ -36,17 +37,12 @@ func TestMain(m *testing.M) {
 // whoever runs it.
 func environment(t *testing.T) {
 	t.Helper()
-	path, err := graft.RuntimePath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Value(graft.RuntimePath())(t)
 	t.Setenv("GRAFT_PLUGIN_PATH", "")
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "")
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	onnx.SetSharedLibraryPath(path)
-	if err := onnx.InitializeEnvironment(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, onnx.InitializeEnvironment())
 	t.Cleanup(func() {
 		if err := graft.Disable(); err != nil {
 			t.Error(err)
@@ -115,9 +111,7 @@ func (r *record) take(t *testing.T) []line {
 	var list []line
 	for d := json.NewDecoder(&r.all); d.More(); {
 		var l line
-		if err := d.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decode(&l))
 		list = append(list, l)
 	}
 	r.all.Reset()
@@ -145,9 +139,7 @@ type decoder struct {
 func signature(t *testing.T, path string) decoder {
 	t.Helper()
 	ins, outs, err := onnx.GetInputOutputInfo(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	d := decoder{shapes: map[string]onnx.Shape{}}
 	for _, in := range ins {
 		d.inputs, d.shapes[in.Name] = append(d.inputs, in.Name), in.Dimensions
@@ -165,15 +157,9 @@ func (d decoder) open(path string, o *onnx.SessionOptions) (*onnx.DynamicAdvance
 // answers opens a session by path, runs it and closes it.
 func (d decoder) answers(t *testing.T, path string, o *onnx.SessionOptions) []float32 {
 	t.Helper()
-	s, err := d.open(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(d.open(path, o))(t)
 	defer s.Destroy()
-	list, err := d.run(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(d.run(s))(t)
 	return list
 }
 

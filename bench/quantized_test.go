@@ -130,9 +130,7 @@ func TestStepFloor(t *testing.T) {
 	c := &stepCell{Rows: 4, Requests: 1, Beams: 4, Bandwidth: []float64{9, 10, 11}}
 	folder, b := tinyDecoder(t)
 	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 64 << 20, Batch: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer g.Close()
 	c.Sides = []stepTime{{Steps: []float64{5, 6, 7}}}
 	attention := 2. * 2 * gpt2Layers * gpt2Width * stepPast * 4

@@ -17,16 +17,14 @@ import (
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/embed"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // embedder opens the small embedder.
 func embedder(t *testing.T, o embed.Options) *embed.Embedder {
 	t.Helper()
 	o.AcceptUnverified = true
-	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(embed.NewEmbedder(t.Context(), "../models/encoders/embedder", o))(t)
 	t.Cleanup(func() { e.Close() })
 	return e
 }
@@ -48,9 +46,7 @@ func readMade(t *testing.T) (m made) {
 	if err == nil {
 		err = json.Unmarshal(data, &m)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return m
 }
 
@@ -120,12 +116,9 @@ func TestEmbedBadTexts(t *testing.T) {
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
 func TestEmbedEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
-	e, err := embed.NewEmbedder(t.Context(), "../models/encoders/embedder",
+	e := must.Value(embed.NewEmbedder(t.Context(), "../models/encoders/embedder",
 		embed.Options{Common: graft.Common{AcceptUnverified: true},
-			Batch: embed.BatchOptions{MaxDelay: time.Hour, MaxQueue: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Batch: embed.BatchOptions{MaxDelay: time.Hour, MaxQueue: 3}}))(t)
 	because := errors.New("the client went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
@@ -180,19 +173,13 @@ func TestEmbedEnds(t *testing.T) {
 func TestRank(t *testing.T) {
 	want := readMade(t)
 	for raw, scores := range map[bool][]float32{false: want.Scores.Sigmoid, true: want.Scores.Logits} {
-		r, err := embed.NewReranker(t.Context(), "../models/encoders/reranker",
-			embed.Options{Common: graft.Common{AcceptUnverified: true}, RawScores: raw})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Value(embed.NewReranker(t.Context(), "../models/encoders/reranker",
+			embed.Options{Common: graft.Common{AcceptUnverified: true}, RawScores: raw}))(t)
 		got, err := r.Scores(t.Context(), want.Query, want.Texts...)
 		if err != nil || !nearly(got, scores) {
 			t.Errorf("scores %v, %v", got, err)
 		}
-		ranked, err := r.Rank(t.Context(), want.Query, want.Texts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ranked := must.Value(r.Rank(t.Context(), want.Query, want.Texts...))(t)
 		var order []int
 		for _, d := range ranked {
 			order = append(order, d.Index)

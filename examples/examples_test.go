@@ -2,6 +2,7 @@
 package examples_test
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,10 +27,7 @@ func TestExamples(t *testing.T) {
 		"rerank": {[]string{"What is a batch?", "Short.", "A batch holds the texts that waited."},
 			[]string{" Short.\n", " A batch holds the texts that waited.\n"}},
 	} {
-		source, err := os.ReadFile(filepath.Join(name, "main.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Value(os.ReadFile(filepath.Join(name, "main.go")))(t)
 		if n := strings.Count(string(source), "\n"); n >= 40 {
 			t.Errorf("%s has %d lines, needed fewer than 40", name, n)
 		}

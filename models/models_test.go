@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -64,14 +65,9 @@ func isSeeded(t *onnx.Tensor) bool {
 func TestFixturesFillToSoundModels(t *testing.T) {
 	for _, f := range tiny(t) {
 		t.Run(f.String(), func(t *testing.T) {
-			b, err := f.Bytes(seed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(f.Bytes(seed))(t)
 			var m onnx.Model
-			if err := proto.Unmarshal(b, &m); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, proto.Unmarshal(b, &m))
 			if len(m.GetGraph().GetOutput()) == 0 || len(m.GetGraph().GetNode()) == 0 {
 				t.Fatal("the graph has no nodes or no outputs")
 			}
@@ -156,18 +152,11 @@ func TestGoldenHashes(t *testing.T) {
 	const golden = "testdata/golden.json"
 	if *update {
 		b, _ := json.MarshalIndent(got, "", "  ")
-		if err := os.WriteFile(golden, append(b, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(golden, append(b, '\n'), 0o644))
 	}
-	b, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(golden))(t)
 	var want map[string]string
-	if err := json.Unmarshal(b, &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(b, &want))
 	if len(want) != len(got) {
 		t.Errorf("%d fixtures, %d golden hashes; after an intended change: go test ./models -run Golden -update", len(got),
 			len(want))
@@ -183,23 +172,14 @@ func TestBuildGivesTheSameBytes(t *testing.T) {
 	var hashes [2][]byte
 	for i := range hashes {
 		dir := filepath.Join(t.TempDir(), "sub", "folder")
-		paths, err := models.Build("optimum/gpt2", dir, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := must.Value(models.Build("optimum/gpt2", dir, seed))(t)
 		h := sha256.New()
 		for _, p := range paths {
-			b, err := os.ReadFile(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(os.ReadFile(p))(t)
 			h.Write(b)
 		}
 		hashes[i] = h.Sum(nil)
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Value(os.ReadDir(dir))(t)
 		if len(entries) != 2 || entries[0].Name() != "config.json" || entries[1].Name() != "gpt2.onnx" {
 			t.Errorf("the folder holds %v, need config.json and gpt2.onnx", entries)
 		}
@@ -210,10 +190,7 @@ func TestBuildGivesTheSameBytes(t *testing.T) {
 }
 
 func TestAnotherSeedGivesOtherWeights(t *testing.T) {
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
 	a, errA := f.Bytes(1)
 	b, errB := f.Bytes(2)
 	if errA != nil || errB != nil || len(a) != len(b) || bytes.Equal(a, b) {
@@ -222,33 +199,15 @@ func TestAnotherSeedGivesOtherWeights(t *testing.T) {
 }
 
 func TestExternalDataHoldTheInlineBytes(t *testing.T) {
-	f, err := models.Lookup("genai", "llama")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("genai", "llama"))(t)
 	path := filepath.Join(t.TempDir(), "llama.onnx")
-	if err := f.WriteExternal(path, seed); err != nil {
-		t.Fatal(err)
-	}
-	inline, err := f.Bytes(seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.WriteExternal(path, seed))
+	inline := must.Value(f.Bytes(seed))(t)
 	var want, got onnx.Model
-	outside, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := proto.Unmarshal(inline, &want); err != nil {
-		t.Fatal(err)
-	}
-	if err := proto.Unmarshal(outside, &got); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path + ".data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := must.Value(os.ReadFile(path))(t)
+	must.Succeed(t, proto.Unmarshal(inline, &want))
+	must.Succeed(t, proto.Unmarshal(outside, &got))
+	data := must.Value(os.ReadFile(path + ".data"))(t)
 	count := 0
 	for i, x := range got.GetGraph().GetInitializer() {
 		if len(x.GetExternalData()) == 0 {
@@ -282,9 +241,7 @@ func span(t *testing.T, x *onnx.Tensor) (offset, length int) {
 		case "length":
 			err = json.Unmarshal([]byte(e.GetValue()), &length)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return offset, length
 }
@@ -309,22 +266,14 @@ func TestNamesOfSubjects(t *testing.T) {
 }
 
 func TestAFailedWriteLeavesNothing(t *testing.T) {
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
 	dir := t.TempDir()
 	target := filepath.Join(dir, "taken.onnx")
-	if err := os.MkdirAll(filepath.Join(target, "inside"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(target, "inside"), 0o755))
 	if err := f.Write(target, seed); err == nil {
 		t.Error("writing over a folder succeeded")
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(dir))(t)
 	if len(entries) != 1 {
 		t.Errorf("the folder holds %v, need taken.onnx only", entries)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 	"github.com/opgraft/graft/textgen"
 )
@@ -24,10 +25,7 @@ const g2p = "../models/g2p"
 func opened(t *testing.T, o textgen.Options) *textgen.Generator {
 	t.Helper()
 	o.AcceptUnverified = true
-	g, err := textgen.New(t.Context(), g2p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(textgen.New(t.Context(), g2p, o))(t)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -89,9 +87,7 @@ func TestInputErrors(t *testing.T) {
 			bad = append(bad, of.Index)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		texts = append(texts, out.Hypotheses[0].Text)
 	}
 	if !slices.Equal(bad, []int{1}) || !slices.Equal(texts, []string{"S AO1 R D", "B OW1 V"}) {
@@ -272,9 +268,7 @@ func TestCloseEndsCalls(t *testing.T) {
 // What a model folder lacks, and options that mean nothing, are one clear error of its kind.
 func TestNewGeneratorErrors(t *testing.T) {
 	bare := t.TempDir() // a model without its tokenizer
-	if err := models.Small("gpt2", bare); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", bare))
 	with := func(change func(o *textgen.Options)) (o textgen.Options) {
 		change(&o)
 		return o
@@ -360,16 +354,10 @@ func TestDrafts(t *testing.T) {
 		{Beams: 1, NoRepeatNgramSize: 3, RepetitionPenalty: 1.1, Set: map[string]any{"prompt_lookup_num_tokens": 4}},
 	} {
 		for _, word := range []string{"mississippi", "couscous"} {
-			got, err := g.Hypotheses(t.Context(), word, search)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Value(g.Hypotheses(t.Context(), word, search))(t)
 			without := search
 			without.Drafts = textgen.NoDrafts
-			want, err := g.Hypotheses(t.Context(), word, without)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Value(g.Hypotheses(t.Context(), word, without))(t)
 			if len(got) != len(want) || !slices.Equal(got[0].Tokens, want[0].Tokens) {
 				t.Errorf("%s, %v:\n%v, without drafts\n%v", word, search, got, want)
 			}
@@ -393,16 +381,10 @@ func TestDraftsOfModel(t *testing.T) {
 		{Drafts: textgen.ModelDrafts},
 	} {
 		for _, word := range []string{"mississippi", "couscous"} {
-			got, err := g.Hypotheses(t.Context(), word, search)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Value(g.Hypotheses(t.Context(), word, search))(t)
 			without := search
 			without.Drafts = textgen.NoDrafts
-			want, err := g.Hypotheses(t.Context(), word, without)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Value(g.Hypotheses(t.Context(), word, without))(t)
 			if len(got) != len(want) || !slices.Equal(got[0].Tokens, want[0].Tokens) {
 				t.Errorf("%s, %v:\n%v, without drafts\n%v", word, search, got, want)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/textgen"
 )
 
@@ -20,13 +21,10 @@ func TestQuantize(t *testing.T) {
 	accept := graft.Common{AcceptUnverified: true}
 	words := []string{"hello", "world", "quantize"}
 	out := filepath.Join(t.TempDir(), "out")
-	q, err := textgen.Quantize(t.Context(), g2p, out, textgen.QuantizeOptions{
+	q := must.Value(textgen.Quantize(t.Context(), g2p, out, textgen.QuantizeOptions{
 		Common:        graft.Common{AcceptUnverified: true, Threads: 1},
 		Weights:       textgen.Weights{Type: textgen.Int4, Logits: textgen.Int4},
-		MaxDivergence: 10, Texts: words})
-	if err != nil {
-		t.Fatal(err)
-	}
+		MaxDivergence: 10, Texts: words}))(t)
 	if q.Weights != "int4,logits=int4,group=32,activations=int8" || q.BytesAfter >= q.BytesBefore ||
 		!(q.Divergence > 0 && q.Divergence <= 10) || !(q.Perplexity >= 1 && q.ExportedPerplexity >= 1) {
 		t.Errorf("%+v", q)
@@ -36,19 +34,14 @@ func TestQuantize(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	g, err := textgen.New(t.Context(), out, textgen.Options{Common: accept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(textgen.New(t.Context(), out, textgen.Options{Common: accept}))(t)
 	defer g.Close()
 	if r, err := g.GenerateText(t.Context(), "hello", textgen.Search{}); err != nil || r == "" {
 		t.Errorf("%v, %v", r, err)
 	}
 
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "precious"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(full, "precious"), nil, 0o600))
 	ended, end := context.WithCancel(t.Context())
 	end()
 	one := "../models/g2p/encoder_model.onnx"

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/textgen"
 )
 
@@ -18,18 +19,11 @@ const gpt2 = "../models/tiny-gpt2"
 func chatty(t *testing.T, template string) *textgen.Generator {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS(gpt2)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(folder, os.DirFS(gpt2)))
 	if template != "" {
-		if err := os.WriteFile(filepath.Join(folder, "chat_template.jinja"), []byte(template), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, "chat_template.jinja"), []byte(template), 0o600))
 	}
-	g, err := textgen.New(t.Context(), folder, textgen.Options{Common: graft.Common{AcceptUnverified: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(textgen.New(t.Context(), folder, textgen.Options{Common: graft.Common{AcceptUnverified: true}}))(t)
 	t.Cleanup(func() { g.Close() })
 	return g
 }
@@ -38,9 +32,7 @@ func chatty(t *testing.T, template string) *textgen.Generator {
 func TestStream(t *testing.T) {
 	for folder, input := range map[string]string{g2p: "mississippi", gpt2: "The"} {
 		g, err := textgen.New(t.Context(), folder, textgen.Options{Common: graft.Common{AcceptUnverified: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer g.Close()
 		for _, s := range []textgen.Search{
 			{Beams: 1},
@@ -48,16 +40,11 @@ func TestStream(t *testing.T) {
 			{Beams: 1, Drafts: textgen.LookupDrafts, MinNewTokens: 12},
 		} {
 			s.MaxNewTokens = 16
-			want, err := g.Hypotheses(t.Context(), input, s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Value(g.Hypotheses(t.Context(), input, s))(t)
 			var text strings.Builder
 			var tokens []int32
 			for token, err := range g.Stream(t.Context(), input, s) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if token.ID >= 0 {
 					tokens = append(tokens, token.ID)
 				}
@@ -108,16 +95,10 @@ func TestStreamEnds(t *testing.T) {
 func TestStopStrings(t *testing.T) {
 	g := opened(t, textgen.Options{Search: textgen.Search{Beams: 1}})
 	for _, s := range []textgen.Search{{}, {Drafts: textgen.LookupDrafts}} {
-		whole, err := g.GenerateText(t.Context(), "mississippi", s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := must.Value(g.GenerateText(t.Context(), "mississippi", s))(t)
 		stop := whole[len(whole)/2 : len(whole)/2+3]
 		s.StopStrings = []string{"never said", stop}
-		list, err := g.Hypotheses(t.Context(), "mississippi", s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Value(g.Hypotheses(t.Context(), "mississippi", s))(t)
 		got := list[0].Text
 		until := strings.Index(whole, stop) + len(stop)
 		if !list[0].Ended || !strings.HasPrefix(whole, got) || !strings.Contains(got, stop) || len(got) > until+len("IH0") {
@@ -146,18 +127,14 @@ func TestChat(t *testing.T) {
 		t.Fatalf("%q, %v, want %q", prompt, err, want)
 	}
 	want, err := g.GenerateText(t.Context(), prompt, o.Search) // its tokenizer adds no special tokens
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, err := g.Chat(t.Context(), messages, o)
 	if err != nil || got != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	var text strings.Builder
 	for token, err := range g.ChatStream(t.Context(), messages, o) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text.WriteString(token.Text)
 	}
 	if text.String() != want {

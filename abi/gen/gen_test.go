@@ -77,9 +77,7 @@ func TestMirrorOfFunctions(t *testing.T) {
 	h, err := parse("#define GRAFT_SIZE 4\n/* Half. */\nstatic inline int64_t graft_half(int64_t a) { return a / 2; }\n" +
 		"static inline int64_t graft_cache_kv(int64_t kv_heads,\n    int64_t n) {\n  return graft_half(kv_heads) *\n      " +
 		"(n % GRAFT_SIZE);\n}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := must.Value(goMirror("a.h", h))(t)
 	for _, want := range []string{
 		"// Half mirrors graft_half.\n//\n// Half.\nfunc Half(a int64) int64 {\n\treturn a / 2\n}\n",

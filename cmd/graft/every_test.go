@@ -329,9 +329,7 @@ func copyFile(t *testing.T, from, to string) {
 func hostileModel(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var m onnx.Model
 	must.Succeed(t, proto.Unmarshal(data, &m))
 	poison(m.ProtoReflect())

@@ -23,9 +23,7 @@ func large(t *testing.T, folder string) string {
 	t.Helper()
 	const size = 3 << 29
 	data, err := os.ReadFile("../../models/tiny-gpt2/model.onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(data, m))
 	entry := func(key, value string) *onnx.Entry {
@@ -51,9 +49,7 @@ func large(t *testing.T, folder string) string {
 	if err == nil {
 		err = os.Truncate(filepath.Join(folder, "large.bin"), size)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return path
 }
 

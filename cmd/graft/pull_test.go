@@ -20,16 +20,14 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/distribute/hub/hubtest"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/faults"
 )
 
 // repository is a folder's, with its graphs below onnx, and again as a variant.
 func repository(t *testing.T, folder string) *hubtest.Repository {
 	t.Helper()
-	r, err := hubtest.Folder(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(hubtest.Folder(folder))(t)
 	for p, data := range maps.Clone(r.Files) {
 		if strings.HasSuffix(p, ".onnx") {
 			delete(r.Files, p)
@@ -145,10 +143,7 @@ func TestPullSays(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &object); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v", code, err)
 	}
-	document, err := os.ReadFile("../../docs/json.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Value(os.ReadFile("../../docs/json.md"))(t)
 	list, _ := object["files"].([]any)
 	if len(list) != 5 || object["variant"] != "q8" || object["missing_bytes"] != 0. {
 		t.Errorf("found %v", object)
@@ -187,9 +182,7 @@ func TestPullInterrupted(t *testing.T) {
 		"HF_HUB_CACHE="+cache)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	select {
 	case <-half:
 	case <-time.After(time.Minute):
@@ -201,9 +194,7 @@ func TestPullInterrupted(t *testing.T) {
 			break
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.Len() > 0 ||
 		talk.String() != "graft: interrupted; nothing was left half-written; the same command goes on from there\n" {

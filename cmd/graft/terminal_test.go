@@ -37,9 +37,7 @@ func openTerminal(t *testing.T) *terminal {
 	if err == nil {
 		err = unix.IoctlSetWinsize(int(ctrl.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 100})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tty := must.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	x := &terminal{t: t, ctrl: ctrl, tty: tty}
 	t.Cleanup(func() { tty.Close(); ctrl.Close() })

@@ -56,9 +56,7 @@ func results(t *testing.T, g *generate.Generator, o search.Options, inputs []str
 	var out []generate.Result
 	summary, err := g.Run(t.Context(), o, list(inputs), func(r generate.Result) error { out = append(out, r); return nil },
 		p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(out) != len(inputs) {
 		t.Fatalf("%d results for %d inputs", len(out), len(inputs))
 	}
@@ -167,9 +165,7 @@ func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 	dir := t.TempDir()
 	must.Succeed(t, models.Small("gpt2-no-past", dir))
 	data, err := os.ReadFile(filepath.Join(g2p, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), data, 0o644))
 	_, err = generate.OpenExported(dir, options(t, 1))
 	if !errors.Is(err, exported.ErrNoPast) ||

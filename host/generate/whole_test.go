@@ -29,9 +29,7 @@ func TestOneStateOfAFolder(t *testing.T) {
 				err = os.Rename(path+".new", path)
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	for _, c := range []struct {
 		name, file string

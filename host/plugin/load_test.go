@@ -182,10 +182,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 		plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	_, err := Open(folder, OpenOptions{})
 	quoted := strings.ReplaceAll("'"+folder+"'", "it's", `it'\''s`)
-	sha, hashErr := file.SHA256(filepath.Join(folder, "libtoy.so"))
-	if hashErr != nil {
-		t.Fatal(hashErr)
-	}
+	sha := must.Value(file.SHA256(filepath.Join(folder, "libtoy.so")))(t)
 	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] +
 		"...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
@@ -222,9 +219,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 func TestKernel(t *testing.T) {
 	p := mustOpen(t)
 	k, err := p.Create("Scale", []manifest.Attribute{{Name: "by", Value: 3.0}}, []*tensor.Tensor{nil}, tensor.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer k.Destroy()
 	x := must.Value(tensor.New(tensor.Float32, 5, 7))(t)
 	for i := range tensor.Elems[float32](x) {
@@ -359,9 +354,7 @@ func TestFold(t *testing.T) {
 	got, err := p.Fold("Scale",
 		[]tensor.Weight{{Name: "w", Shape: []int64{3}, Floats: []float64{1, 2, 4}},
 			{Name: "e", Shape: []int64{0}, Floats: []float64{}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []tensor.Weight{
 		{Name: "w", Shape: []int64{3}, Floats: []float64{2, 4, 8}},
 		{Name: "e", Shape: []int64{0}, Floats: []float64{}},

@@ -165,16 +165,11 @@ func TestRecordOfOthers(t *testing.T) {
 // loads another version: the C library, which knows the first by that descriptor's path, must not hand it out for the
 // second.
 func TestDescriptorIsTaken(t *testing.T) {
-	first, err := open(t, "-DSCORE=41")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Value(open(t, "-DSCORE=41"))(t)
 	loaded.Lock()
-	err = loaded.code[first.SHA256].content.Close()
+	err := loaded.code[first.SHA256].content.Close()
 	loaded.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	second := must.Value(open(t, "-DSCORE=42"))(t)
 	for want, p := range map[int]*Plugin{41: first, 42: second} {
 		if score, _, err := p.Probe(tensor.CPU); score != want || err != nil {

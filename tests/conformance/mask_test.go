@@ -39,14 +39,10 @@ func TestShortMask(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			short, inputs, err := c.build(c.columns)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer closeAll(inputs)
 			whole, padded, err := c.build(c.past + c.fresh)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer closeAll(padded)
 			o := options()
 			o.Unpatched = true

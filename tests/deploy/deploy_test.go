@@ -27,6 +27,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/textgen"
 )
 
@@ -36,10 +37,7 @@ func rounds(t *testing.T) int {
 	if text == "" {
 		return 1
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Value(strconv.Atoi(text))(t)
 	return n
 }
 
@@ -198,14 +196,9 @@ func TestChanges(t *testing.T) {
 // write puts a version into a new folder.
 func (s *subject) write(t *testing.T, version int) string {
 	t.Helper()
-	folder, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(os.MkdirTemp(t.TempDir(), ""))(t)
 	for name, b := range s.versions[version] {
-		if err := os.WriteFile(filepath.Join(folder, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), b, 0o644))
 	}
 	return folder
 }
@@ -231,31 +224,19 @@ func (s *subject) once(folder string, change func() error) (string, error) {
 func subjects(t *testing.T) []*subject {
 	t.Helper()
 	read := func(path string) []byte {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(os.ReadFile(path))(t)
 		return b
 	}
 	versions := func(folder string, names ...string) (v [2]map[string][]byte) {
 		v[0], v[1] = map[string][]byte{}, map[string][]byte{}
 		for _, name := range names {
-			of, err := versionsOf(read(filepath.Join(folder, name)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			of := must.Value(versionsOf(read(filepath.Join(folder, name))))(t)
 			v[0][name], v[1][name] = of[0], of[1]
 		}
 		return v
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	inline := &subject{name: "session", versions: versions("../../models/tiny-gpt2", "model.onnx")}
 	inline.open = func(folder string) (func() (string, error), func(), error) {
 		return openSession(l, set, filepath.Join(folder, "model.onnx"))
@@ -291,14 +272,9 @@ func split(t *testing.T, versions [2]map[string][]byte) (v [2]map[string][]byte)
 	t.Helper()
 	for i, files := range versions {
 		folder := t.TempDir()
-		m, err := model.Parse(files["model.onnx"], "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Write(t.Context(), m.Proto(), filepath.Join(folder, "model.onnx"),
-			model.WriteOptions{InlineLimit: 1 << 16}); err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(model.Parse(files["model.onnx"], ""))(t)
+		must.Succeed(t, m.Write(t.Context(), m.Proto(), filepath.Join(folder, "model.onnx"),
+			model.WriteOptions{InlineLimit: 1 << 16}))
 		v[i] = map[string][]byte{}
 		list, err := fs.ReadDir(os.DirFS(folder), ".")
 		if err != nil || len(list) != 2 {
@@ -348,29 +324,18 @@ func TestMapWeights(t *testing.T) {
 		if mapped {
 			options.MapWeights = true
 		}
-		g, err := textgen.New(t.Context(), folder, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Value(textgen.New(t.Context(), folder, options))(t)
 		expectMapped(t, "a generator", decoder, mapped)
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, mapped := range []bool{false, true} {
 		s := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), MapWeights: mapped}
 		session, err := l.NewSession("../../models/tiny-gpt2/model.onnx", ort.SessionOptions{Patcher: s.Patch})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		expectMapped(t, "a session", "/models/tiny-gpt2/model.onnx", mapped)
 		session.Close()
 	}
@@ -378,10 +343,7 @@ func TestMapWeights(t *testing.T) {
 
 func expectMapped(t *testing.T, what, file string, want bool) {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := must.Value(os.ReadFile("/proc/self/maps"))(t)
 	if got := bytes.Contains(maps, []byte(file)); got != want {
 		t.Errorf("%s has %s mapped: %v, want %v", what, file, got, want)
 	}

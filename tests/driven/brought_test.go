@@ -202,9 +202,7 @@ func TestModelsThatBringOperators(t *testing.T) {
 // plugin's library has operators of the engine too.
 func TestSessionsHoldWhatWasPlaced(t *testing.T) {
 	p, _, err := session(t, plugins(t), attending())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var names []string
 	for _, d := range p.Domains {
 		for _, op := range d.Operators {
@@ -228,18 +226,14 @@ func TestFoldersThatBringOperators(t *testing.T) {
 		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), data, 0o644))
 	}
 	data, err := os.ReadFile(filepath.Join(from, "model.onnx"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(data, m))
 	open := func() error {
 		if data, err = proto.Marshal(m); err == nil {
 			err = os.WriteFile(filepath.Join(folder, "model.onnx"), data, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		x, err := prepare.Open(t.Context(), folder)
 		if err == nil {
 			x.Close()

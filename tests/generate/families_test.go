@@ -12,20 +12,15 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestFamiliesGiveHuggingFacesTokens generates the cases of each family with the engine and with the model as
 // exported, and one of them with the whole sequence in a patched session of the decoder.
 func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	if n := len(Families()); n < 35 {
 		t.Errorf("%d families, want at least 35", n)
 	}
@@ -34,10 +29,7 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			continue
 		}
 		t.Run(f.Name, func(t *testing.T) {
-			e, err := Load(f.Model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Value(Load(f.Model))(t)
 			if !e.Brief || len(e.Cases) < 4 {
 				t.Fatalf("%d cases, brief: %t", len(e.Cases), e.Brief)
 			}
@@ -45,22 +37,15 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 				e.Cases = few(e.Cases)
 			}
 			dir := t.TempDir()
-			if err := models.Small(f.Name, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(f.Name, dir))
 			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer g.Close()
 			compare(t, g, e)
 			if slices.Contains(wideHeads, f.Name) {
 				return
 			}
-			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1}))(t)
 			defer x.Close()
 			compareBy(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 			if !strings.HasSuffix(f.Name, "-genai") { // whose attention a session leaves as it is
@@ -113,10 +98,7 @@ func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expe
 		tokens = 1
 	}
 	want := e.Cases[i].Sequences[0]
-	got, err := r.greedy(t.Context(), e, e.Cases[i], min(tokens, len(want)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Value(r.greedy(t.Context(), e, e.Cases[i], min(tokens, len(want))))(t)
 	got = got[:max(1, len(got)-1)] // the last may be one that the folder's configuration forces
 	if !slices.Equal(got, want[:len(got)]) {
 		t.Errorf("patched: %v, want %v", got, want)

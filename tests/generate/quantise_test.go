@@ -208,9 +208,7 @@ func quantise(t *testing.T, folder string, by quantisation) (layers int) {
 	}
 	for _, path := range files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var p onnx.Model
 		must.Succeed(t, proto.Unmarshal(data, &p))
 		z := &quantiser{graph: p.Graph, made: map[string]bool{}}

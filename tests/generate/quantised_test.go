@@ -147,9 +147,7 @@ func TestQuantizedFolderOfACaller(t *testing.T) {
 	for i := range prompts {
 		at := (i * 997) % max(1, len(words)-64)
 		ids, err := g.Tokenizer.Encode(strings.Join(words[at:min(len(words), at+16+i%48)], " "), text.EncodeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c := Case{Kind: "greedy", Options: []byte(`{"max_new_tokens": 32}`)}
 		if i%4 == 3 {
 			c.Kind, c.Options = "beam4", []byte(`{"max_new_tokens": 32, "num_beams": 4}`)

@@ -15,20 +15,15 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // subject is a graph as an exporter wrote it, with blocks that are replaced.
 func subject(t *testing.T) []byte {
 	t.Helper()
-	f, err := models.Lookup("optimum", "gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := f.Bytes(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(models.Lookup("optimum", "gpt2"))(t)
+	data := must.Value(f.Bytes(1))(t)
 	return data
 }
 
@@ -67,10 +62,7 @@ func nearLetters(data []byte, at int) bool {
 // line or patched; the whole way, fold and writing included.
 func TestBitFlips(t *testing.T) {
 	data := subject(t)
-	set, err := loaded.Load([]string{filepath.Join("..", "..", "build", "plugins")}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Value(loaded.Load([]string{filepath.Join("..", "..", "build", "plugins")}, true))(t)
 	folder := t.TempDir()
 	path, out := filepath.Join(folder, "model.onnx"), filepath.Join(folder, "out.onnx")
 	refused := 0
@@ -143,10 +135,7 @@ func TestTruncations(t *testing.T) {
 // hook: ONNX Runtime's own error, or a session and one line in the log.
 func TestSessionsOfFlips(t *testing.T) {
 	data := subject(t)
-	folder, err := filepath.Abs(filepath.Join("..", "..", "build", "plugins"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs(filepath.Join("..", "..", "build", "plugins")))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
 	patched, unpatched := 0, 0
 	for i, at := range flips(data, 60, 23) {

@@ -23,6 +23,7 @@ import (
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/tests/graftcommand"
 )
 
@@ -145,9 +146,7 @@ func (r *report) take(t *testing.T) []line {
 	var list []line
 	for d := json.NewDecoder(&r.all); d.More(); {
 		var l line
-		if err := d.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decode(&l))
 		list = append(list, l)
 	}
 	r.all.Reset()
@@ -160,18 +159,14 @@ func enable(t *testing.T, o graft.Options) *report {
 	r := &report{}
 	o.Folders = append(o.Folders, made.trap)
 	o.AcceptUnverified, o.Force, o.Logger = true, true, slog.New(slog.NewJSONHandler(r, nil))
-	if err := graft.EnableWith(o); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.EnableWith(o))
 	t.Cleanup(func() { disable(t) })
 	return r
 }
 
 func disable(t *testing.T) {
 	t.Helper()
-	if err := graft.Disable(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, graft.Disable())
 }
 
 // session makes a session of a model with input x and output y.
@@ -209,28 +204,20 @@ func simple(op string) *onnx.Model {
 
 func encode(t testing.TB, m *onnx.Model) []byte {
 	t.Helper()
-	data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.MarshalOptions{AllowPartial: true}.Marshal(m))(t)
 	return data
 }
 
 func write(t testing.TB, path string, data []byte) string {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data, 0o644))
 	return path
 }
 
 // names lists a folder.
 func names(t testing.TB, folder string) string {
 	t.Helper()
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Value(os.ReadDir(folder))(t)
 	var list []string
 	for _, e := range entries {
 		list = append(list, e.Name())

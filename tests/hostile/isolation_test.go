@@ -12,15 +12,14 @@ import (
 	onnxruntime "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // isolating enables a copy of the trap, isolated, whose crashes are counted from 0.
 func isolating(t *testing.T, i graft.Isolation) *report {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "trap")
-	if err := os.CopyFS(folder, os.DirFS(made.trap)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(folder, os.DirFS(made.trap)))
 	i.Plugins = []string{"trap"}
 	return enable(t, graft.Options{Common: graft.Common{Folders: []string{folder}}, Isolation: i})
 }
@@ -28,10 +27,7 @@ func isolating(t *testing.T, i graft.Isolation) *report {
 // feeding runs a session with 1, -2, 3, -4.
 func feeding(t *testing.T, s *onnxruntime.DynamicAdvancedSession) ([]float32, error) {
 	t.Helper()
-	x, err := onnxruntime.NewTensor(onnxruntime.NewShape(4), []float32{1, -2, 3, -4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(onnxruntime.NewTensor(onnxruntime.NewShape(4), []float32{1, -2, 3, -4}))(t)
 	defer x.Destroy()
 	out := []onnxruntime.Value{nil}
 	if err := s.Run([]onnxruntime.Value{x}, out); err != nil {
@@ -62,10 +58,7 @@ func TestIsolated(t *testing.T) {
 		path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple(c.op)))
 		log := isolating(t, graft.Isolation{Crashes: 2, CallDeadline: 2 * time.Second})
 		reverted := graft.Reverted()
-		s, err := session(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(session(path))(t)
 		for end := time.Now().Add(2 * time.Minute); graft.Reverted() == reverted; {
 			if y, err := feeding(t, s); err != nil || !near(y, c.f) {
 				t.Fatalf("%s: %v, %v", c.op, y, err)
@@ -123,18 +116,10 @@ func TestIsolatedErrors(t *testing.T) {
 func TestIsolatedForOneSession(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Sin")))
 	enable(t, graft.Options{})
-	options, err := onnxruntime.NewSessionOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must.Value(onnxruntime.NewSessionOptions())(t)
 	defer options.Destroy()
-	if err := options.AddSessionConfigEntry(graft.ConfigIsolate, "trap"); err != nil {
-		t.Fatal(err)
-	}
-	s, err := onnxruntime.NewDynamicAdvancedSession(path, []string{"x"}, []string{"y"}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, options.AddSessionConfigEntry(graft.ConfigIsolate, "trap"))
+	s := must.Value(onnxruntime.NewDynamicAdvancedSession(path, []string{"x"}, []string{"y"}, options))(t)
 	defer s.Destroy()
 	if y, err := feeding(t, s); err != nil || !near(y, math.Sin) {
 		t.Errorf("%v, %v", y, err)
@@ -151,9 +136,7 @@ func TestIsolatedForOneSession(t *testing.T) {
 // TestIsolatedOptions: what isolation cannot mean is an error, in words.
 func TestIsolatedOptions(t *testing.T) {
 	crash := filepath.Join(t.TempDir(), "trap")
-	if err := buildTrap(crash, "-DCRASH_IN_CONSTRUCTOR"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buildTrap(crash, "-DCRASH_IN_CONSTRUCTOR"))
 	for _, c := range []struct {
 		options graft.Options
 		kind    error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // external makes w external data.
@@ -118,15 +119,11 @@ func TestModels(t *testing.T) {
 			root := t.TempDir()
 			folder := filepath.Join(root, "model")
 			for _, sub := range []string{folder, filepath.Join(folder, "folder"), filepath.Join(folder, "a")} {
-				if err := os.Mkdir(sub, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.Mkdir(sub, 0o755))
 			}
 			write(t, filepath.Join(root, "secret.bin"), make([]byte, 16))
 			write(t, filepath.Join(folder, "eight.bin"), make([]byte, 8))
-			if err := os.Symlink("../secret.bin", filepath.Join(folder, "link.bin")); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Symlink("../secret.bin", filepath.Join(folder, "link.bin")))
 			path := write(t, filepath.Join(folder, "model.onnx"), c.data)
 			before := names(t, folder)
 

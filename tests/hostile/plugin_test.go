@@ -19,20 +19,15 @@ import (
 	onnxruntime "github.com/yalue/onnxruntime_go"
 
 	"github.com/opgraft/graft"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // run feeds 1, -2, 3, -4 to a model from x to y.
 func run(t *testing.T, path string) ([]float32, error) {
 	t.Helper()
-	s, err := session(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(session(path))(t)
 	defer s.Destroy()
-	x, err := onnxruntime.NewTensor(onnxruntime.NewShape(4), []float32{1, -2, 3, -4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Value(onnxruntime.NewTensor(onnxruntime.NewShape(4), []float32{1, -2, 3, -4}))(t)
 	defer x.Destroy()
 	out := []onnxruntime.Value{nil}
 	if err := s.Run([]onnxruntime.Value{x}, out); err != nil {
@@ -148,22 +143,16 @@ func TestInstall(t *testing.T) {
 		filepath.Join(t.TempDir(), "trap")
 	for folder, macro := range map[string]string{crash: "-DCRASH_IN_CONSTRUCTOR", hang: "-DHANG_IN_CONSTRUCTOR",
 		idle: "-DHANG_IN_CREATE"} {
-		if err := buildTrap(folder, macro); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, buildTrap(folder, macro))
 	}
 	with := func(lines string) string {
 		folder := filepath.Join(t.TempDir(), "trap")
-		if err := os.CopyFS(folder, os.DirFS(made.trap)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.CopyFS(folder, os.DirFS(made.trap)))
 		f, err := os.OpenFile(filepath.Join(folder, "plugin.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 		if err == nil {
 			_, err = f.WriteString(lines)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		f.Close()
 		return folder
 	}
@@ -173,9 +162,7 @@ func TestInstall(t *testing.T) {
 			"relative: 1}\n")
 	}
 	cut := with("")
-	if err := os.Truncate(filepath.Join(cut, "libtrap.so"), 3000); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(filepath.Join(cut, "libtrap.so"), 3000))
 	text := with("")
 	write(t, filepath.Join(text, "libtrap.so"), []byte("no library\n"))
 	cases := []struct {
@@ -233,9 +220,7 @@ func TestInstall(t *testing.T) {
 // within the deadline, and no process is left.
 func TestEscape(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "trap")
-	if err := buildTrap(folder, "-DESCAPE_IN_CONSTRUCTOR"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buildTrap(folder, "-DESCAPE_IN_CONSTRUCTOR"))
 	for way, want := range map[string]string{"daemon": "SIGSYS", "signal": "SIGSYS", "stop": "2s"} {
 		for _, verb := range []string{"install", "verify"} {
 			mark := fmt.Sprintf("GRAFT_TEST_ESCAPE=%d-%s-%s", os.Getpid(), way, verb)
@@ -262,25 +247,16 @@ func TestEscape(t *testing.T) {
 // the store as it was.
 func TestInterruptedInstall(t *testing.T) {
 	hang, data := filepath.Join(t.TempDir(), "trap"), t.TempDir()
-	if err := buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"))
 	cmd := exec.Command(made.command, "plugin", "install", "--deadline", "5m", hang)
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+data)
-	pipe, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	pipe := must.Value(cmd.StderrPipe())(t)
+	must.Succeed(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	talk := bufio.NewScanner(pipe)
 	for talk.Scan() && !strings.Contains(talk.Text(), "in a child process") {
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGINT))
 	var last string
 	for talk.Scan() {
 		last = talk.Text()
@@ -320,9 +296,7 @@ func TestComparisonOfPluginThatHangsOrCrashes(t *testing.T) {
 // library ignores and blocks signals.
 func TestInterruptedComparison(t *testing.T) {
 	deaf := filepath.Join(t.TempDir(), "trap")
-	if err := buildTrap(deaf, "-DIGNORE_SIGNALS"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buildTrap(deaf, "-DIGNORE_SIGNALS"))
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Cos")))
 	for folder, signal := range map[string]syscall.Signal{made.trap: syscall.SIGTERM, deaf: syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -336,9 +310,7 @@ func TestInterruptedComparison(t *testing.T) {
 // TestInterruptedCommand: a command ends soon after one signal, although a library hangs in this very process.
 func TestInterruptedCommand(t *testing.T) {
 	hang := filepath.Join(t.TempDir(), "trap")
-	if err := buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, buildTrap(hang, "-DHANG_IN_CONSTRUCTOR"))
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Cos")))
 	interrupted(t, hang, syscall.SIGTERM, "graft: interrupted; native code did not stop within 3s and was ended",
 		"inspect", path)
@@ -350,21 +322,14 @@ func interrupted(t *testing.T, folder string, signal syscall.Signal, want string
 	t.Helper()
 	cmd := exec.Command(made.command, args...)
 	cmd.Env = append(os.Environ(), "GRAFT_PLUGIN_PATH="+folder, "GRAFT_PLUGIN_UNVERIFIED=1", "TRAP_SPEAKS=1")
-	pipe, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	pipe := must.Value(cmd.StderrPipe())(t)
+	must.Succeed(t, cmd.Start())
 	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	talk := bufio.NewScanner(pipe)
 	for talk.Scan() && talk.Text() != "the trap hangs" {
 	}
 	time.Sleep(1500 * time.Millisecond) // a signal that is ignored at this moment is lost
-	if err := cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Signal(signal))
 	var last string
 	for talk.Scan() {
 		last = talk.Text()
@@ -392,16 +357,10 @@ func archive(t *testing.T, entries ...*tar.Header) string {
 	w := tar.NewWriter(z)
 	for _, h := range entries {
 		h.Mode = 0o644
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.WriteHeader(h))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Close())
+	must.Succeed(t, z.Close())
 	return write(t, filepath.Join(t.TempDir(), "trap.tar.gz"), b.Bytes())
 }
 

@@ -30,10 +30,7 @@ func TestMovedBuild(t *testing.T) {
 func TestCommitIsKnown(t *testing.T) {
 	head := exec.Command("git", "rev-parse", "HEAD")
 	head.Dir = root
-	commit, err := head.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	commit := must.Value(head.Output())(t)
 	plan := exec.Command("make", "-n", "graft")
 	plan.Dir = root
 	out, err := plan.Output()

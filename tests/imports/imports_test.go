@@ -2,6 +2,7 @@
 package imports
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"go/parser"
 	"go/token"
 	"os"
@@ -76,9 +77,7 @@ func imports(t *testing.T) map[string][]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return found
 }
 
@@ -99,10 +98,7 @@ func TestOrder(t *testing.T) {
 
 // TestContributingNamesTheWings: the table of the tree that people read has the wings in their order.
 func TestContributingNamesTheWings(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(filepath.Join(root, "CONTRIBUTING.md")))(t)
 	var rows []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(host/[a-z]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, m[1])

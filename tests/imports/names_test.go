@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // alsoMicrosofts is the name of an operator of graft's own that com.microsoft has one of, too.
@@ -25,10 +26,7 @@ func TestHostNamesNoPlugin(t *testing.T) {
 	}
 	own := map[string]bool{}
 	for _, path := range folders {
-		m, err := manifest.Read(filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(manifest.Read(filepath.Dir(path)))(t)
 		own[m.Name] = true
 		for _, op := range m.Operators {
 			own[op.Name], own[manifest.Domain+"."+op.Name] = true, true
@@ -71,9 +69,7 @@ func TestHostNamesNoPlugin(t *testing.T) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // named reports what names of plugins and operators are made of.

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"go/ast"
 	"strconv"
 	"strings"
@@ -34,10 +35,7 @@ func TestRooms(t *testing.T) {
 		from := room(folder)
 		rooms[from] = true
 		for _, i := range file.Imports {
-			path, err := strconv.Unquote(i.Path.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := must.Value(strconv.Unquote(i.Path.Value))(t)
 			if path+"/" == module {
 				path = module + "."
 			}

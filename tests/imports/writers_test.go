@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -69,7 +70,5 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/textgen"
 )
 
@@ -33,10 +34,7 @@ func dist(t *testing.T) string {
 	if folder == "" {
 		folder = "../../dist"
 	}
-	folder, err := filepath.Abs(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder = must.Value(filepath.Abs(folder))(t)
 	if _, err := os.Stat(filepath.Join(folder, "SHA256SUMS")); errors.Is(err, fs.ErrNotExist) &&
 		os.Getenv("GRAFT_DIST") == "" {
 		t.Skip("no release in dist; make release writes one")
@@ -64,16 +62,11 @@ func pronounced(t *testing.T, folder string) string {
 	t.Helper()
 	t.Setenv("GRAFT_PLUGIN_UNVERIFIED", "1")
 	t.Setenv("GRAFT_PLUGIN_PATH", abs(t, "../../build/plugins"))
-	g, err := textgen.New(t.Context(), folder, textgen.Options{Search: textgen.Search{Beams: 4}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(textgen.New(t.Context(), folder, textgen.Options{Search: textgen.Search{Beams: 4}}))(t)
 	defer g.Close()
 	var b strings.Builder
 	for out, err := range g.Generate(t.Context(), slices.Values(words), textgen.Search{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fmt.Fprintln(&b, out.Hypotheses[0].Text)
 	}
 	return b.String()
@@ -81,24 +74,15 @@ func pronounced(t *testing.T, folder string) string {
 
 func abs(t *testing.T, path string) string {
 	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path = must.Value(filepath.Abs(path))(t)
 	return path
 }
 
 // stranger is the environment of someone who has Go, and what these name.
 func stranger(t *testing.T, more ...string) []string {
 	t.Helper()
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Value(exec.Command("go", "env", "GOROOT").Output())(t)
+	cache := must.Value(exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output())(t)
 	lines := strings.Split(strings.TrimSpace(string(cache)), "\n")
 	// The module cache is this machine's, where the same version of graft may be from another release: theirs is made
 	// anew.
@@ -151,14 +135,9 @@ func try(t *testing.T, folder string, env []string, name string, args ...string)
 // program is a folder with the program of a name in testdata.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name+".go.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(filepath.Join("testdata", name+".go.txt")))(t)
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "main.go"), text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "main.go"), text, 0o644))
 	return folder
 }
 
@@ -166,10 +145,7 @@ func program(t *testing.T, name string) string {
 // record.
 func TestGo(t *testing.T) {
 	folder, env := program(t, "pronounce"), stranger(t)
-	at, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Value(ort.Find(""))(t)
 	env = append(env, "GRAFT_ONNXRUNTIME="+at.Path)
 	model := abs(t, "../../models/g2p")
 	begin := time.Now()
@@ -205,9 +181,7 @@ func root(t *testing.T, binary string, libraries []string, model string) string 
 	folder := t.TempDir()
 	// The folders above it are of this test alone.
 	for at := folder; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
-		if err := os.Chmod(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Chmod(at, 0o755))
 	}
 	copied := func(from, to string) {
 		t.Helper()
@@ -218,9 +192,7 @@ func root(t *testing.T, binary string, libraries []string, model string) string 
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, to), data, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	copied(binary, "/program")
 	for _, at := range append([]string{binary}, libraries...) {
@@ -235,9 +207,7 @@ func root(t *testing.T, binary string, libraries []string, model string) string 
 			copied(m[1], m[1])
 		}
 	}
-	if err := os.CopyFS(filepath.Join(folder, "model"), os.DirFS(model)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(filepath.Join(folder, "model"), os.DirFS(model)))
 	return folder
 }
 
@@ -248,10 +218,7 @@ func TestScratch(t *testing.T) {
 	run(t, source, env, "go", "mod", "init", "example.com/pronounce")
 	run(t, source, env, "go", "mod", "tidy")
 	run(t, source, env, "go", "build", "-o", "program", ".")
-	at, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Value(ort.Find(""))(t)
 	model := abs(t, "../../models/g2p")
 	want := pronounced(t, model)
 	for _, c := range []struct {
@@ -274,13 +241,9 @@ func TestScratch(t *testing.T) {
 			for _, place := range c.places {
 				name, written := strings.CutSuffix(place, "*")
 				path := filepath.Join(folder, name)
-				if err := os.MkdirAll(path, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.MkdirAll(path, 0o755))
 				if written {
-					if err := os.Chown(path, 65532, 65532); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, os.Chown(path, 65532, 65532))
 				}
 				if name == "proc" {
 					proc = path
@@ -323,10 +286,7 @@ func TestGoSessions(t *testing.T) {
 	}
 	source, env := program(t, "sessions"), stranger(t)
 	path := value(env, "PATH") + string(os.PathListSeparator) + os.Getenv("PATH")
-	at, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Value(ort.Find(""))(t)
 	env = append(env, "PATH="+path, "GRAFT_ONNXRUNTIME="+at.Path)
 	run(t, source, env, "go", "mod", "init", "example.com/sessions")
 	run(t, source, env, "go", "mod", "tidy")
@@ -382,18 +342,14 @@ func TestArchive(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(other, name), data, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	f, err := os.OpenFile(filepath.Join(other, archive), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteAt([]byte("x"), 1000)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before := sum(t, binary)
 	for name, attempt := range map[string]func() (string, error){
 		"found another sha256 than SHA256SUMS says": func() (string, error) { return install(other) },
@@ -412,31 +368,23 @@ func TestArchive(t *testing.T) {
 
 func sum(t *testing.T, path string) string {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(os.Open(path))(t)
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		t.Fatal(err)
-	}
+	must.Value(io.Copy(h, f))(t)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
 // TestSums: every file is in the list, with its hash.
 func TestSums(t *testing.T) {
 	folder := dist(t)
-	text, err := os.ReadFile(filepath.Join(folder, "SHA256SUMS"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(filepath.Join(folder, "SHA256SUMS")))(t)
 	listed := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		hash, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
 		listed[name] = hash
 	}
-	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
 			return err
 		}

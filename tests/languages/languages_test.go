@@ -399,9 +399,7 @@ func TestProcesses(t *testing.T) {
 func variant(t *testing.T, model string, factor float32, inside bool) string {
 	t.Helper()
 	data, err := os.ReadFile(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(data, m))
 	g := m.Graph

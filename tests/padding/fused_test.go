@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Encoders of one layer as ONNX Runtime's optimizer writes them, up to the first token's row.
@@ -185,14 +186,9 @@ func encoderFile(t *testing.T, text string) string {
 			c.RawData = binary.LittleEndian.AppendUint32(c.RawData, math.Float32bits(x))
 		}
 	}
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(p))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, b, 0o600))
 	return path
 }
 
@@ -207,9 +203,7 @@ func (b *bench) feed(t *testing.T, s *ort.Session, r *rand.Rand, batch, seq int,
 	says []int32) map[string]*ort.Value {
 	fed := map[string]*ort.Value{}
 	add := func(name string, v *ort.Value, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fed[name] = v
 		t.Cleanup(v.Close)
 	}
@@ -247,10 +241,7 @@ func TestFusedEncoders(t *testing.T) {
 		for _, fill := range c.fills {
 			t.Run(c.name+" "+fill, func(t *testing.T) {
 				path := encoderFile(t, strings.ReplaceAll(c.text, "FILL", fill)+layer)
-				plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 				defer plain.Close()
 				s, a := b.forced(t, path, plan.ExactPadding)
 				defer s.Close()
@@ -375,9 +366,7 @@ func TestFusedRunsThatAreRefused(t *testing.T) {
 		t.Run(c.encoder+", "+c.name, func(t *testing.T) {
 			path := model(c.encoder)
 			plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, LogSeverity: ort.LogFatal})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer plain.Close()
 			s, _ := b.forced(t, path, plan.ExactPadding)
 			defer s.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -38,14 +39,8 @@ type bench struct {
 }
 
 func open(t *testing.T) *bench {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return &bench{l, set}
 }
 
@@ -66,9 +61,7 @@ func each(t *testing.T, mode plan.Padding) {
 		}
 		t.Run(f.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "model.onnx")
-			if err := f.Write(path, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Write(path, 1))
 			if b.compare(t, path, mode) {
 				removed++
 			}
@@ -81,24 +74,15 @@ func each(t *testing.T, mode plan.Padding) {
 
 // compare runs a model with and without padding; false where padding cannot be removed.
 func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.ViewApart(t.Context(), m, m.Proto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.ViewApart(t.Context(), m, m.Proto()))(t)
 	facts, why := padding.Find(a.Graph, a.Shapes, a.Report)
 	if facts == nil {
 		t.Logf("padding is kept: %s", why)
 		return false
 	}
-	plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 	defer plain.Close()
 	s, computed := b.patched(t, path, mode)
 	defer s.Close()
@@ -126,9 +110,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		if err := write(fed.Values[facts.From], visible, facts.Added); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, write(fed.Values[facts.From], visible, facts.Added))
 		expected, err := plain.Run(t.Context(), fed.Values)
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
@@ -168,17 +150,14 @@ func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Se
 
 // planned is a session with what was planned for it.
 func (b *bench) planned(t *testing.T, path string, p *sessions.Patcher) (s *ort.Session, a *patch.Analysis) {
-	s, err := b.library.NewSession(path, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+	s = must.Value(b.library.NewSession(path, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
 		planned, err := p.Plan(t.Context(), r)
 		if err != nil {
 			return nil, err
 		}
 		a = planned.Analysis
 		return planned.Patch()
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	return s, a
 }
 

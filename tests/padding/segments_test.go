@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // segmented are forms in which a program says which keys each query sees: n x n, of several texts in one row.
@@ -77,15 +78,9 @@ func TestSegments(t *testing.T) {
 
 // segments compares a patched session with ONNX Runtime over random masks of segments.
 func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Padding) {
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
 	defer plain.Close()
 	attention := 0
 	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode})}
@@ -109,9 +104,7 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		if err := writeSegments(r, fed.Values["given"], added); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, writeSegments(r, fed.Values["given"], added))
 		want, err := plain.Run(t.Context(), fed.Values)
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)

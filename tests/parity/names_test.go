@@ -150,9 +150,7 @@ func TestDeclaredNames(t *testing.T) {
 func renameAxes(t *testing.T, from, to string, lie func([]string)) {
 	t.Helper()
 	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(b, m))
 	for _, list := range [][]*onnx.ValueInfo{m.Graph.Input, m.Graph.Output, m.Graph.ValueInfo} {

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -45,9 +46,7 @@ func graphs(t *testing.T) map[string]func(t *testing.T) string {
 		if f.Exporter != "full" {
 			list[f.String()] = func(t *testing.T) string {
 				path := filepath.Join(t.TempDir(), "model.onnx")
-				if err := f.Write(path, 1); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, f.Write(path, 1))
 				return path
 			}
 		}
@@ -59,9 +58,7 @@ func graphs(t *testing.T) map[string]func(t *testing.T) string {
 		for _, file := range f.Files {
 			list["small/"+f.Name+"/"+file] = func(t *testing.T) string {
 				dir := t.TempDir()
-				if err := models.Small(f.Name, dir); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, models.Small(f.Name, dir))
 				return filepath.Join(dir, file+".onnx")
 			}
 		}
@@ -77,14 +74,8 @@ var wideHeads = []string{"qwen3-genai"}
 // GRAFT_SHAPES is "all" at all of them, and with every operator forced too; with -short every fourth graph. Shapes
 // for which ONNX Runtime itself gives no answer do not count.
 func TestShapes(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	all := os.Getenv("GRAFT_SHAPES") == "all"
 	ran := 0
 	written := graphs(t)
@@ -114,10 +105,7 @@ func TestShapes(t *testing.T) {
 // how many shapes the plain one runs.
 func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shape, forced bool) (ran int) {
 	t.Helper()
-	plain, err := l.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Value(l.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1}))(t)
 	defer plain.Close()
 	patched := map[string]*ort.Session{}
 	replaced := -1
@@ -203,14 +191,8 @@ func differ(t *testing.T, want, got *ort.Value) string {
 		}
 		return ""
 	}
-	p, err := ort.Data[float32](want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := ort.Data[float32](got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(ort.Data[float32](want))(t)
+	q := must.Value(ort.Data[float32](got))(t)
 	largest, most := 0.0, 0.0
 	for i := range p {
 		switch p, q := float64(p[i]), float64(q[i]); {
@@ -238,10 +220,7 @@ func closeAll(values []*ort.Value) {
 func pad(t *testing.T, l *ort.Library, fed *inputs.Batch, sh shape) {
 	t.Helper()
 	set := func(name string, shape, data []int64) {
-		v, err := ort.NewTensor(l, shape, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Value(ort.NewTensor(l, shape, data))(t)
 		fed.Values[name].Close()
 		fed.Values[name] = v
 	}

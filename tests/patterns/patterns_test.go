@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/rewrite/session"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 	"github.com/opgraft/graft/tests/equivalent"
 )
@@ -28,10 +29,7 @@ import (
 // layerNorm is the manifest's only operator.
 func layerNorm(t *testing.T) (*manifest.Manifest, *manifest.Operator) {
 	t.Helper()
-	m, err := manifest.Read("layer-norm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(manifest.Read("layer-norm"))(t)
 	return m, &m.Operators[0]
 }
 
@@ -60,14 +58,8 @@ func fixtures(t *testing.T, skip string, f func(t *testing.T, m *model.Model)) {
 			continue
 		}
 		t.Run(fixture.String(), func(t *testing.T) {
-			b, err := fixture.Bytes(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.Parse(b, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Value(fixture.Bytes(1))(t)
+			m := must.Value(model.Parse(b, ""))(t)
 			defer m.Close()
 			f(t, m)
 		})
@@ -81,10 +73,7 @@ type counted struct{ all, asNodes, residual int }
 // square root; and before it the sum of two values that are no constants and have one shape.
 func count(t *testing.T, m *onnx.Model, tensors graph.Tensors) (c counted) {
 	t.Helper()
-	g, err := graph.New(m, tensors)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(m, tensors))(t)
 	shapes := graph.Infer(g)
 	g.Walk(func(n *graph.Node) {
 		x := n.Input(0)
@@ -115,10 +104,7 @@ func count(t *testing.T, m *onnx.Model, tensors graph.Tensors) (c counted) {
 // matched is the same as the pattern finds it.
 func matched(t *testing.T, op *manifest.Operator, m *onnx.Model, tensors graph.Tensors) (c counted) {
 	t.Helper()
-	found, err := matching.Find(t.Context(), op, m, tensors)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Value(matching.Find(t.Context(), op, m, tensors))(t)
 	for _, match := range found.Matches {
 		c.all++
 		if match.Form.Has("centred") {
@@ -169,15 +155,9 @@ func TestVariants(t *testing.T) {
 				p = asNodes(t, m)
 				want.asNodes = want.all
 			}
-			o, err := equivalent.Read(p, m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Value(equivalent.Read(p, m))(t)
 			for seed := range seeds {
-				v, err := o.Vary(seed)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must.Value(o.Vary(seed))(t)
 				for _, n := range v.Steps {
 					steps += n
 				}
@@ -205,47 +185,28 @@ var lengths = map[string]int64{
 // the same answers.
 func TestAnswers(t *testing.T) {
 	m, _ := layerNorm(t)
-	library, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	for _, name := range []string{"optimum/bert", "optimum/gpt2", "optimum/bart-decoder-with-past", "dynamo18/vit",
 		"families/deberta", "families/swin"} {
 		exporter, of, _ := strings.Cut(name, "/")
 		for _, nodes := range []bool{false, true} {
-			fixture, err := models.Lookup(exporter, of)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := fixture.Bytes(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			source, err := model.Parse(b, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fixture := must.Value(models.Lookup(exporter, of))(t)
+			b := must.Value(fixture.Bytes(1))(t)
+			source := must.Value(model.Parse(b, ""))(t)
 			defer source.Close()
 			p := source.Proto()
 			if nodes {
 				p = asNodes(t, source)
 			}
 			paths := [2]string{filepath.Join(t.TempDir(), "a.onnx"), filepath.Join(t.TempDir(), "b.onnx")}
-			if err := source.Write(context.Background(), p, paths[0], model.WriteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, source.Write(context.Background(), p, paths[0], model.WriteOptions{}))
 			want := count(t, source.Proto(), source)
 			replaced := replace(t, m, p, source)
 			if replaced != want.all {
 				t.Errorf("%s, as nodes: %v: %d replaced of %d", name, nodes, replaced, want.all)
 			}
-			if err := source.Write(context.Background(), p, paths[1], model.WriteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, source.Write(context.Background(), p, paths[1], model.WriteOptions{}))
 			r, err := comparison.Answers(t.Context(), library, set, paths[0],
 				comparison.Options{A: "none", B: "none", ModelB: paths[1],
 					Inputs: inputs.Options{Seed: 1, Dims: lengths, LooseDims: true}})
@@ -265,14 +226,9 @@ func TestAnswers(t *testing.T) {
 // replace puts the manifest's replacements into a model.
 func replace(t *testing.T, m *manifest.Manifest, p *onnx.Model, tensors graph.Tensors) int {
 	t.Helper()
-	g, err := graph.New(p, tensors)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(graph.New(p, tensors))(t)
 	shapes := graph.Infer(g)
 	made := plan.Make(g, shapes, blocks.Find(g, shapes), []*manifest.Manifest{m}, plan.Options{Force: true})
-	if err := session.Apply(g, shapes, made); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Apply(g, shapes, made))
 	return made.Replaced()
 }

@@ -113,9 +113,7 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 				m, err = manifest.Parse("case",
 					[]byte(before+indented(pattern, "      ")+indented("with:\n"+strings.Join(lines[2:], "\n"), "    ")))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_, source := parsed(t, c.graph)
 			paths := [2]string{filepath.Join(t.TempDir(), "a.onnx"), filepath.Join(t.TempDir(), "b.onnx")}
 			p := source.Proto()

@@ -33,6 +33,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const (
@@ -168,23 +169,11 @@ func build(t *testing.T, compiler string, args ...string) {
 // played makes the libraries that the provider needs of a machine with CUDA, and gives their folder.
 func played(t *testing.T, provider string) string {
 	t.Helper()
-	f, err := elf.Open(provider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Value(elf.Open(provider))(t)
 	defer f.Close()
-	symbols, err := f.ImportedSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	needed, err := f.ImportedLibraries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("testdata/cudart.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	symbols := must.Value(f.ImportedSymbols())(t)
+	needed := must.Value(f.ImportedLibraries())(t)
+	source := must.Value(os.ReadFile("testdata/cudart.c"))(t)
 	// Offsets in cudaDeviceProp of CUDA 13.0.
 	rest := "#define PROPERTIES 1008\n#define TOTAL_MEMORY 288\n#define MAJOR 360\n#define PROCESSORS 384\n" +
 		string(source)
@@ -196,9 +185,7 @@ func played(t *testing.T, provider string) string {
 	}
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "played.c")
-	if err := os.WriteFile(whole, []byte(rest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(whole, []byte(rest), 0o600))
 	cuda := regexp.MustCompile(`^lib(cudart|cublas|cublasLt|curand|cudnn|cuda)\.so\.`)
 	for _, name := range needed {
 		switch {
@@ -215,9 +202,7 @@ func played(t *testing.T, provider string) string {
 func looks(t *testing.T) string {
 	t.Helper()
 	include, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
 	for device, name := range map[string]string{"cpu": "liblooks.so", "cuda": "liblooks_cuda.so"} {
 		build(t, "c++", "-std=c++17", "-fvisibility=hidden", "-I../../abi", "-I../../abi/kit",
@@ -242,9 +227,7 @@ operators:
       pattern: {inputs: [a, b], outputs: [y], nodes: [{op: Concat, in: [a, b], out: [y], attributes: {axis: -1}}]}
     cost: {bandwidth: 1, flops: 1, overhead_us: 1}
 `, "ARCH", runtime.GOARCH)
-	if err := os.WriteFile(filepath.Join(dir, manifest.FileName), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, manifest.FileName), []byte(text), 0o600))
 	return dir
 }
 
@@ -257,9 +240,7 @@ func TestProviderChooses(t *testing.T) {
 	whole, driver := looks(t), cudatest.Library(t)
 	part := t.TempDir() // the same plugin without its library for CUDA
 	for _, name := range []string{manifest.FileName, "liblooks.so"} {
-		if err := os.Link(filepath.Join(whole, name), filepath.Join(part, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Link(filepath.Join(whole, name), filepath.Join(part, name)))
 	}
 	const right = "answer: [1 2 3 1 2 3 4 5 6 4 5 6]\n"
 	// One stream, that of the device that the options name; a on the device, b where the operator asked for

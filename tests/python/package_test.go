@@ -94,9 +94,7 @@ func runCase(t *testing.T, name, binary string, python ...string) {
 	t.Helper()
 	plugins := must.Value(filepath.Abs("../../build/plugins"))(t)
 	library, err := ort.Find("") // for graft ab, where the environment's onnxruntime is too old for it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, python[0], append(python[1:], "cases.py", name)...)

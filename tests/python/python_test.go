@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -75,14 +76,8 @@ type answer struct {
 }
 
 func TestPatchedFiles(t *testing.T) {
-	library, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	var jobs []job
 	two := false
 	for _, f := range models.Fixtures() {
@@ -233,10 +228,7 @@ func compare(t *testing.T, peer string, jobs []job) []answer {
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("the Python environment is not there: %v; run `make peers`", err)
 	}
-	in, err := json.Marshal(jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(json.Marshal(jobs))(t)
 	var out, talk bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, "compare.py")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &talk
@@ -246,9 +238,7 @@ func compare(t *testing.T, peer string, jobs []job) []answer {
 	var answers []answer
 	for d := json.NewDecoder(&out); d.More(); {
 		var a answer
-		if err := d.Decode(&a); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decode(&a))
 		answers = append(answers, a)
 	}
 	return answers

@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // product is a MatMulNBits: x [.., K] times a weight of integers, and a bias.
@@ -147,12 +148,9 @@ func encoded(t *testing.T, g *onnx.Graph, rank int, depth int64, outputs ...stri
 	for _, y := range outputs {
 		g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(y)})
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
+	b := must.Value(proto.Marshal(&onnx.Model{IrVersion: proto.Int64(8), Graph: g,
 		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)},
-			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+			{Domain: proto.String("com.microsoft"), Version: proto.Int64(1)}}}))(t)
 	return b
 }
 
@@ -164,14 +162,8 @@ type runner struct {
 
 func newRunner(t *testing.T) *runner {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return &runner{l, set}
 }
 
@@ -192,25 +184,13 @@ func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x 
 			return planned.Patch()
 		}
 	}
-	s, err := r.l.NewSessionFromBytes(model, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(r.l.NewSessionFromBytes(model, o))(t)
 	defer s.Close()
-	in, err := r.l.NewTensorBytes(ort.Float32, shape, floatBytes(x))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(r.l.NewTensorBytes(ort.Float32, shape, floatBytes(x)))(t)
 	defer in.Close()
-	made, err := s.Run(t.Context(), map[string]*ort.Value{"x": in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Value(s.Run(t.Context(), map[string]*ort.Value{"x": in}))(t)
 	for _, v := range made {
-		b, err := v.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(v.Bytes())(t)
 		outputs = append(outputs, floatsOf(b))
 		v.Close()
 	}

@@ -49,9 +49,7 @@ func TestEpsilonOfFusedNorms(t *testing.T) {
 			s := must.Value(b.library.NewSessionFromBytes(bytes, level))(t)
 			list, err := r.answers(t.Context(), s, g.Runs[0])
 			s.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			answers = append(answers, list...)
 		}
 		if out := comparison.CompareValues("y", answers[0], answers[1], 0, 0); (out.MaxAbsolute > 0.1) != c.wrong {

@@ -1,6 +1,7 @@
 package readme
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +31,7 @@ func TestDocumentsAreShort(t *testing.T) {
 		if os.IsNotExist(err) { // deleted, and not committed yet
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if all += info.Size(); strings.HasPrefix(name, "docs/") {
 			manual += info.Size()
 		}

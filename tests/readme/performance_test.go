@@ -2,6 +2,7 @@ package readme
 
 import (
 	"encoding/json"
+	"github.com/opgraft/graft/internal/must"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,10 +34,7 @@ func TestPerformanceFigures(t *testing.T) {
 		if err != nil || len(files) == 0 {
 			t.Fatalf("found no results of %s: %v", figure, err)
 		}
-		data, err := os.ReadFile(slices.Max(files))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(slices.Max(files)))(t)
 		var file struct {
 			Outcome struct{ Got string }
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // each calls a function for every block of a language in the documents, and fails when there is
@@ -71,9 +72,7 @@ func TestGo(t *testing.T) {
 			}
 			name := strings.NewReplacer("/", "_", ".", "_").Replace(document) + fmt.Sprintf("_%d", b.line)
 			file := filepath.Join(folder, name+".go")
-			if err := os.WriteFile(file, []byte(goFile(b.text())), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(file, []byte(goFile(b.text())), 0o644))
 			overlay[filepath.Join(root(t), "tests", "readme", "snippets", name, "snippet.go")] = file
 			packages = append(packages, "./tests/readme/snippets/"+name)
 		}
@@ -81,14 +80,9 @@ func TestGo(t *testing.T) {
 	if len(packages) == 0 {
 		t.Fatal("no document has a block of language go")
 	}
-	data, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(json.Marshal(map[string]any{"Replace": overlay}))(t)
 	list := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(list, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(list, data, 0o644))
 	slices.Sort(packages)
 	for _, p := range packages {
 		cmd := exec.Command("go", "build", "-overlay", list, "-o", filepath.Join(folder, "out"), p)
@@ -125,18 +119,11 @@ func TestPython(t *testing.T) {
 // TestC compiles every C block, links it with the runtime and runs it.
 func TestC(t *testing.T) {
 	headers, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	library, err := ort.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	library := must.Value(ort.Find(""))(t)
 	each(t, "c", func(t *testing.T, s *sandbox, b block) {
 		s.patch(t)
-		if err := os.WriteFile(filepath.Join(s.folder, "program.c"), []byte(b.text()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(s.folder, "program.c"), []byte(b.text()), 0o644))
 		compile := []string{"cc", "-Wall", "-Wextra", "-Werror", "-isystem", strings.TrimSpace(string(headers)), "program.c",
 			"-o", "program",
 			library.Path, "-Wl,-rpath," + filepath.Dir(library.Path)}

@@ -2,6 +2,7 @@ package readme
 
 import (
 	"encoding/json"
+	"github.com/opgraft/graft/internal/must"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,10 +16,7 @@ import (
 // text reads a document.
 func text(t *testing.T, document string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root(t), document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(filepath.Join(root(t), document)))(t)
 	return string(data)
 }
 
@@ -92,9 +90,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	for name, args := range map[string][]string{"model.json": {"ab", "model.onnx", "--rounds", "1", "-o", "json"},
 		"generated.json": {"ab", "models/g2p", "--rounds", "1", "--prompt-length", "9", "--max-new-tokens", "4", "-o",
 			"json"}} {
-		if err := os.WriteFile(filepath.Join(s.folder, name), s.output(t, args...), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(s.folder, name), s.output(t, args...), 0o644))
 	}
 	// the last has options of generation_config.json
 	own := []string{"manifest", "library", "variant", "info", "symbols", "lengths", "search"}
@@ -192,9 +188,7 @@ func TestQuotedMessagesExist(t *testing.T) {
 			source.Write(data)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	joined := regexp.MustCompile(`" \+\n\s*"`).ReplaceAllString(source.String(), "") // strings over several lines
 	code := strings.ReplaceAll(joined, `\"`, `"`)

@@ -91,9 +91,7 @@ func newSandbox(t *testing.T) *sandbox {
 	data := must.Value(os.ReadFile(filepath.Join(root(t), "models", "tiny-gpt2", "model.onnx")))(t)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	for _, path := range []string{"model.onnx", "models/tiny-gpt2/model.onnx"} {
 		must(os.MkdirAll(filepath.Dir(filepath.Join(s.folder, path)), 0o755))

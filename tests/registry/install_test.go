@@ -152,9 +152,7 @@ func retag(t *testing.T, host, repository, from, to string) {
 	do := func(method, tag string, body io.Reader) *http.Response {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "https://"+host+"/v2/"+repository+"/manifests/"+tag, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		const kind = "application/vnd.oci.image.manifest.v1+json"
 		r.Header.Set("Accept", kind)
 		r.Header.Set("Content-Type", kind)

@@ -272,9 +272,7 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 	path := filepath.Join(dir, "a.wav")
 	must.Succeed(t, os.WriteFile(path, sound(2, 9000), 0o644))
 	g, err := generate.Open(dir, options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer g.Close()
 	values := must.Value(g.Files.File(path))(t)
 	head := "{'descr': '<f4', 'fortran_order': False, 'shape': (16, 120), }"

@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/plan/tune"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -39,15 +40,9 @@ func stranger(t *testing.T, own string, names, edits []string) (folder string) {
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join(built, own))); err != nil {
 		t.Fatalf("%v: run make plugins", err)
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Value(filepath.Glob(filepath.Join(folder, "*")))(t)
 	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Value(os.ReadFile(path))(t)
 		library := strings.HasSuffix(path, ".so")
 		for i := 0; i < len(names); i += 2 {
 			if len(names[i]) != len(names[i+1]) || !bytes.Contains(data, []byte(names[i])) {
@@ -61,9 +56,7 @@ func stranger(t *testing.T, own string, names, edits []string) (folder string) {
 			}
 			data = bytes.ReplaceAll(data, []byte(edits[i]), []byte(edits[i+1]))
 		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, data, 0o600))
 	}
 	return folder
 }
@@ -71,10 +64,7 @@ func stranger(t *testing.T, own string, names, edits []string) (folder string) {
 // beside loads a stranger's plugin after graft's own.
 func beside(t *testing.T, folder string) *loaded.Set {
 	t.Helper()
-	folders, err := filepath.Glob(filepath.Join(built, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := must.Value(filepath.Glob(filepath.Join(built, "*")))(t)
 	folders = slices.DeleteFunc(append(folders, folder), func(f string) bool {
 		_, err := os.Stat(filepath.Join(f, "plugin.yaml"))
 		return err != nil
@@ -91,10 +81,7 @@ func beside(t *testing.T, folder string) *loaded.Set {
 
 func library(t *testing.T) *ort.Library {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	return l
 }
 
@@ -109,15 +96,9 @@ func taken(t *testing.T, what string, plugins []string, name, own string) {
 // planned are the plugins of a session's plan.
 func planned(t *testing.T, set *loaded.Set, path string, o plan.Options) []string {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Value(patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(o)))(t)
 	return a.Plugins()
 }
 
@@ -125,10 +106,7 @@ func planned(t *testing.T, set *loaded.Set, path string, o plan.Options) []strin
 func compared(t *testing.T, l *ort.Library, set *loaded.Set, path string, o comparison.Options) []string {
 	t.Helper()
 	o.A, o.B, o.Inputs.Seed, o.Inputs.LooseDims = "none", "auto", 1, true
-	r, err := comparison.Answers(t.Context(), l, set, path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(comparison.Answers(t.Context(), l, set, path, o))(t)
 	for _, out := range r.Parity.Outputs {
 		if !out.OK {
 			t.Errorf("%s %v: %s, %d differ, at most by %g", out.Name, out.Shape, out.Problem, out.Disagree, out.MaxAbsolute)
@@ -140,14 +118,9 @@ func compared(t *testing.T, l *ort.Library, set *loaded.Set, path string, o comp
 // written is the file of a model from text.
 func written(t *testing.T, text string) string {
 	t.Helper()
-	b, err := proto.Marshal(blockstest.Proto(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(blockstest.Proto(t, text)))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, b, 0o600))
 	return path
 }
 
@@ -158,23 +131,16 @@ func TestLinearLayers(t *testing.T) {
 	set := beside(t, stranger(t, own, []string{own, name, "PackedLinear", "WalledLinear", "PackPanels", "WallPanels"},
 		[]string{"cost_in_panels: {bandwidth: 0.95, flops: 0.94,", "cost_in_panels: {bandwidth: 0.95, flops: 0.95,"}))
 	dir := filepath.Join(t.TempDir(), "gpt2")
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	path := filepath.Join(dir, "model.onnx")
 	taken(t, "planned", planned(t, set, path, plan.Options{Force: true}), name, own)
 	taken(t, "compared", compared(t, l, set, path, comparison.Options{Force: true}), name, own)
 	t.Run("tuned", func(t *testing.T) { tuned(t, set, dir, name, own) })
 	for _, weights := range []string{"float32", "int8", "int4"} {
 		t.Run("used with "+weights, func(t *testing.T) {
-			w, err := prepare.ParseWeights(weights)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Value(prepare.ParseWeights(weights))(t)
 			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer g.Close()
 			taken(t, "used", g.Plugins(), name, own)
 			if got := g.Weights().Quantized(); got != (weights != "float32") {
@@ -184,9 +150,7 @@ func TestLinearLayers(t *testing.T) {
 	}
 	r, err := generations.Compare(t.Context(), l, set, dir, generations.Options{A: "none", B: "keys_values", Batch: 2,
 		PromptLength: 10, Seed: 1, Rounds: 1, CacheBytes: 64 << 20, Search: []byte(`{"max_new_tokens": 12}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if r.Equal != r.Sequences || r.Sequences == 0 {
 		t.Errorf("%d of %d sequences are equal", r.Equal, r.Sequences)
 	}
@@ -194,20 +158,12 @@ func TestLinearLayers(t *testing.T) {
 
 // tuned: keys and values are made by the stranger's operator while strategies are measured.
 func tuned(t *testing.T, set *loaded.Set, dir, name, own string) {
-	m, err := prepare.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(prepare.Open(t.Context(), dir))(t)
 	defer m.Close()
-	layers, err := m.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	layers := must.Value(m.Layers())(t)
 	r := plan.Range{Keys: [2]int64{16, 16}, Own: [2]int64{0, 4}, Beams: [2]int64{1, 1}, Batch: [2]int64{1, 1}}
 	table, err := tune.Measure(t.Context(), layers[0], tune.Options{Plugins: set.Plugins, Range: r, Repeats: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var plugins []string
 	for p := range table.Machine.Plugins {
 		plugins = append(plugins, p)
@@ -250,10 +206,7 @@ func TestPadding(t *testing.T) {
 	set := beside(t, stranger(t, own, []string{own, name, "RemovePadding", "ForgetPadding", "PackedAttention",
 		"ForgotAttention", "RestorePadding", "RecoverPadding"},
 		[]string{"cost: {bandwidth: 0.5, flops: 0.5,", "cost: {bandwidth: 0.5, flops: 0.6,"}))
-	path, err := filepath.Abs("../../models/encoders/embedder/onnx/model.onnx")
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Value(filepath.Abs("../../models/encoders/embedder/onnx/model.onnx"))(t)
 	for _, padding := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
 		o := plan.Options{Force: true, QuantizationNoise: true, Padding: padding}
 		taken(t, "planned", planned(t, set, path, o), name, own)

@@ -31,9 +31,7 @@ func build(t *testing.T) (folder string) {
 	must.Succeed(t, os.CopyFS(folder, os.DirFS("testdata/interleaved")))
 	abi := must.Value(filepath.Abs("../../abi"))(t)
 	include, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compile := exec.Command("c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-I"+abi,
 		"-I"+filepath.Join(abi, "kit"), "-I"+strings.TrimSpace(string(include)),
 		`-DGRAFT_PLUGIN_NAME="interleaved"`, `-DGRAFT_PLUGIN_VERSION="0.1.0"`, `-DGRAFT_PLUGIN_SUMMARY="interleaved"`,

@@ -106,9 +106,7 @@ func run(t *testing.T, g *generate.Generator, asked map[string]json.RawMessage,
 		} else {
 			err = o.Set(name, value)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	i := -1
 	_, err := g.Run(t.Context(), o, func() (string, error) {

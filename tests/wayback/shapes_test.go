@@ -11,15 +11,13 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // TestShapesOfFixtures: no operator is left out of a fixture for the shapes of its results.
 func TestShapesOfFixtures(t *testing.T) {
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := must.Value(loaded.Load(nil, true))(t)
 	o := set.Plan(plan.Options{Force: true, QuantizationNoise: true})
 	folder := t.TempDir()
 	placed := 0
@@ -29,13 +27,8 @@ func TestShapesOfFixtures(t *testing.T) {
 			continue
 		}
 		path := filepath.Join(folder, "model.onnx")
-		if err := f.Write(path, 1); err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Write(path, 1))
+		m := must.Value(model.Open(path))(t)
 		start := time.Now()
 		a, err := patch.Analyse(context.Background(), m, set.Manifests(), o)
 		if err == nil {

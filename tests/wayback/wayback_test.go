@@ -195,9 +195,7 @@ func (s *subject) session(t *testing.T, l *ort.Library, fromBytes bool) (x *ort.
 	} else {
 		x, err = l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return x
 }
 

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"go/scanner"
 	"go/token"
 	"os"
@@ -27,9 +28,7 @@ func TestLinesAreNarrow(t *testing.T) {
 		if os.IsNotExist(err) { // deleted, and not committed yet
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if strings.Contains(string(source[:min(len(source), 1000)]), "Code generated") {
 			continue
 		}

@@ -106,9 +106,7 @@ func TestPrivateWords(t *testing.T) {
 		if os.IsNotExist(err) { // deleted, and not committed yet
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if bytes.IndexByte(data, 0) >= 0 ||
 			slices.ContainsFunc(spared, func(s string) bool { return strings.HasPrefix(name, s) }) {
 			continue

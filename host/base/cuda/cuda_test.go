@@ -33,9 +33,7 @@ func TestOnDevice(t *testing.T) {
 	if errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, cuda.ErrNoDevice) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, device := range devices {
 		info := must.Value(device.Info())(t)
 		t.Logf("%+v", info)

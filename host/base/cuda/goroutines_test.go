@@ -144,9 +144,7 @@ func TestStreamsAreAsynchronous(t *testing.T) {
 		x.context.MemcpyHtoDAsync(x.memory, in, x.stream),
 		x.context.MemcpyDtoHAsync(out, x.memory, x.stream),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	for name, query := range map[string]func() (bool, error){"stream": x.stream.Query, "event": x.event.Query} {
 		if done, err := query(); done || err != nil {

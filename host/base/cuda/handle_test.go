@@ -28,9 +28,7 @@ func makeThings(t *testing.T) *things {
 	context, err := device.PrimaryContext()
 	x := &things{fake: fake, context: context}
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	must(err)
 	t.Cleanup(func() { must(context.Close()) })

@@ -223,9 +223,7 @@ func TestDefaultStream(t *testing.T) {
 		x.context.MemsetD8Async(x.memory.At(8), 2, 8, x.stream),
 		x.context.MemsetD8Async(x.memory.At(16), 3, 8, nil),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	first, err := waits.Query()
 	if !first || err != nil {

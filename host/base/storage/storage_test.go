@@ -187,9 +187,7 @@ func TestOpenOwn(t *testing.T) {
 		os.Symlink(at("mine"), at("link")), unix.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("folder"), 0o700),
 		os.Chmod(at("open"), 0o602), os.Symlink("/dev/zero", at("device")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	for name, want := range map[string]string{
 		"mine": "", "link": "found a symbolic link", "pipe": "found a named pipe", "folder": "found a folder",

@@ -129,14 +129,11 @@ func TestHostile(t *testing.T) {
 					deadline = 300 * time.Millisecond
 				}
 				began := time.Now()
-				child, err := Start(context.Background(),
-					Options{Subject: "/p/libtoy.so", Deadline: deadline, Memory: limit, without: without})
-				if err != nil {
-					t.Fatal(err)
-				}
+				child := must.Value(Start(context.Background(),
+					Options{Subject: "/p/libtoy.so", Deadline: deadline, Memory: limit, without: without}))(t)
 				missing := missing(child, without)
 				var result int
-				err = child.Run(context.Background(), "behave", behaviour{library, test.function, test.argument}, &result)
+				err := child.Run(context.Background(), "behave", behaviour{library, test.function, test.argument}, &result)
 				child.Close()
 				if took := time.Since(began); took > 50*time.Second { // a pipe that is waited for would hold it until its deadline
 					t.Errorf("it took %v", took)
@@ -226,9 +223,7 @@ func TestNothingLeaks(t *testing.T) {
 	before := 0
 	for i := range 20 {
 		child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", without: [][]string{all, neither}[i%2]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var got int
 		if err := child.Run(context.Background(), "double", i, &got); err != nil || got != 2*i {
 			t.Fatalf("%d, %v", got, err)

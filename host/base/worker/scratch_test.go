@@ -73,9 +73,7 @@ func TestScratch(t *testing.T) {
 			there := filepath.Join(outside, "there")
 			must.Succeed(t, os.WriteFile(there, []byte("as it was"), 0o600))
 			child, err := Start(context.Background(), Options{Subject: "/p/libtoy.so", Scratch: scratch, without: without})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer child.Close()
 			if lacks := missing(child, without); lacks != "" {
 				t.Skipf("this system lacks layers that the outcome rests on: %s", lacks)
@@ -122,13 +120,10 @@ func TestScratchIsBounded(t *testing.T) {
 		"files": "took more than 256 files"} {
 		for _, without := range [][]string{all, noNamespaces} {
 			scratch := t.TempDir()
-			child, err := Start(context.Background(),
-				Options{Subject: "/p/libtoy.so", Scratch: scratch, ScratchBytes: 32 << 20, without: without})
-			if err != nil {
-				t.Fatal(err)
-			}
+			child := must.Value(Start(context.Background(),
+				Options{Subject: "/p/libtoy.so", Scratch: scratch, ScratchBytes: 32 << 20, without: without}))(t)
 			var n int
-			err = child.Run(context.Background(), "fill", scribbled{What: what, Path: scratch}, &n)
+			err := child.Run(context.Background(), "fill", scribbled{What: what, Path: scratch}, &n)
 			child.Close()
 			if !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s without %q: %d, %v; want %q", what, without, n, err, want)

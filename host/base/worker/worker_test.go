@@ -270,9 +270,7 @@ func TestStartFailures(t *testing.T) {
 func TestExecutable(t *testing.T) {
 	defer hosted.Store(true)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, err := executable("/p/libtoy.so"); err != nil || got != self {
 		t.Errorf("an executable that called Main: %s, %v; want itself", got, err)
 	}

@@ -115,9 +115,7 @@ func TestWhatIsPacked(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if names = append(names, h.Name); h.Mode != 0o644 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" ||
 			h.ModTime.Unix() != 0 || len(h.PAXRecords) > 0 {
 			t.Errorf("the header of a file is %+v", h)
@@ -206,8 +204,6 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func errorless(t *testing.T, folder string, err error) string {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return folder
 }

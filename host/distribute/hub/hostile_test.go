@@ -17,15 +17,13 @@ import (
 
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/distribute/hub/hubtest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestHostileLists: a list of files that would lead anywhere else is refused, whole, and nothing is written.
 func TestHostileLists(t *testing.T) {
 	entry := func(path string, size any, oid string) string {
-		name, err := json.Marshal(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Value(json.Marshal(path))(t)
 		return fmt.Sprintf(`{"type": "file", "path": %s, "size": %v, "oid": %q}`, name, size, oid)
 	}
 	ok := hubtest.GitHash(nil)
@@ -329,10 +327,7 @@ func TestTLS(t *testing.T) {
 		http.Redirect(w, q, "http://127.0.0.1:1/x", http.StatusFound)
 	}))
 	defer server.Close()
-	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Value(url.Parse(server.URL))(t)
 	c := New(&Settings{Endpoint: u, Cache: t.TempDir(), Token: "hf_x"}, Options{})
 	c.firstWait = longestWait // which another try would show
 	start := time.Now()
@@ -354,17 +349,11 @@ func TestPlantedLinks(t *testing.T) {
 	repository := filepath.Join(c.s.Cache, "models--org--model")
 	for _, path := range []string{"blobs/" + r.Hash("model.onnx") + unfinished,
 		"snapshots/" + hubtest.Commit + "/config.json", "refs/main"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(repository, path)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(victim, filepath.Join(repository, path)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(filepath.Join(repository, path)), 0o755))
+		must.Succeed(t, os.Symlink(victim, filepath.Join(repository, path)))
 	}
 	fails(t, c, Request{}, ErrLocal, "cannot write: too many levels of symbolic links; remove it")
-	if err := os.Remove(filepath.Join(repository, "blobs", r.Hash("model.onnx")+unfinished)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(repository, "blobs", r.Hash("model.onnx")+unfinished)))
 	holds(t, pull(t, c, Request{}).Folder, r, "config.json", "model.onnx")
 	if data, _ := os.ReadFile(victim); string(data) != "precious" {
 		t.Errorf("the victim holds %q", data)

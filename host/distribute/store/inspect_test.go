@@ -11,14 +11,13 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestInspect(t *testing.T) {
 	folder := source(t)
 	in, err := Inspect(context.Background(), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if in.Manifest == nil || in.Manifest.Name != "toy" || len(in.Libraries) != 1 || in.Libraries[0].Library.Note == nil ||
 		in.Libraries[0].Problem != "" {
 		t.Errorf("folder: %+v", in)

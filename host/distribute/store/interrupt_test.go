@@ -120,9 +120,7 @@ func TestInstallStoppedBeforeItsPlace(t *testing.T) {
 	s := At(t.TempDir())
 	must.Value(s.Install(t.Context(), source(t), verification.Options{}))(t)
 	before, err := s.Trust().Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	newer := source(t)
 	must.Succeed(t, os.WriteFile(filepath.Join(newer, "README"), []byte("newer"), 0o644))
 	obstacle := filepath.Join(s.root, newLink) // what stands where the link is made

@@ -103,9 +103,7 @@ func TestLockedSignatures(t *testing.T) {
 			}
 			lock := lockfile.New(filepath.Join(t.TempDir(), "graft.lock"))
 			entry, err := s.Locked(from["0.1.0"])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			entry.Key, entry.Source = test.key, "oci://registry/toy:0.1.0"
 			lock.Set(entry)
 			sources := Sources{Unsigned: !test.came}

@@ -422,9 +422,7 @@ func ofKeys(t *testing.T, author, stranger *authors.Author, path string) map[str
 		list["keys: "+name] = func() func() { plugintest.WriteFile(t, path, []byte(to)); return undo }
 	}
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	key, id := author.Key.String(), author.Key.ID()
 	for at := 0; at < len(key); at++ {

@@ -58,9 +58,7 @@ func TestInstallVariants(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var run []string
 			for _, c := range in.Checked {
 				run = append(run, c.Device)

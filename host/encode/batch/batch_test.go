@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/opgraft/graft/internal/must"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -291,10 +292,7 @@ func TestFullQueue(t *testing.T) {
 		if _, err := b.Start(impatient, 4, true); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("one that waits for room, while its context ends: %v", err)
 		}
-		patient, err := b.Start(t.Context(), 5, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		patient := must.Value(b.Start(t.Context(), 5, true))(t)
 		if got, err := patient.Wait(t.Context()); got != 10 || err != nil {
 			t.Errorf("one that waits for room: %d, %v", got, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 )
 
 const encoders = "../../../models/encoders"
@@ -46,9 +47,7 @@ func readExpected(t testing.TB) *expected {
 func options(t testing.TB, plugins bool) Options {
 	t.Helper()
 	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := Options{Library: l}
 	if plugins {
 		if o.Plugins, err = loaded.Load(nil, true); err != nil {
@@ -63,23 +62,15 @@ func options(t testing.TB, plugins bool) Options {
 func folder(t testing.TB, name string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(encoders, name))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(dir, os.DirFS(filepath.Join(encoders, name))))
 	for file, content := range files {
 		path := filepath.Join(dir, file)
 		if content == "" {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Remove(path))
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -90,9 +81,7 @@ func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32
 	calls := make([]*batch.Call[Row, []float32], len(texts))
 	for i, text := range texts {
 		row, err := e.Row(text, prompt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if calls[i], err = e.Start(t.Context(), row, true); err != nil {
 			t.Fatal(err)
 		}
@@ -126,10 +115,7 @@ func modulesOf(kinds ...string) string {
 
 func read(t testing.TB, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(path))(t)
 	return string(data)
 }
 
@@ -240,21 +226,12 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 			var got []float32
 			var calls []*batch.Call[Row, float32]
 			for _, text := range want.Texts {
-				row, err := r.Row(want.Query, text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				call, err := r.Start(t.Context(), row, true)
-				if err != nil {
-					t.Fatal(err)
-				}
+				row := must.Value(r.Row(want.Query, text))(t)
+				call := must.Value(r.Start(t.Context(), row, true))(t)
 				calls = append(calls, call)
 			}
 			for _, call := range calls {
-				score, err := call.Wait(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				score := must.Value(call.Wait(t.Context()))(t)
 				got = append(got, score)
 			}
 			if !near(got, c.want) {
@@ -272,22 +249,13 @@ func TestOutOfRange(t *testing.T) {
 	for _, plugins := range []bool{false, true} {
 		o := options(t, plugins)
 		o.Batch.MaxDelay = 50 * time.Millisecond // so that they are in one batch; if not, all the same must hold
-		e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		good, err := e.Row(want.Texts[5], "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o))(t)
+		good := must.Value(e.Row(want.Texts[5], ""))(t)
 		bad := Row{IDs: slices.Clone(good.IDs), Types: good.Types}
 		bad.IDs[1] = 99999
 		var calls []*batch.Call[Row, []float32]
 		for _, row := range []Row{good, bad, good, good, good, good, good, good} {
-			c, err := e.Start(context.Background(), row, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Value(e.Start(context.Background(), row, false))(t)
 			calls = append(calls, c)
 		}
 		for i, c := range calls {

@@ -10,20 +10,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // changed writes a graph of models/encoders with something else in it.
 func changed(t *testing.T, from string, change func(*onnx.Graph)) string {
 	t.Helper()
 	var m onnx.Model
-	if err := proto.Unmarshal([]byte(read(t, filepath.Join(encoders, from))), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal([]byte(read(t, filepath.Join(encoders, from))), &m))
 	change(m.Graph)
-	data, err := proto.Marshal(&m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(proto.Marshal(&m))(t)
 	return string(data)
 }
 
@@ -66,10 +62,7 @@ func TestVectorOfTheGraph(t *testing.T) {
 		}
 		o := options(t, true)
 		o.Pooling = c.pooling
-		e, err := OpenEmbedder(t.Context(), folder(t, "embedder", files), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(OpenEmbedder(t.Context(), folder(t, "embedder", files), o))(t)
 		for i, text := range want.Texts { // one by one, as the graph's maximum does not look at the mask
 			if got := embed(t, e, "", []string{text})[0]; !near(got, want.Embeddings[c.want][i]) {
 				t.Errorf("%+v: %q is %v, want %v", c, text, got, want.Embeddings[c.want][i])
@@ -103,11 +96,8 @@ func TestWithoutMask(t *testing.T) {
 		}
 		g.Input = left
 	})
-	e, err := OpenEmbedder(t.Context(), folder(t, "embedder", map[string]string{"onnx/model.onnx": graph}),
-		options(t, false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(OpenEmbedder(t.Context(), folder(t, "embedder", map[string]string{"onnx/model.onnx": graph}),
+		options(t, false)))(t)
 	defer e.Close()
 	for i, got := range embed(t, e, "", want.Texts) {
 		if !near(got, want.Embeddings["normalize"][i]) {

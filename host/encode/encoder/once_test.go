@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestReadOnce: opening a folder reads its model once and infers its shapes once, and once more those of the graph
@@ -29,10 +30,7 @@ func TestReadOnce(t *testing.T) {
 	} {
 		o := options(t, c.plugins)
 		files, graphs := model.Opened(), graph.Inferred()
-		e, err := c.open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(c.open(o))(t)
 		e.Close()
 		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != 1 || graphs != c.graphs {
 			t.Errorf("%s: %d files read, shapes inferred %d times, want 1 and %d", c.name, files, graphs, c.graphs)

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/generate/pipeline"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // lines reads n lines, of other lengths each.
@@ -33,10 +34,7 @@ func lines(n int) func() (string, error) {
 func TestRunInOrder(t *testing.T) {
 	o := options(t, true)
 	o.Batch.MaxQueue, o.Batch.MaxTokens = 7, 60
-	e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o))(t)
 	defer e.Close()
 	var got [][]float32
 	s, err := e.Run(t.Context(), lines(300), "", func(v Vector) error {
@@ -56,10 +54,7 @@ func TestRunInOrder(t *testing.T) {
 			}
 		}
 	}
-	r, err := OpenReranker(t.Context(), filepath.Join(encoders, "reranker"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(OpenReranker(t.Context(), filepath.Join(encoders, "reranker"), o))(t)
 	defer r.Close()
 	next := 0
 	ranked, err := r.Run(t.Context(), lines(50), func(line string) (string, []string, error) {
@@ -83,10 +78,7 @@ func TestRunInOrder(t *testing.T) {
 // TestRunEnds: a failure to read or to write, and a context that ends, end a run with their errors.
 func TestRunEnds(t *testing.T) {
 	because := errors.New("because")
-	e, err := OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), options(t, false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), options(t, false)))(t)
 	defer e.Close()
 	written := func(Vector) error { return nil }
 	if _, err := e.Run(t.Context(), func() (string, error) { return "", because }, "", written,
@@ -128,24 +120,17 @@ func TestFailingOperator(t *testing.T) {
 		dir := folder(t, "embedder", nil)
 		o := options(t, true)
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		e, err := OpenEmbedder(t.Context(), dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Value(OpenEmbedder(t.Context(), dir, o))(t)
 		if !e.base.patched {
 			t.Fatal("nothing was replaced, so that nothing can fail")
 		}
 		e.base.native.Close() // every run of it fails
 		if changes {
-			if err := os.WriteFile(filepath.Join(dir, "onnx", "model.onnx"), []byte("another"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, "onnx", "model.onnx"), []byte("another"), 0o644))
 		}
 		for i := range 3 {
 			row, err := e.Row(want.Texts[i], "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var call *batch.Call[Row, []float32]
 			if call, err = e.Start(t.Context(), row, false); err != nil {
 				t.Fatal(err)
@@ -175,9 +160,7 @@ func FuzzModules(f *testing.F) {
 	f.Add(`[{"path": "/etc", "type": "sentence_transformers.models.Transformer"}]`, `{"max_seq_length": -1}`)
 	f.Add(`[null]`, `{"prompts": {"a": null}, "default_prompt_name": "a"}`)
 	dir := f.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "p"), 0o755); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, os.Mkdir(filepath.Join(dir, "p"), 0o755))
 	f.Fuzz(func(t *testing.T, modules, other string) {
 		for i, name := range []string{"modules.json", "p/config.json", "sentence_bert_config.json",
 			"config_sentence_transformers.json", "config.json", "tokenizer_config.json"} {
@@ -185,9 +168,7 @@ func FuzzModules(f *testing.F) {
 			if i == 0 {
 				text = modules
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
 		limittest.Check(t, len(modules)+6*len(other), func() {
 			m, err := readModules(dir)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/chat"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // folderOf is a folder with files of these names and contents.
@@ -18,9 +19,7 @@ func folderOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	return folder
 }
@@ -28,10 +27,7 @@ func folderOf(t *testing.T, files map[string]string) string {
 // TestGolden: templates in the style of the well-known families give what jinja2 gives in transformers' environment
 // (testdata/golden.py), and refuse what they refuse there.
 func TestGolden(t *testing.T) {
-	data, err := os.ReadFile("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("testdata/golden.json"))(t)
 	var cases []struct {
 		Template, Name, Text, Error string
 		Messages                    []json.RawMessage
@@ -39,25 +35,16 @@ func TestGolden(t *testing.T) {
 		Variables                   map[string]any
 		Prompt                      bool `json:"add_generation_prompt"`
 	}
-	if err := json.Unmarshal(data, &cases); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &cases))
 	for _, c := range cases {
-		source, err := os.ReadFile(filepath.Join("testdata", c.Template))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Value(os.ReadFile(filepath.Join("testdata", c.Template)))(t)
 		template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": string(source),
 			"tokenizer_config.json": `{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": "older"}`}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		in := chat.Input{Tools: c.Tools, Variables: c.Variables, Prompt: c.Prompt}
 		for _, raw := range c.Messages {
 			var m struct{ Role, Content string }
-			if err := json.Unmarshal(raw, &m); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, json.Unmarshal(raw, &m))
 			in.Messages = append(in.Messages, chat.Message{Role: m.Role, Content: m.Content, More: raw})
 		}
 		got, err := template.Render(in)
@@ -87,10 +74,7 @@ func TestRead(t *testing.T) {
 		{map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"},
 			{"name": "tool_use", "template": "{{ tools | length }}"}]}`}, tool, "1"},
 	} {
-		template, err := chat.Read(folderOf(t, c.files))
-		if err != nil {
-			t.Fatal(err)
-		}
+		template := must.Value(chat.Read(folderOf(t, c.files)))(t)
 		if got, err := template.Render(chat.Input{Messages: messages, Tools: c.tools}); err != nil || got != c.want {
 			t.Errorf("%v: %q, %v, want %q", c.files, got, err, c.want)
 		}
@@ -107,11 +91,8 @@ func TestRange(t *testing.T) {
 		"-9, 9223372036854775807, 1": "range has 9223372036854775816 numbers",
 		"1, 2, 0":                    "the step of range is 0", "1.5": "range takes integers",
 	} {
-		template, err := chat.Read(
-			folderOf(t, map[string]string{"chat_template.jinja": "{{ range(" + arguments + ") | list }}"}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		template := must.Value(chat.Read(
+			folderOf(t, map[string]string{"chat_template.jinja": "{{ range(" + arguments + ") | list }}"})))(t)
 		got, err := template.Render(chat.Input{})
 		if err != nil {
 			got = err.Error()
@@ -131,9 +112,7 @@ func TestRefused(t *testing.T) {
 		{"{{ raise_exception('only one turn') }}", "only one turn"},
 	} {
 		template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": c.template}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = template.Render(chat.Input{Messages: []chat.Message{{Role: "user"}}})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "change the messages") ||
 			bytes.ContainsRune([]byte(err.Error()), '\n') {
@@ -149,10 +128,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: no error", config)
 		}
 	}
-	template, err := chat.Read(folderOf(t, map[string]string{"chat_template.jinja": "x"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := must.Value(chat.Read(folderOf(t, map[string]string{"chat_template.jinja": "x"})))(t)
 	for _, in := range []chat.Input{{Messages: []chat.Message{{More: json.RawMessage("[]")}}},
 		{Tools: []json.RawMessage{json.RawMessage("{")}}, {Variables: map[string]any{"f": func() {}}}} {
 		if _, err := template.Render(in); err == nil {

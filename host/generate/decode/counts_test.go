@@ -39,9 +39,7 @@ func TestOpeningReadsOnce(t *testing.T) {
 		must.Succeed(t, models.Small(c.model, dir))
 		files, graphs := model.Opened(), graph.Inferred()
 		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: c.attention})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		g.Close()
 		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != c.files || graphs != c.graphs {
 			t.Errorf("%s, %s and %s: %d files were read and the shapes of %d graphs inferred, want %d and %d", c.model,

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -111,9 +112,7 @@ func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []
 		return witnesses[in.Index]
 	}
 	var want results
-	if err := g.Run(t.Context(), o, from(inputs), want.done); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), o, from(inputs), want.done))
 	if g.drafts = nil; lies != nil {
 		g.drafts = func(in *search.Input) drafter {
 			return &liar{random: rand.New(rand.NewPCG(lies.Uint64(), 1)), chosen: witnesses[in.Index].moves,
@@ -124,10 +123,8 @@ func (c *counts) compare(t *testing.T, g *Generator, o search.Options, inputs []
 	drafted.Draft = search.DraftLookup
 	var got results
 	outputs := map[uint64]Output{}
-	if err := g.Run(t.Context(), drafted, from(inputs),
-		func(out Output) error { outputs[out.Index] = out; return got.done(out) }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, g.Run(t.Context(), drafted, from(inputs),
+		func(out Output) error { outputs[out.Index] = out; return got.done(out) }))
 	g.drafts = nil
 	for i, in := range inputs {
 		out := outputs[in.Index]
@@ -307,9 +304,7 @@ func TestDraftsOfCallsAtOnce(t *testing.T) {
 				t.Fatal("the inputs are ties")
 			}
 		}
-		if err := g.Run(t.Context(), o, from(inputs[i]), want[i].done); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, g.Run(t.Context(), o, from(inputs[i]), want[i].done))
 	}
 	g.drafts = func(*search.Input) drafter { // of the loop, which is one goroutine
 		return &liar{random: rand.New(rand.NewPCG(r.Uint64(), 1)), vocab: g.config.Vocab}

@@ -13,26 +13,20 @@ import (
 	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // allLogits are those after each token from the first on that is not skipped, fed in pieces of random lengths.
 func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip int) []float32 {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer f.Close()
-	if err := f.Skip(t.Context(), skip); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Skip(t.Context(), skip))
 	var all []float32
 	for at := skip; at < n; {
 		piece := min(1+r.IntN(n), n-at)
-		rows, err := f.Next(t.Context(), piece)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := must.Value(f.Next(t.Context(), piece))(t)
 		all = append(all, rows...)
 		at += piece
 	}
@@ -45,10 +39,7 @@ func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip i
 // reference is a model as exported, at a level of ONNX Runtime's optimiser.
 func reference(t *testing.T, l *ort.Library, folder string, level ort.OptimizationLevel) *exported.Generator {
 	t.Helper()
-	m, err := exported.OpenAt(folder, decode.Options{Library: l, ReferenceSelector: true}, level)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(exported.OpenAt(folder, decode.Options{Library: l, ReferenceSelector: true}, level))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -67,10 +58,7 @@ func away(got, want []float32) (most float64) {
 // TestForced: fed in pieces, the engine has the logits that the model as exported has of the whole text, and what is
 // generated afterwards is what was generated before.
 func TestForced(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, c := range []struct {
 		folder   string
 		strategy plan.Strategy
@@ -78,9 +66,7 @@ func TestForced(t *testing.T) {
 		{"bart-merged", ""}, {"t5", ""}} {
 		t.Run(c.folder+string(c.strategy), func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(c.folder, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(c.folder, dir))
 			g := open(t, dir, func(o *decode.Options) { o.Attention.Self = c.strategy })
 			m, plain := reference(t, l, dir, ort.OptimizeNone), reference(t, l, dir, ort.OptimizeDefault)
 			r := rand.New(rand.NewPCG(5, 5))
@@ -129,15 +115,10 @@ func TestForced(t *testing.T) {
 // TestForcedByPlaceholder: a model that predicts in the place of a placeholder has logits after the last token of a
 // step alone: the engine reads single tokens where each is asked for, and the model as exported says so.
 func TestForcedByPlaceholder(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, folder := range []string{"prophetnet", "unilm"} {
 		dir := t.TempDir()
-		if err := models.Small(folder, dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, models.Small(folder, dir))
 		g := open(t, dir, nil)
 		in := &decode.Input{Tokens: []int32{5, 9, 7, 12, 5, 9, 30, 8}}
 		if g.Engine().HasEncoder() {
@@ -145,21 +126,11 @@ func TestForcedByPlaceholder(t *testing.T) {
 		}
 		const prompt, n = 3, 8
 		from := func(skip int) []float32 { // the prompt first, then the logits after token skip
-			f, err := g.Force(t.Context(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Value(g.Force(t.Context(), in))(t)
 			defer f.Close()
-			if err := f.Skip(t.Context(), prompt); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Skip(t.Context(), skip-prompt); err != nil {
-				t.Fatal(err)
-			}
-			rows, err := f.Next(t.Context(), n-skip)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, f.Skip(t.Context(), prompt))
+			must.Succeed(t, f.Skip(t.Context(), skip-prompt))
+			rows := must.Value(f.Next(t.Context(), n-skip))(t)
 			return slices.Clone(rows)
 		}
 		all := from(prompt)
@@ -177,10 +148,7 @@ func TestForcedByPlaceholder(t *testing.T) {
 		if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
 			t.Errorf("%s: %d and %d bytes of the cache are taken", folder, self, cross)
 		}
-		m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 		defer m.Close()
 		if _, err := m.Force(t.Context(), in); err == nil ||
 			!strings.Contains(err.Error(), "after the last of its tokens alone") {
@@ -192,18 +160,10 @@ func TestForcedByPlaceholder(t *testing.T) {
 // TestForcedRefused: a token or a length that the model has not is an error of both.
 func TestForcedRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
+	l := must.Value(ort.FindAndOpen(""))(t)
 	g := open(t, dir, nil)
-	m, err := exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 	defer m.Close()
 	for _, c := range []struct {
 		tokens []int32

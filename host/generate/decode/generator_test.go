@@ -63,9 +63,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 			if errors.Is(err, exported.ErrNoPast) || g.Config().ModelType == "whisper" {
 				return // compared with Hugging Face's tokens alone, in tests/generate
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer m.Close()
 			r := rand.New(rand.NewPCG(3, 9))
 			for _, kind := range []struct{ beams, groups int }{{1, 1}, {4, 1}, {4, 2}} {

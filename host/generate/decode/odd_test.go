@@ -36,9 +36,7 @@ func edit(t *testing.T, path string, change func(*onnx.Graph)) {
 	if err == nil {
 		err = os.WriteFile(path, data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // projection is a linear layer of a decoder layer, such as "layers.1/self_attn/k_proj".

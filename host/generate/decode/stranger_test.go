@@ -132,9 +132,7 @@ func TestStrangersCost(t *testing.T) {
 // anything is opened.
 func TestStrangersTypeOfCache(t *testing.T) {
 	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := filepath.Join(t.TempDir(), "gpt2")
 	must.Succeed(t, models.Small("gpt2", dir))
 	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)

@@ -101,9 +101,7 @@ func roundKeysAndValues(t *testing.T, dir, to string, storage plan.Storage) {
 	t.Helper()
 	must.Succeed(t, os.CopyFS(to, os.DirFS(dir)))
 	files, err := modeldir.Find(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := files.Decoder
 	if files.First != "" {
 		path = files.First

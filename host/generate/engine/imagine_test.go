@@ -25,9 +25,7 @@ func TestImagine(t *testing.T) {
 		must.Succeed(t, models.Small(c.model, folder))
 		attention := must.Value(prepare.ParseAttention(c.strategy, nil))(t)
 		g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 28, Attention: attention})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		e := g.Engine()
 		var cross *engine.Encoded
 		if e.HasEncoder() {

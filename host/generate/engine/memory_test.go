@@ -32,9 +32,7 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 					must.Succeed(t, models.Small(model, dir))
 					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
 						Attention: prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross"), Storage: storage}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					defer g.Close()
 					e := g.Engine()
 					for _, c := range g.Choices() {

@@ -200,9 +200,7 @@ func dequantize(t *testing.T, dir, to string, o engine.Options) {
 	g, err := decode.Prepare(dir,
 		decode.Options{Library: o.Library, Plugins: o.Plugins,
 			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer g.Close()
 	numbers := map[string]map[string][]float32{} // by file and name
 	for _, part := range []struct {
@@ -376,9 +374,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 			if err == nil {
 				err = damage(path, data)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 		}
 		opened("after "+what, dir, "int8", false)
 		opened("after that", dir, "int8", true)
@@ -386,9 +382,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	// Another model under the same path.
 	must.Succeed(t, os.Remove(filepath.Join(dir, "model.onnx")))
 	data, err := os.ReadFile(filepath.Join(copied, "model.onnx"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(data, m))
 	for _, w := range m.Graph.Initializer {
@@ -399,9 +393,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	if data, err = proto.Marshal(m); err == nil {
 		err = os.WriteFile(filepath.Join(dir, "model.onnx"), data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := must.Value(quantised(t, dir, "int8", fold.At(folder, quiet)))(t)
 	defer g.Close()
 	if g.Weights().Stored {

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/fold"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -31,16 +32,11 @@ func TestCachesOfEveryType(t *testing.T) {
 	} {
 		t.Run(strings.Join([]string{c.model, string(c.self), string(c.cross)}, " "), func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(c.model, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(c.model, dir))
 			logits := func(s plan.Storage) [][]float32 {
-				g, err := decode.Open(dir,
+				g := must.Value(decode.Open(dir,
 					decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
-						Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: s}})
-				if err != nil {
-					t.Fatal(err)
-				}
+						Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: s}}))(t)
 				defer g.Close()
 				for _, kind := range []struct {
 					name string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // genai is a genai_config.json with a decoder of some fields, and options of the search.
@@ -22,9 +23,7 @@ func folderOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
@@ -57,10 +56,7 @@ func TestGenaiConfig(t *testing.T) {
 			func(o search.Options) bool { return o.NumBeams == 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found, err := modeldir.ReadConfig(folderOf(t, c.files))
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := must.Value(modeldir.ReadConfig(folderOf(t, c.files)))(t)
 			if size := found.HeadSize(); size != c.head {
 				t.Errorf("heads of %d, want %d", size, c.head)
 			}

@@ -210,9 +210,7 @@ func TestResume(t *testing.T) {
 	for cut := 0; cut <= len(whole); cut += 13 {
 		must.Succeed(t, os.WriteFile(path, []byte(whole[:cut]), 0o644))
 		out, n, err := Resume(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		read := Lines("in", strings.NewReader(whole), 100)
 		must.Succeed(t, Skip(read, n))
 		for {

@@ -11,16 +11,14 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
 // Every exporter's decoder with a past becomes an engine graph whose inputs are
 // the engine's alone.
 func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, name := range []string{
 		"optimum/gpt2", "optimum/gpt2-merged", "optimum/gpt2-eager", "optimum/gpt2-runtime-scale", "optimum/llama",
 		"optimum/bart-decoder-with-past", "optimum/bart-decoder-merged", "optimum/t5-decoder-with-past",
@@ -29,30 +27,17 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 		"dynamo18/gpt2", "dynamo18/llama", "dynamo23/gpt2", "dynamo23/llama",
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := models.Build(name, t.TempDir(), models.DefaultSeed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := must.Value(models.Build(name, t.TempDir(), models.DefaultSeed))(t)
 			path := files[0]
-			m, err := model.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Value(model.Open(path))(t)
 			defer m.Close()
-			if err := takeBranch(m.Proto(), true); err != nil {
-				t.Fatal(err)
-			}
-			x, err := patch.View(t.Context(), m, m.Proto())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, takeBranch(m.Proto(), true))
+			x := must.Value(patch.View(t.Context(), m, m.Proto()))(t)
 			before := len(x.Graph.Nodes)
 			e := newEvaluator(l, x)
 			defer e.close()
 			d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: 48, Answers: engine.Answers{}}
-			if err := d.Check(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, d.Check())
 			e.answer(d.Questions(plan.KeysValues), d.Answers)
 			var layers []*engine.Layer
 			for _, b := range x.Report.Blocks {
@@ -62,30 +47,17 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 				}
 				layers = append(layers, layer)
 			}
-			attended, err := d.Attend(layers)
-			if err != nil {
-				t.Fatal(err)
-			}
+			attended := must.Value(d.Attend(layers))(t)
 			e.answer(attended.Questions(), d.Answers)
-			made, err := attended.Finish()
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := must.Value(attended.Finish())(t)
 			t.Logf("%s: %d nodes, %d left, %+v", filepath.Base(path), before, len(x.Graph.Nodes), made)
 			if !strings.HasSuffix(name, "/llama") {
 				return
 			}
-			edited, err := graph.New(x.Graph.Model(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			edited := must.Value(graph.New(x.Graph.Model(), m))(t)
 			shapes := graph.Infer(edited)
-			if err := engine.SelectEarly(edited, shapes); err != nil {
-				t.Fatal(err)
-			}
-			if err := engine.TurnAtOnce(edited, shapes); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, engine.SelectEarly(edited, shapes))
+			must.Succeed(t, engine.TurnAtOnce(edited, shapes))
 			turns := 0
 			for _, n := range edited.Nodes {
 				if n.Is("com.microsoft.RotaryEmbedding", "RotaryEmbedding") {

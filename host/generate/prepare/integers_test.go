@@ -139,9 +139,7 @@ func TestIntegersOfOthers(t *testing.T) {
 					}
 					continue
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if !slices.Equal(got, []string{want}) {
 					t.Errorf("without %q: %v, want %s", without, got, want)
 				}

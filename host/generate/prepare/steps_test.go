@@ -38,9 +38,7 @@ func made(t *testing.T, folder string) error {
 func edited(t *testing.T, path string, edit func(*onnx.Graph)) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var p onnx.Model
 	must.Succeed(t, proto.Unmarshal(data, &p))
 	edit(p.Graph)

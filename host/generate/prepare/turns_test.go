@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/rewrite/engine"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Queries of four heads of sixteen features, of which all are turned or the first eight.
@@ -93,10 +94,7 @@ const (
 
 // One node turns as the nodes did that it stands for: as far from float64 as they are, at any number of rows.
 func TestTurnsAtOnceAreThoseOfTheExport(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	sized := func(size string) string { return strings.ReplaceAll(neighbours, "#", size) }
 	random := rand.New(rand.NewPCG(1, 7))
 	for _, c := range []struct {
@@ -112,25 +110,11 @@ func TestTurnsAtOnceAreThoseOfTheExport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := blockstest.Proto(t, c.text)
-			data, err := proto.Marshal(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.Parse(data, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			g, err := graph.New(m.Proto(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := engine.TurnAtOnce(g, graph.Infer(g)); err != nil {
-				t.Fatal(err)
-			}
-			turned, err := proto.Marshal(m.Proto())
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Value(proto.Marshal(p))(t)
+			m := must.Value(model.Parse(data, ""))(t)
+			g := must.Value(graph.New(m.Proto(), m))(t)
+			must.Succeed(t, engine.TurnAtOnce(g, graph.Infer(g)))
+			turned := must.Value(proto.Marshal(m.Proto()))(t)
 			if !slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool { return n.Is("com.microsoft.RotaryEmbedding") }) {
 				t.Fatal("nothing was replaced")
 			}
@@ -181,9 +165,7 @@ func rotation(x, angles []float32, i, size int, interleaved bool) float64 {
 func turnedBy(t *testing.T, l *ort.Library, data []byte, rows int, x, angles []float32) []float32 {
 	t.Helper()
 	s, err := l.NewSessionFromBytes(data, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.Close()
 	inputs := map[string]*ort.Value{}
 	for name, data := range map[string][]float32{"x": x, "angles": angles} {
@@ -192,14 +174,8 @@ func turnedBy(t *testing.T, l *ort.Library, data []byte, rows int, x, angles []f
 		}
 		defer inputs[name].Close()
 	}
-	results, err := s.Run(t.Context(), inputs, "y")
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must.Value(s.Run(t.Context(), inputs, "y"))(t)
 	defer results[0].Close()
-	list, err := ort.Data[float32](results[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Value(ort.Data[float32](results[0]))(t)
 	return slices.Clone(list)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/base/threads"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // cost runs f and refuses gigabytes and minutes of processor time.
@@ -88,9 +89,7 @@ func TestDecodeGrowth(t *testing.T) {
 		codec, _, err := read([]byte(
 			tiny(map[string]string{"decoder": sequence("decoders", 10,
 				`{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}`)})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		tok := &Tokenizer{codec: codec, path: "tokenizer.json"}
 		id, _ := tok.id("a")
 		if text, err := tok.Decode([]int64{int64(id)}, DecodeOptions{}); err == nil ||
@@ -104,9 +103,7 @@ func TestDecodeGrowth(t *testing.T) {
 func TestExpressionTime(t *testing.T) {
 	const slow = `{"type":"Split","pattern":{"Regex":"(?:a|a|aa)+$"},"behavior":"Isolated"}`
 	codec, _, err := read([]byte(tiny(map[string]string{"pre_tokenizer": sequence("pretokenizers", 2, slow)})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tok := &Tokenizer{codec: codec, path: "tokenizer.json"}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -126,10 +123,7 @@ func TestExpressionTime(t *testing.T) {
 func TestExpressionOnBusyMachine(t *testing.T) {
 	processorTime = func() time.Duration { return 0 } // the machine is so busy that it has not run yet
 	defer func() { processorTime = threads.ProcessorTime }()
-	p, err := newPattern("(?:a|b|ab)+?c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Value(newPattern("(?:a|b|ab)+?c"))(t)
 	text := strings.Repeat("ab", 12) + " " + strings.Repeat("abc", 1000)
 	b := newBudget(len(text))
 	b.look = time.Now().Add(-time.Hour) // all of its time has passed
@@ -142,7 +136,7 @@ func TestExpressionOnBusyMachine(t *testing.T) {
 	processorTime = func() time.Duration { clock += 2 * time.Second; return clock }
 	b = newBudget(len(text))
 	b.look = time.Now().Add(-time.Hour)
-	err = p.each(text, b, func(int, int) error { return nil })
+	err := p.each(text, b, func(int, int) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "of processor time on a text of") {
 		t.Errorf("found error %v, needed one that names processor time", err)
 	}
@@ -182,9 +176,7 @@ func TestLinear(t *testing.T) {
 	const n = 1 << 20
 	codec, _, err := read([]byte(
 		tiny(map[string]string{"added_tokens": `[{"id":9,"content":" ","lstrip":true,"rstrip":true}]`})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cost(t, "whitespace around a token", func() {
 		if _, err := (&Tokenizer{codec: codec}).Encode(strings.Repeat(" ", n), EncodeOptions{}); err != nil {
 			t.Error(err)

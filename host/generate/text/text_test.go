@@ -130,9 +130,7 @@ func TestConfig(t *testing.T) {
 		"tokenizer_config.json":   `{"clean_up_tokenization_spaces": true, "eos_token": "</s>", "pad_token": null, "bos_token": {"content": "<s>", "lstrip": false}}`,
 		"special_tokens_map.json": `{"eos_token": "b", "unk_token": "<unk>"}`,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for o, want := range map[Spaces]string{SpacesConfigured: "a, b", SpacesKept: "a , b", SpacesCleaned: "a, b"} {
 		tok.codec.(*huggingFace).addedNames[50] = ","
 		if got, err := tok.Decode([]int64{3, 50, 4}, DecodeOptions{Spaces: o}); err != nil || got != want {

@@ -172,9 +172,7 @@ func TestImagesThatAreRefused(t *testing.T) {
 			c.config = `{"image_processor_type": "ViTImageProcessor", "size": 32}`
 		}
 		p, err := Open(folder(t, c.config), []int64{1, 3, 32, 32})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = p.values("page.png", c.data, 2_000_000)
 		var d *diagnostic.Error
 		if !errors.As(err, &d) || !strings.HasPrefix(err.Error(), "page.png: ") || !strings.Contains(err.Error(), c.want) {

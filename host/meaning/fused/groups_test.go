@@ -234,9 +234,7 @@ func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 			}
 			v, err = ort.NewTensor(l, shape, list)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		inputs[in.GetName()] = v
 	}
 	results, err := s.Run(t.Context(), inputs, "y", "nk", "nv")

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // generation is a result of a folder, in which a takes aMS, a tenth of it to the first token.
@@ -106,10 +107,7 @@ func TestGenerationsCompared(t *testing.T) {
 			from, to := folder(generation(side{"none", 10}, side{"auto", 5})),
 				folder(generation(side{"none", 10}, side{"auto", 5}))
 			c.to(&to)
-			r, err := Compare(from, to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(Compare(from, to))(t)
 			said := func(side string, x float64, significant bool) string {
 				if !significant {
 					return side + " ~"
@@ -154,10 +152,7 @@ func TestGenerationsRequired(t *testing.T) {
 	if got := (Measured{Generations: c}).Short(2.5); len(got) != 1 || got[0].Cell != "" || got[0].Side != "auto" {
 		t.Errorf("%v", got)
 	}
-	r, err := Compare(folder(generation(side{"none", 10}, side{"auto", 5})), folder(c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Value(Compare(folder(generation(side{"none", 10}, side{"auto", 5})), folder(c)))(t)
 	if mean, of := r.GeometricMean(); len(r.Short(0.9)) != 0 || len(r.Short(1.1)) != 1 || of != 1 ||
 		mean != r.Speedups[0].Change.Median {
 		t.Errorf("%+v, %g of %d", r.Speedups, mean, of)
@@ -190,18 +185,10 @@ func TestGenerationsRead(t *testing.T) {
 		if one := c.Result(); one != nil {
 			written = one
 		}
-		text, err := json.MarshalIndent(written, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Value(json.MarshalIndent(written, "", "  "))(t)
 		path := filepath.Join(t.TempDir(), "generations.json")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		file, err := Read(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, text, 0o600))
+		file := must.Value(Read(path))(t)
 		if r, err := Compare(folder(c), file); err != nil || r.otherTask || len(r.OnlyOld)+len(r.OnlyNew) > 0 ||
 			len(r.Times) != 3*(1+len(sides)) || len(r.Changed) > 0 {
 			t.Errorf("%+v, %v", r, err)

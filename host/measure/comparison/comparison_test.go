@@ -45,9 +45,7 @@ func TestRun(t *testing.T) {
 	r, err := Run(context.Background(), library(t), noPlugins, path, Options{A: "none", B: "none", Warmup: 1, Rounds: 4,
 		Inputs: inputs.Options{Seed: 3, Dims: map[string]int64{"rows": 2, "width": 5}},
 		Step:   func(what string) { steps = append(steps, what) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !r.Parity.OK || len(r.Parity.Outputs) != 1 || r.Parity.Outputs[0].Name != "y" ||
 		r.Parity.Outputs[0].MaxAbsolute != 0 {
 		t.Errorf("parity %+v", r.Parity)
@@ -149,9 +147,7 @@ func TestSides(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if r.B.Replaced != c.replaced || !slices.Equal(r.B.Plugins, c.plugins) || r.A.Replaced != 0 {
 				t.Errorf("%d replaced by %v, want %d by %v", r.B.Replaced, r.B.Plugins, c.replaced, c.plugins)
 			}

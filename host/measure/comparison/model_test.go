@@ -58,9 +58,7 @@ var noPlugins = &loaded.Set{}
 func rewritten(t testing.TB, path string, change func(*onnx.Model)) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(data, m))
 	change(m)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestArbitrate: what a missed tolerance comes to beside the runtime's own
@@ -14,30 +15,18 @@ func TestArbitrate(t *testing.T) {
 	path := adder(t)
 	l := library(t)
 	o := Options{A: "none", Inputs: inputs.Options{Dims: map[string]int64{"rows": 1, "width": 4}}}
-	fed, err := inputs.Make(l, path, o.Inputs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fed := must.Value(inputs.Make(l, path, o.Inputs))(t)
 	t.Cleanup(fed.Close)
-	s, err := open(t.Context(), l, noPlugins, path, "none", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Value(open(t.Context(), l, noPlugins, path, "none", o))(t)
 	t.Cleanup(s.close)
 	missed := func(name string, x *ort.Value) *pair {
 		s.results = []*ort.Value{x}
 		out := OutputParity{Name: name, Disagree: 1, MaxAbsolute: 0.5, Absolute: 1e-5, Relative: 1e-4}
 		return &pair{a: s, fed: fed, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
 	}
-	answers, err := s.session.Run(context.Background(), fed.Values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := must.Value(s.session.Run(context.Background(), fed.Values))(t)
 	defer answers[0].Close()
-	right, err := ort.Data[float32](answers[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	right := must.Value(ort.Data[float32](answers[0]))(t)
 	near := append([]float32{}, right...)
 	near[2] += 0.3
 	cases := []struct {
@@ -67,9 +56,7 @@ func TestArbitrate(t *testing.T) {
 			if c.options != nil {
 				c.options(&o)
 			}
-			if err := p.arbitrate(context.Background(), l, path, o); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, p.arbitrate(context.Background(), l, path, o))
 			out := p.result.Parity.Outputs[0]
 			if out.OK != c.ok || p.result.Parity.OK != c.ok || (out.Noise != nil) != c.look {
 				t.Errorf("ok %v, noise %v, want %v, %v", out.OK, out.Noise, c.ok, c.look)

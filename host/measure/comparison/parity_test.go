@@ -106,9 +106,7 @@ func TestCompareOtherKinds(t *testing.T) {
 	l := library(t)
 	keep := func(v *ort.Value, err error) *ort.Value {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { v.Close() })
 		return v
 	}

@@ -142,9 +142,7 @@ func TestRandomNumbers(t *testing.T) {
 		write(t, "i = Identity(x)", "j = Sub(i, x)", "r = RandomUniformLike(j)", "y = Add(x, r)")
 	o := Options{A: "none", B: "none", ModelB: b, Inputs: inputs.Options{Dims: map[string]int64{"rows": 3, "width": 4}}}
 	r, err := Answers(t.Context(), library(t), noPlugins, a, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if r.Parity.OK || !strings.Contains(r.Parity.Random, "RandomUniformLike") {
 		t.Errorf("without a seed: %+v", r.Parity)
 	}

@@ -25,9 +25,7 @@ func archive(t testing.TB, method uint16, names []string, data []byte) string {
 		if err == nil {
 			_, err = w.Write(data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	must.Succeed(t, z.Close())
 	return inFile(t, b.Bytes())

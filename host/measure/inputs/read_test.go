@@ -88,9 +88,7 @@ func npz(t *testing.T, entries map[string][]byte) string {
 		if err == nil {
 			_, err = w.Write(data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	must.Succeed(t, z.Close())
 	f.Close()
@@ -207,9 +205,7 @@ func testData(t *testing.T, tensors map[string]*onnx.Tensor) string {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, file), data, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return folder
 }

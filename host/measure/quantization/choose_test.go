@@ -103,9 +103,7 @@ func TestWithinABound(t *testing.T) {
 		return found
 	}
 	_, r, err := quantise(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cheapest := r.Chosen.Cheapest
 	if found := types(r); !(cheapest > 0) || r.Chosen.Reached.KLMean != cheapest || r.Chosen.Measured != 1 ||
 		len(found) != 1 || found["int4"] == 0 {
@@ -114,9 +112,7 @@ func TestWithinABound(t *testing.T) {
 	for _, share := range []float64{0.4, 0.02} {
 		bound := share * cheapest
 		to, r, err := quantise(bound)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c, found := r.Chosen, types(r)
 		t.Logf("%.3g of %.3g: %.3g with %v, %d models measured", bound, cheapest, c.Reached.KLMean, found, c.Measured)
 		if !(c.Reached.KLMean <= bound) || c.Bound != bound || c.Cheapest != cheapest || c.Reached.Tokens > 400 ||

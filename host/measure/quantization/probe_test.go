@@ -28,9 +28,7 @@ func TestProbe(t *testing.T) {
 		{"../../../models/g2p", "int4,activations=float32,zero-points=true"},
 	} {
 		w, err := prepare.ParseWeights(c.weights)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		files := must.Value(modeldir.Find(c.folder))(t)
 		s := &chooser{usual: w, o: Options{Plugins: set.Plugins, Weights: w, Threads: 1}, last: map[prepare.Weight]bool{}}
 		must.Succeed(t, s.find(t.Context(), files, 5))

@@ -278,9 +278,7 @@ func TestProblems(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(from, data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		report, err := quantization.File(t.Context(), from, to, quantization.Options{Plugins: set.Plugins, Threads: 1 + i%2,
 			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s,zero-points=%t", p.kind, p.group, p.activations,
 				p.zeros))})

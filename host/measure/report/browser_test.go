@@ -194,9 +194,7 @@ func drawnWell(t *testing.T, v *seen, dark bool) {
 func numbers(t *testing.T, v *seen, data any) (raw []byte) {
 	t.Helper()
 	text, err := json.Marshal(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var tree any
 	must.Succeed(t, json.Unmarshal(text, &tree))
 	if len(v.Values) < 20 {

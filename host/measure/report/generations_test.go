@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison/generations"
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // generated is a comparison of whole generations, the same each time; the last side has some sequences of its own.
@@ -72,10 +73,7 @@ func TestGenerations(t *testing.T) {
 			"The tokens differ from those of none: "},
 	} {
 		g := generated(c.sides...)
-		page, err := Generations(g, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must.Value(Generations(g, Options{}))(t)
 		v := looked(t, page, c.width, c.dark)
 		var data any = g
 		if r := g.Result(); r != nil {

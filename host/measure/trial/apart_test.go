@@ -11,21 +11,17 @@ import (
 
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestApart: a child process says of each block whether a session with its operator answers as the model.
 func TestApart(t *testing.T) {
 	t.Setenv(plugin.UnverifiedVariable, "1")
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, modelOf(t, "Tanh", "Neg"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, modelOf(t, "Tanh", "Neg"), 0o644))
 	j := Job{Model: path, Plan: map[string]string{"Mul_y": "FusedGelu", "Erf_b": "FusedGelu",
 		"Tanh_ztanh": "FusedGeluForTanh"}, Folders: []string{folder(t)}}
-	v, err := Apart(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Value(Apart(t.Context(), j))(t)
 	if len(v.Verified) != 1 || len(v.Left) != 1 || !strings.Contains(v.Left["Tanh_ztanh"], "output ztanh: off by up to ") {
 		t.Errorf("%+v", v)
 	}
@@ -38,9 +34,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("nothing placed: %+v, %v", v, err)
 	}
 
-	if err := os.WriteFile(path, slices.Concat(modelOf(t), []byte("\x08")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, slices.Concat(modelOf(t), []byte("\x08")), 0o644))
 	j.Plan = map[string]string{"Tanh_ztanh": "FusedGeluForTanh"}
 	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrTask) ||
 		!strings.HasPrefix(err.Error(), path+": its answers could not be verified: ") {

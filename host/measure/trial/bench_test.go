@@ -39,9 +39,7 @@ func BenchmarkLoad(b *testing.B) {
 				start := time.Now()
 				s, err := l.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
 				took := time.Since(start)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 				s.Close()
 				return float64(took.Microseconds()) / 1e3
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // wrong claims that GELU is what Tanh computes.
@@ -52,16 +53,11 @@ func folder(t *testing.T) string {
 	from := filepath.Join(os.Getenv(discovery.PathVariable), "fused-gelu")
 	folder := t.TempDir()
 	for _, name := range []string{manifest.FileName, "libfused_gelu.so"} {
-		b, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Value(os.ReadFile(filepath.Join(from, name)))(t)
 		if name == manifest.FileName {
 			b = bytes.Replace(b, []byte("operators:\n"), []byte(wrong), 1)
 		}
-		if err := os.WriteFile(filepath.Join(folder, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), b, 0o644))
 	}
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv(discovery.PathVariable, "")
@@ -96,21 +92,15 @@ func modelOf(t *testing.T, ops ...string) []byte {
 		out := "z" + strings.ToLower(op)
 		g.Node, g.Output = append(g.Node, node(op, out, "x")), append(g.Output, value(out))
 	}
-	b, err := proto.Marshal(&onnx.Model{IrVersion: proto.Int64(10), Graph: g,
-		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(&onnx.Model{IrVersion: proto.Int64(10), Graph: g,
+		OpsetImport: []*onnx.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(18)}}}))(t)
 	return b
 }
 
 // TestWrongOperatorsAreLeftOut: what answers otherwise than the model is taken out with the reason, the rest stays, and
 // the program gets right answers.
 func TestWrongOperatorsAreLeftOut(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	set := load(t)
 	for _, c := range []struct {
 		name     string
@@ -134,22 +124,14 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 			p := &Patcher{Sessions: s, All: c.all}
 			content := modelOf(t, c.ops...)
 			x, err := l.NewSessionFromBytes(content, ort.SessionOptions{Config: c.config, Patcher: p.Patch})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer x.Close()
-			plain, err := l.NewSessionFromBytes(content, ort.SessionOptions{Unpatched: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := must.Value(l.NewSessionFromBytes(content, ort.SessionOptions{Unpatched: true}))(t)
 			defer plain.Close()
 			if !strings.Contains(log.String(), fmt.Sprintf("replaced=%d ", c.replaced)) {
 				t.Errorf("not %d replaced: %s", c.replaced, log.String())
 			}
-			in, err := ort.NewTensor(l, []int64{1, 3}, []float32{-1, 0.5, 2})
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := must.Value(ort.NewTensor(l, []int64{1, 3}, []float32{-1, 0.5, 2}))(t)
 			defer in.Close()
 			right := true
 			var answers [2][]*ort.Value
@@ -178,10 +160,7 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 // TestRandomNumbers: of a model that draws numbers, others in each session, nothing can be verified, and a session
 // that was to be is the model's own.
 func TestRandomNumbers(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	s := &sessions.Patcher{Plugins: load(t).Plugins, Options: plan.Options{Force: true}}
 	x, err := l.NewSessionFromBytes(modelOf(t, "RandomUniformLike"),
 		ort.SessionOptions{Patcher: (&Patcher{Sessions: s, All: true}).Patch})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func chain(t *testing.T, n int) *Graph {
@@ -21,10 +22,7 @@ func chain(t *testing.T, n int) *Graph {
 		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{fmt.Sprint(i)},
 			Output: []string{fmt.Sprint(i + 1)}})
 	}
-	g, err := New(&onnx.Model{Graph: p}, stored{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(New(&onnx.Model{Graph: p}, stored{}))(t)
 	return g
 }
 
@@ -124,10 +122,7 @@ func TestManyReaders(t *testing.T) {
 		p.Node = append(p.Node, &onnx.Node{OpType: proto.String("Relu"), Input: []string{"x"},
 			Output: []string{fmt.Sprint(i)}})
 	}
-	g, err := New(&onnx.Model{Graph: p}, stored{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Value(New(&onnx.Model{Graph: p}, stored{}))(t)
 	x, y := g.Inputs[0], g.Inputs[1]
 	g.Replace(x, y)
 	if len(x.Uses) != 0 || len(y.Uses) != n {

@@ -119,9 +119,7 @@ func TestHuggingFaceCache(t *testing.T) {
 				if err == nil {
 					err = os.Remove(filepath.Join(repo, "blobs", blob))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				writeFile(t, at, data)
 				link(t, "../../blobs/0"+strconv.Itoa(i)+"/0"+strconv.Itoa(i)+"feed", filepath.Join(repo, "blobs", blob))
 			}

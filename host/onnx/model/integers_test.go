@@ -291,9 +291,7 @@ func asTensors(t *testing.T, m *Model, q *Integers, panels []byte, scales []floa
 	}
 	for _, list := range lists {
 		p, s, z, err := m.IntegerTensors("laid", list...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if (z != nil) != (zeros != nil) {
 			t.Fatalf("zero points %v, want %t", z, zeros != nil)
 		}

@@ -59,9 +59,7 @@ func TestNumbersOfEveryType(t *testing.T) {
 					c.dataType)+", needed an integer type")
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for i, want := range c.want {
 				if float64(ints[i]) != want {
 					t.Errorf("element %d is %v, want %v", i, ints[i], want)

@@ -278,9 +278,7 @@ func TestLargeModelsOpenQuicklyInLittleMemory(t *testing.T) {
 			s, err := m.Serialize(m.Proto(), SerializeOptions{})
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if took > 2*time.Second {
 				t.Errorf("took %v", took)
 			}

@@ -149,9 +149,7 @@ func TestSerializeMovedRenamedAndReshapedTensors(t *testing.T) {
 	x := proto.Clone(m.Proto().GetGraph().Initializer[0]).(*onnx.Tensor)
 	x.Name, x.Dims = proto.String("v"), []int64{20, 100}
 	s, err := m.Serialize(modelOf(graphOf(x)), SerializeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	back := mustParse(t, s.Bytes, s.Folder)
 	if got := back.Proto().GetGraph().Initializer[0]; got.GetName() != "v" || len(got.Dims) != 2 ||
 		!bytes.Equal(mustData(t, back, got), w) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // attends is the operator that the tests measure reading with.
@@ -21,10 +22,7 @@ func load(t *testing.T, names ...string) []*plugin.Plugin {
 	t.Helper()
 	var list []*plugin.Plugin
 	for _, name := range names {
-		folder, err := filepath.Abs("../../../build/plugins/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Value(filepath.Abs("../../../build/plugins/" + name))(t)
 		p, err := plugin.Open(folder, plugin.OpenOptions{AcceptUnverified: true})
 		if err != nil {
 			t.Fatalf("%v: run make plugins", err)
@@ -42,10 +40,7 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 	var logged bytes.Buffer
 	o := Options{Attention: attends, Folder: filepath.Join(t.TempDir(), "cache"),
 		Log: slog.New(slog.NewTextHandler(&logged, nil))}
-	m, err := Roofline(plugins, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Value(Roofline(plugins, o))(t)
 	t.Logf("%+v", m)
 	if m.Bandwidth < 1e8 || m.FLOPS < 1e8 || m.LastCacheBandwidth < m.Bandwidth && m.LastCacheBytes > 0 {
 		t.Errorf("measured %+v", m)
@@ -55,10 +50,7 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 		t.Errorf("stored %+v, %v; measured was %+v", again, err, m)
 	}
 	path := filepath.Join(o.Folder, fileName)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Value(os.ReadFile(path))(t)
 	for _, c := range []struct{ what, text, log string }{
 		{"truncated", string(whole[:len(whole)/2]), "is no record of graft's"},
 		{"of another machine", strings.Replace(string(whole), `"cores": `, `"cores": 9`, 1), ""},
@@ -67,9 +59,7 @@ func TestRooflineIsMeasuredOnce(t *testing.T) {
 		{"of nothing", `{"schema_version": 2, "rooflines": [{}]}`, ""},
 		{"of an older graft", `{"schema_version": 1, "rooflines": []}`, "found schema_version 1"},
 	} {
-		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
 		logged.Reset()
 		m, err := Roofline(plugins, o)
 		if err != nil || !m.plausible() {
@@ -117,10 +107,8 @@ func TestRooflineHolds(t *testing.T) {
 		probe = func() float64 { return c.probe }
 		date := time.Now().Add(-c.age).UTC().Format(time.RFC3339)
 		path := filepath.Join(o.Folder, fileName)
-		if err := record.Write(path,
-			file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, record.Write(path,
+			file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}))
 		r, ok := Recorded(o.Folder, 0)
 		if known := c.holds || c.probe > 0; ok != known || ok && (r.Figures != old || r.CoreShare != c.share) {
 			t.Errorf("%s: recorded is %+v, %v", c.what, r, ok)
@@ -207,13 +195,9 @@ func TestLastCache(t *testing.T) {
 		folder := t.TempDir()
 		for level, size := range c.levels {
 			index := filepath.Join(folder, "index"+level)
-			if err := os.Mkdir(index, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Mkdir(index, 0o755))
 			for name, text := range map[string]string{"level": level, "size": size} {
-				if err := os.WriteFile(filepath.Join(index, name), []byte(text+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(filepath.Join(index, name), []byte(text+"\n"), 0o644))
 			}
 		}
 		if got := lastCache(folder); got != c.want {

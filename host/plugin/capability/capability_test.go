@@ -2,6 +2,7 @@ package capability
 
 import (
 	"fmt"
+	"github.com/opgraft/graft/internal/must"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +13,7 @@ import (
 // TestDocumented: abi/README.md has a row for each capability, with its signature, promise and error.
 func TestDocumented(t *testing.T) {
 	path := filepath.Join("..", "..", "..", "abi", "README.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Value(os.ReadFile(path))(t)
 	_, table, found := strings.Cut(string(text), "\n### Capabilities\n")
 	table, _, _ = strings.Cut(table, "\n### ")
 	if !found || strings.Count(table, "\n| `") != len(contracts)+1 {

@@ -102,9 +102,7 @@ func TestReferenceFold(t *testing.T) {
 	heads := []manifest.Attribute{{Name: "num_heads", Value: int64(1)}, {Name: "head_size", Value: int64(3)}}
 	bias := tensor.Weight{Name: "key_bias", Shape: []int64{3}, Floats: []float64{1, 1, 1}}
 	got, err := referenceFold("keys", []tensor.Weight{key, value, bias}, heads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range 2 {
 		for j := range 3 {
 			sum := 0.0

@@ -18,9 +18,7 @@ func TestRunCase(t *testing.T) {
 	parse := func(t *testing.T, text string) *manifest.Case {
 		t.Helper()
 		m, err := manifest.Parse("p", []byte(plugintest.Manifest+"cases:\n  - name: c\n    operator: Scale\n    "+text+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return &m.Cases[0]
 	}
 	const exact = "\n    tolerance: {absolute: 0}"

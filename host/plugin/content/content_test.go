@@ -38,9 +38,7 @@ func TestRead(t *testing.T) {
 	}
 	do := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	path := func(name string) string { return filepath.Join(folder, name) }
 	digests := map[string]bool{before.Digest(): true}
@@ -117,9 +115,7 @@ func TestGuard(t *testing.T) {
 		if err == nil {
 			err = os.Chmod(c.path, c.mode)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = Read(folder, nil)
 		want := c.path + ": found that others can write to it (mode " + c.text +
 			"), needed a place for verified plugins that only its owner can change; run: chmod go-w " + c.path

@@ -32,9 +32,7 @@ func FuzzParse(f *testing.F) {
 		for range 2 {
 			must.Succeed(t, lock.Write())
 			first, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if lock, err = Read(path); err != nil {
 				t.Fatal(err)
 			}

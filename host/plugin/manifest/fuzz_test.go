@@ -11,16 +11,14 @@ import (
 	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // FuzzManifest holds Parse to what Manifest promises.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(plugintest.Head + plugintest.Variants + geluOperator))
 	f.Add([]byte(plugintest.Manifest + plugintest.Cases))
-	plugins, err := filepath.Glob("../../../plugins/*/" + FileName)
-	if err != nil {
-		f.Fatal(err)
-	}
+	plugins := must.Value(filepath.Glob("../../../plugins/*/" + FileName))(f)
 	for _, path := range plugins {
 		f.Add(plugintest.ReadFile(f, path))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestProvides(t *testing.T) {
@@ -37,10 +38,7 @@ func TestProvider(t *testing.T) {
 	linear := func(name, cost string) *Manifest {
 		text := strings.Replace(plugintest.Head, "name: toy", "name: "+name, 1) + plugintest.Variants +
 			"operators: [{name: A, provides: linear-panels/1" + cost + "}, {name: B, provides: pack-panels/1}]\n"
-		m, err := Parse("p", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(Parse("p", []byte(text)))(t)
 		return m
 	}
 	slow := linear("slow", ", cost: {bandwidth: 0.5, flops: 0.5, overhead_us: 1}")

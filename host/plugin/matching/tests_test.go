@@ -57,9 +57,7 @@ func TestBadGraphs(t *testing.T) {
 				c.file = "a.onnxtxt"
 			}
 			m, err := manifest.Parse("p", []byte(strings.NewReplacer("FILE", c.file, "OTHER", "other.onnxtxt").Replace(text)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			path := filepath.Join(folder, c.file)
 			if c.make == nil {
 				c.make = func(path string) error { return os.WriteFile(path, []byte(c.content), 0o644) }
@@ -81,9 +79,7 @@ func TestBadGraphs(t *testing.T) {
 		})
 	}
 	m, err := manifest.Parse("p", []byte(strings.NewReplacer("FILE", "a.onnxtxt", "OTHER", "a.onnxtxt").Replace(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	folder := t.TempDir()
 	must.Succeed(t, os.WriteFile(filepath.Join(folder, "a.onnxtxt"), []byte(good), 0o644))
 	list, err := Test(t.Context(), folder, m)

@@ -44,9 +44,7 @@ func TestRead(t *testing.T) {
 	}
 	for _, taken := range []bool{false, true} {
 		at, done, err := f.Loadable(func(string) bool { return taken })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if strings.HasPrefix(at, "/proc/") == taken {
 			t.Errorf("taken %v: %s", taken, at)
 		}

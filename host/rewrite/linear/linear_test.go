@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/rewrite/linear"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestDropReshapesAroundLinearLayers(t *testing.T) {
@@ -229,9 +230,7 @@ func inPanels(t *testing.T, text string, made ...blockstest.Declared) (*onnx.Gra
 	t.Helper()
 	m, g := blockstest.Open(t, text, made)
 	provide(g)
-	if err := linear.Panels(g, graph.Infer(g), m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, linear.Panels(g, graph.Infer(g), m))
 	return m.Proto().Graph, blockstest.Operators(m.Proto().Graph)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/rewrite/session"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // layer is attention over a past whose mask is made from the shape of present.
@@ -52,7 +53,7 @@ const join = `
 
 func parsed(t *testing.T, operators string) *manifest.Manifest {
 	t.Helper()
-	m, err := manifest.Parse("plugin.yaml", []byte(`schema_version: 1
+	m := must.Value(manifest.Parse("plugin.yaml", []byte(`schema_version: 1
 name: flash
 version: 0.1.0
 abi: "1.0"
@@ -61,10 +62,7 @@ summary: for a test
 variants:
   - {device: cpu, os: linux, arch: amd64, file: libflash.so}
 operators:
-`+operators))
-	if err != nil {
-		t.Fatal(err)
-	}
+`+operators)))(t)
 	return m
 }
 
@@ -78,27 +76,16 @@ const flash = `  - name: Flash
 func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.Manifest) *onnx.Model {
 	t.Helper()
 	before := signatureOf(p)
-	b, err := proto.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Parse(b, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(p))(t)
+	m := must.Value(model.Parse(b, ""))(t)
+	g := must.Value(graph.New(m.Proto(), m))(t)
 	s := graph.Infer(g)
 	o.Force = true
 	pl := plan.Make(g, s, blocks.Find(g, s), manifests, o)
 	if pl.Replaced() == 0 {
 		t.Fatalf("nothing to rewrite: %+v", pl.Choices)
 	}
-	if err := session.Apply(g, s, pl); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Apply(g, s, pl))
 	if after := signatureOf(m.Proto()); after != before {
 		t.Errorf("the model's interface changed from\n%s\nto\n%s", before, after)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/rewrite/session"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // described is an operator for attention as a library might describe it.
@@ -55,9 +56,7 @@ func TestOnlyWhatIsDeclared(t *testing.T) {
 		if c.want != "" {
 			continue
 		}
-		if err := session.Apply(g, s, pl); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, session.Apply(g, s, pl))
 		for _, n := range g.Nodes {
 			for _, a := range n.Proto.GetAttribute() {
 				if n.Proto.GetDomain() == manifest.Domain && c.with != nil && !slices.Contains(shared, a.GetName()) {
@@ -95,9 +94,7 @@ func TestWholeNumbersForOthers(t *testing.T) {
 		if c.want != "" {
 			continue
 		}
-		if err := session.Apply(g, s, pl); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, session.Apply(g, s, pl))
 		if slope := g.Nodes[0].Float("slope", 0); slope != 1 {
 			t.Errorf("the slope is %v of %v", slope, g.Nodes[0].Proto)
 		}

@@ -12,19 +12,14 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // quantizedLinear is the plugin's manifest, for any CPU.
 func quantizedLinear(t *testing.T) *manifest.Manifest {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "..", "plugins", "quantized-linear", "plugin.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := manifest.Parse("plugin.yaml", []byte(strings.ReplaceAll(string(b), "cpu_vnni: true, ", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(os.ReadFile(filepath.Join("..", "..", "..", "plugins", "quantized-linear", "plugin.yaml")))(t)
+	m := must.Value(manifest.Parse("plugin.yaml", []byte(strings.ReplaceAll(string(b), "cpu_vnni: true, ", ""))))(t)
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite/session"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // A length that no input has is read off what is there before the block, whose
@@ -40,9 +41,7 @@ func TestShapeReadOffWhatComesBefore(t *testing.T) {
 	if pl.Replaced() != 2 {
 		t.Fatalf("%d of 2 blocks are planned: %+v", pl.Replaced(), pl.Choices)
 	}
-	if err := session.Apply(g, s, pl); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Apply(g, s, pl))
 	if pl.Replaced() != 2 {
 		t.Errorf("choices after the rewrite: %+v", pl.Choices)
 	}
@@ -62,9 +61,7 @@ func TestTiedBlockIsLeft(t *testing.T) {
 	if pl.Replaced() != 1 {
 		t.Fatalf("%+v", pl.Choices)
 	}
-	if err := session.Apply(g, s, pl); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, session.Apply(g, s, pl))
 	const why = "what it reads is made from the shape of what it makes: no input has the length some.2"
 	if c := pl.Choices[0]; pl.Replaced() != 0 || c.Reason != why {
 		t.Errorf("%d replaced, %q", pl.Replaced(), c.Reason)
@@ -106,9 +103,7 @@ func TestWhatReadsItselfIsLeft(t *testing.T) {
 			if pl.Replaced() != 1 {
 				t.Fatalf("%+v", pl.Choices)
 			}
-			if err := session.Apply(g, s, pl); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, session.Apply(g, s, pl))
 			if why := pl.Choices[0].Reason; pl.Replaced() != 0 ||
 				!strings.HasSuffix(why, "is read here, and made from what is made here") {
 				t.Errorf("%d replaced, %q", pl.Replaced(), why)

@@ -66,9 +66,7 @@ func TestTensors(t *testing.T) {
 	c, made := At(t.TempDir(), nil), &counter{}
 	for i := range 3 {
 		r, found, err := c.Tensors(KeyOf("a"), layout(4), made.fill(5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := same(r.Tensors(), layout(4), 5); err != nil || found != (i > 0) {
 			t.Errorf("call %d: found %t, %v", i, found, err)
 		}
@@ -125,9 +123,7 @@ func TestDamagedTensors(t *testing.T) {
 		logger, said := lines()
 		c, made := At(t.TempDir(), logger), &counter{}
 		r, _, err := c.Tensors(KeyOf("a"), layout(4), made.fill(9))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r.Close()
 		path := stored1(t, c)
 		data, err := os.ReadFile(path)
@@ -186,9 +182,7 @@ func TestTensorsWithoutAFolder(t *testing.T) {
 	c, made := At(filepath.Join(file, "weights"), logger), &counter{}
 	for range 2 {
 		r, found, err := c.Tensors(KeyOf("a"), layout(2), made.fill(3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := same(r.Tensors(), layout(2), 3); err != nil || found {
 			t.Errorf("found %t, %v", found, err)
 		}
@@ -204,9 +198,7 @@ func TestLimitOfTensors(t *testing.T) {
 	c, made := At(t.TempDir(), slog.New(slog.DiscardHandler)), &counter{}
 	use := func(key string) bool {
 		r, found, err := c.Tensors(KeyOf(key), layout(100), made.fill(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r.Close()
 		return found
 	}

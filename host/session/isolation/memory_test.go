@@ -25,9 +25,7 @@ import (
 func TestRegions(t *testing.T) {
 	for _, constants := range []bool{false, true} {
 		r, err := newRegion("graft-test", 1<<20, constants)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer r.close()
 		fd := int(r.file.Fd())
 		for _, size := range []int64{0, 2 << 20} {
@@ -136,9 +134,7 @@ func TestConstants(t *testing.T) {
 			in := must.Value(ort.NewTensor(l, []int64{3}, []float32{10, 10, 10}))(t)
 			out, err := s.Run(context.Background(), map[string]*ort.Value{"x": in})
 			in.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			y, err := ort.Data[float32](out[0])
 			if want := []float32{10 + 2*float32(i), 14, 16}; err != nil || !slices.Equal(y, want) {
 				t.Errorf("session %d: %v, %v, want %v", i, y, err, want)

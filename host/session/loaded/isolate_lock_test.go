@@ -34,9 +34,7 @@ func longer(t *testing.T, path, text string) {
 		_, err = f.WriteString(text)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // TestLockOfIsolated: an isolated plugin is what the lock says, to the bytes that its worker loads, and what differs

@@ -77,9 +77,7 @@ func sides(t testing.TB, l *ort.Library) map[string]*ort.Session {
 	list := map[string]*ort.Session{}
 	for name, isolate := range map[string][]string{"here": nil, "isolated": {"fused-gelu"}} {
 		set, err := built(t, isolate...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		domain := must.Value(Domain(set.Plugins, []string{"fused-gelu"}, []string{"FusedGelu"}, l))(t)
 		if list[name], err = l.NewSessionFromBytes(gelu(t),
 			ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, Domains: []ort.Domain{domain}}); err != nil {

@@ -42,13 +42,9 @@ func TestSteps(t *testing.T) {
 	for _, a := range adversaries {
 		t.Run(a.name, func(t *testing.T) {
 			one, parts, err := whole(t, a.draw, 600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			two, _, err := whole(t, a.draw, 1200)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if float64(two) > 2.2*float64(one) {
 				t.Errorf("%d steps, of a graph twice as large %d: %.2fx", one, two, float64(two)/float64(one))
 			}

@@ -155,9 +155,7 @@ func checkDrawn(t *testing.T, data []byte, with []*manifest.Manifest) (blocks, r
 	if err == nil {
 		err = a.Apply(unhurried(t))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := graph.New(m.Proto(), m); err != nil {
 		t.Fatalf("the rewritten graph is not sound: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // encoder has attention that hides padding, and operators beside it.
@@ -18,27 +19,18 @@ const encoder = "../../../models/encoders/embedder/onnx/model.onnx"
 // TestLeftOutWherePaddingStays: what is left out of a plan stays so when the model's padding turns out not to be
 // removable and it is planned anew, with other choices before it.
 func TestLeftOutWherePaddingStays(t *testing.T) {
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	planned := func(s *Patcher, these plan.LeftOut) *patch.Analysis {
 		var a *patch.Analysis
-		x, err := l.NewSession(encoder, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+		x := must.Value(l.NewSession(encoder, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
 			p, err := s.PlanWithout(t.Context(), r, these)
 			if err != nil {
 				return nil, err
 			}
 			a = p.Analysis
 			return p.Patch()
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		x.Close()
 		return a
 	}

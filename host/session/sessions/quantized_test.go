@@ -10,29 +10,22 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSessionsOfQuantizedModels: before what rounds as the model runs, operators stand where the options or the session
 // accept it; the session's word counts.
 func TestSessionsOfQuantizedModels(t *testing.T) {
 	set := load(t, "cpu")
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	m := &onnx.Model{}
-	if err := proto.Unmarshal(joining(t), m); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(joining(t), m))
 	m.Graph.Node = append(m.Graph.Node,
 		&onnx.Node{OpType: proto.String("DynamicQuantizeLinear"), Input: []string{"y"},
 			Output: []string{"q", "scale", "zero"}},
 		&onnx.Node{OpType: proto.String("DequantizeLinear"), Input: []string{"q", "scale", "zero"}, Output: []string{"z"}})
 	m.Graph.Output[0].Name = proto.String("z")
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(m))(t)
 	for _, c := range []struct {
 		option bool
 		config map[string]string
@@ -47,11 +40,8 @@ func TestSessionsOfQuantizedModels(t *testing.T) {
 		replaced := -1
 		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option},
 			Logger: slog.New(slog.DiscardHandler)}
-		s, err := l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config,
-			Patcher: watched(p, func(a *patch.Analysis) { replaced = a.Plan.Replaced() })})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Value(l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config,
+			Patcher: watched(p, func(a *patch.Analysis) { replaced = a.Plan.Replaced() })}))(t)
 		s.Close()
 		if replaced != c.want {
 			t.Errorf("option %v, session %v: %d replaced, want %d", c.option, c.config, replaced, c.want)

@@ -10,21 +10,17 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestPlannedOnce: sessions of one file with the same entries are made of one analysis, and others of their own.
 func TestPlannedOnce(t *testing.T) {
 	set := load(t, "cpu")
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	keptFor = time.Hour // a busy machine may take longer than it otherwise is
 	defer func() { keptFor = 10 * time.Second }()
 	path := filepath.Join(t.TempDir(), "model.onnx")
-	if err := os.WriteFile(path, joining(t), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, joining(t), 0o644))
 	var lock sync.Mutex
 	var last *patch.Analysis
 	s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}}
@@ -64,9 +60,7 @@ func TestPlannedOnce(t *testing.T) {
 	several.Wait()
 
 	// A file that was written again is another.
-	if err := os.WriteFile(path, append(joining(t), 0x3a, 0), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, append(joining(t), 0x3a, 0), 0o644))
 	second := session(nil)
 	if second == first {
 		t.Error("one plan for two files")

@@ -25,6 +25,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // noDriver makes this executable run its tests on a machine without a CUDA driver; otherwise it has a fake
@@ -81,10 +82,7 @@ func TestMain(m *testing.M) {
 // load loads the test plugin with its libraries for these devices.
 func load(t *testing.T, devices ...string) *loaded.Set {
 	t.Helper()
-	libraries, err := check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	libraries := must.Value(check())(t)
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
 	t.Setenv(discovery.PathVariable, "")
 	folder := t.TempDir()
@@ -101,14 +99,9 @@ func load(t *testing.T, devices ...string) *loaded.Set {
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	data, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile(from))(t)
 	data = bytes.ReplaceAll(data, []byte("arch: amd64"), []byte("arch: "+runtime.GOARCH))
-	if err := os.WriteFile(to, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(to, data, 0o644))
 }
 
 // joining is y = Concat(x, x) along the last axis, which the test plugin's Join replaces.
@@ -128,10 +121,7 @@ func joining(t *testing.T) []byte {
 			Output: []*onnx.ValueInfo{value("y", 6)},
 			Node: []*onnx.Node{{OpType: proto.String("Concat"), Input: []string{"x", "x"}, Output: []string{"y"},
 				Attribute: []*onnx.Attribute{{Name: proto.String("axis"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(-1)}}}}}}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Value(proto.Marshal(m))(t)
 	return b
 }
 
@@ -159,10 +149,7 @@ func watched(s *Patcher, tell func(*patch.Analysis)) ort.Patcher {
 // session makes one with these config entries, whose providers are ep.<name> as ONNX Runtime files them.
 func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
 	m := &made{}
 	var log bytes.Buffer
 	s := &Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true},
@@ -192,19 +179,10 @@ func (m *made) expectAnswer(t *testing.T) {
 	if m.err != nil {
 		t.Fatal(m.err)
 	}
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := ort.NewTensor(l, []int64{2, 3}, []float32{1, 2, 3, 4, 5, 6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	x := must.Value(ort.NewTensor(l, []int64{2, 3}, []float32{1, 2, 3, 4, 5, 6}))(t)
 	defer x.Close()
-	out, err := m.session.Run(context.Background(), map[string]*ort.Value{"x": x})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Value(m.session.Run(context.Background(), map[string]*ort.Value{"x": x}))(t)
 	defer out[0].Close()
 	y, err := ort.Data[float32](out[0])
 	if err != nil || !slices.Equal(y, []float32{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}) {

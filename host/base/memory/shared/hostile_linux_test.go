@@ -63,9 +63,7 @@ func TestAnnouncements(t *testing.T) {
 		}},
 		{name: "a pipe", made: 1, lead: func(t *testing.T, w *wanted) announcement {
 			r, p, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			t.Cleanup(func() { r.Close(); p.Close() })
 			return announcement{me, int(r.Fd())}
 		}},

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
+	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
 
@@ -30,36 +31,23 @@ type expected struct {
 
 func opened(t *testing.T) (*ort.Library, *loaded.Set) {
 	t.Helper()
-	l, err := ort.FindAndOpen("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := loaded.Load(nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
 	return l, set
 }
 
 // TestPerplexity: the model as exported and the engine have the perplexity that PyTorch has in float64, and do not
 // diverge; a side that leaves keys out does.
 func TestPerplexity(t *testing.T) {
-	data, err := os.ReadFile("../../../../tests/generate/testdata/perplexity.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Value(os.ReadFile("../../../../tests/generate/testdata/perplexity.json"))(t)
 	var want expected
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &want))
 	l, set := opened(t)
 	told := false // a first difference
 	for _, m := range want.Models {
 		t.Run(m.Model, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := models.Small(m.Model, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, models.Small(m.Model, dir))
 			lossy := "self=keys:skip=0.5"
 			o := Options{A: "none", B: "auto", Others: []string{lossy}, Search: []byte(`{"max_new_tokens": 2}`), Batch: 1,
 				PromptLength: 3, Rounds: 1, CacheBytes: 64 << 20,
@@ -70,10 +58,7 @@ func TestPerplexity(t *testing.T) {
 			} else {
 				o.Texts.Window, o.Texts.Stride = want.Window, want.Stride
 			}
-			r, err := CompareAll(t.Context(), l, set, dir, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Value(CompareAll(t.Context(), l, set, dir, o))(t)
 			nll := 0.0
 			for _, x := range m.NLL {
 				nll += x / float64(len(m.NLL))
@@ -112,9 +97,7 @@ func TestPerplexity(t *testing.T) {
 func TestTextsBounded(t *testing.T) {
 	l, set := opened(t)
 	dir := t.TempDir()
-	if err := models.Small("gpt2", dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, models.Small("gpt2", dir))
 	text := make([]int32, 30)
 	for i := range text {
 		text[i] = int32(7 * i % 90)
@@ -144,9 +127,7 @@ func TestTextsBounded(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if c.count == 0 {
 			if r.Forced != nil || r.A.Likelihood != nil || r.Divergence != nil {
 				t.Errorf("of nothing: %+v", r.Forced)
@@ -167,10 +148,7 @@ func TestTextsBounded(t *testing.T) {
 // where there are no references.
 func TestForcedApart(t *testing.T) {
 	l, set := opened(t)
-	folder, err := filepath.Abs("../../../../build/plugins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
 	model := "../../../../models/g2p"
 	inputs := [][]int32{{11, 8, 15, 15, 18}, {26, 18, 21, 15}, {7, 21}}
 	for _, references := range []bool{false, true} {
@@ -183,16 +161,11 @@ func TestForcedApart(t *testing.T) {
 			}
 			o := Options{A: "none", B: "auto", Search: []byte(`{"max_new_tokens": 9}`), Batch: 1, PromptLength: 4, Rounds: 1,
 				CacheBytes: 64 << 20, Texts: texts}
-			here, err := Compare(t.Context(), l, set, model, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			here := must.Value(Compare(t.Context(), l, set, model, o))(t)
 			var told []int64
 			o.Progress = func(done, _ int64) { told = append(told, done) }
 			there, err := Apart(t.Context(), Job[Options]{Folder: model, Options: o, Folders: []string{folder}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if here.Forced == nil || here.Forced.Over != over || here.Forced.Texts != 3 || here.Forced.Window != 0 ||
 				!reflect.DeepEqual(here.Forced, there.Forced) ||
 				!reflect.DeepEqual(here.Divergence, there.Divergence) ||

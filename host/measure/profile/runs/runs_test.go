@@ -40,9 +40,7 @@ func profiled(t *testing.T, path string, o Options) (*Result, *patch.Analysis, e
 	m := must.Value(model.Open(path))(t)
 	t.Cleanup(func() { m.Close() })
 	a, err := patch.Analyse(t.Context(), m, set.Manifests(), set.Plan(plan.Options{Force: o.Force, Padding: o.Padding}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o.Warmup, o.Rounds, o.Inputs.Seed, o.Threads = 1, 2, 1, 1
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -117,9 +115,7 @@ func TestAttribution(t *testing.T) {
 				t.Skip("long")
 			}
 			r, a, err := profiled(t, fixture(t, c.exporter, c.name), c.o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			sums(t, r)
 			if (r.Replaced > 0) != c.o.Patched {
 				t.Errorf("%d replaced", r.Replaced)
@@ -167,9 +163,7 @@ func TestAttribution(t *testing.T) {
 // TestFusedNodes: a GELU that the runtime made of an addition and five nodes stands for them.
 func TestFusedNodes(t *testing.T) {
 	r, _, err := profiled(t, fixture(t, "optimum", "bert"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := 0
 	for _, n := range r.Nodes {
 		if strings.HasSuffix(n.Operator, "Gelu") {
@@ -215,9 +209,7 @@ func TestWithoutMatmuls(t *testing.T) {
 	r, _, err := profiled(t, write(t, nil, op("", "Exp", []string{"x"}, "a"), op("", "Exp", []string{"a"}, "b"),
 		op("last", "Add", []string{"a", "b"}, "y")),
 		Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 64, "width": 64}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sums(t, r)
 	if len(r.Nodes) != 3 || len(r.Blocks) != 0 || len(r.Kinds) != 1 || r.Kinds[0].Operations != 0 ||
 		r.Kinds[0].OfPeak != nil {
@@ -232,9 +224,7 @@ func TestWithoutMatmuls(t *testing.T) {
 func TestEmptyModel(t *testing.T) {
 	r, _, err := profiled(t, write(t, nil, op("same", "Identity", []string{"x"}, "y")),
 		Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 0, "width": 4}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sums(t, r)
 	if len(r.Nodes) > 1 || len(r.Blocks) != 0 {
 		t.Errorf("%+v", r.Report)
@@ -274,9 +264,7 @@ func TestSubgraphs(t *testing.T) {
 		op("less", "Less", []string{"q", "large"}, "yes"),
 		branch, op("end", "Exp", []string{"z"}, "y"))
 	r, _, err := profiled(t, path, Options{Inputs: inputs.Options{Dims: map[string]int64{"rows": 32, "width": 32}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sums(t, r)
 	got := map[string]string{}
 	for _, n := range r.Nodes {

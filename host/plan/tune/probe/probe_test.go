@@ -36,10 +36,7 @@ func known(t *testing.T) plan.Implementations {
 	t.Helper()
 	var list []*manifest.Manifest
 	for _, name := range []string{"flash-decode", "el-attention", "slim-attention"} {
-		m, err := manifest.Read(filepath.Join("../../../../plugins", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Value(manifest.Read(filepath.Join("../../../../plugins", name)))(t)
 		list = append(list, m)
 	}
 	return plan.Implementations{}.Among(list)
