@@ -3,13 +3,10 @@ package textgen
 import (
 	"context"
 	"iter"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/generate"
-	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/internal/opening"
 )
 
@@ -52,9 +49,14 @@ func (g *Generator) stream(ctx context.Context, with *generate.Generator, input 
 			defer q.close()
 			r, failed = with.Stream(ctx, o, input, q.put)
 		})
-		text := incremental{generator: with, options: o}
+		text := with.Incremental(o)
 		for id := range q.all {
-			if !yield(Token{ID: id, Text: text.grow(id)}, nil) {
+			piece, err := text.Add(id)
+			if err != nil {
+				yield(Token{}, opening.Public(err, nil, kinds))
+				return
+			}
+			if !yield(Token{ID: id, Text: piece}, nil) {
 				return
 			}
 		}
@@ -64,48 +66,15 @@ func (g *Generator) stream(ctx context.Context, with *generate.Generator, input 
 		case r.Err != nil:
 			yield(Token{}, &graft.InputError{Err: r.Err})
 		default:
-			if rest := text.rest(r.Sequences); rest != "" {
+			rest, err := text.Finish()
+			switch {
+			case err != nil:
+				yield(Token{}, opening.Public(err, nil, kinds))
+			case rest != "":
 				yield(Token{ID: -1, Text: rest}, nil)
 			}
 		}
 	}
-}
-
-// incremental is the text of tokens that come one by one.
-type incremental struct {
-	generator *generate.Generator
-	options   search.Options
-	tokens    []int32
-	said      string
-}
-
-// grow is what a token adds. What may change with the next token waits: a character that is not whole.
-func (t *incremental) grow(id int32) string {
-	t.tokens = append(t.tokens, id)
-	whole, err := generate.Text(t.generator.Tokenizer, t.options, t.tokens)
-	if err != nil {
-		return ""
-	}
-	whole = strings.TrimRight(whole, string(utf8.RuneError))
-	return t.say(whole)
-}
-
-// say is what a text has beyond what was said.
-func (t *incremental) say(whole string) string {
-	more, goes := strings.CutPrefix(whole, t.said)
-	if !goes {
-		return ""
-	}
-	t.said = whole
-	return more
-}
-
-// rest is what the text has in the end that was not said.
-func (t *incremental) rest(list []generate.Sequence) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return t.say(list[0].Text)
 }
 
 // queue hands tokens from the generator, which must not wait, to a consumer.

@@ -88,8 +88,9 @@ For a speech model (Whisper) a line is the path of a WAV file, or of a NumPy fil
 of features; for a model of images (TrOCR, Donut) that of a PNG or JPEG file,
 which --image names as well.
 Outputs go to --output FILE, or to stdout (-o json: as --format jsonl), and with a file
-a summary to stdout (-o json: as an object). Options that are not given are those of generation_config.json; --set takes any
-other of Hugging Face's, and one that is not supported is refused by name.
+a summary to stdout (-o json: as an object). On a terminal the text of one input, and of lines that are typed, appears
+as it is chosen, where the search is of one sequence. Options that are not given are those of generation_config.json;
+--set takes any other of Hugging Face's, and one that is not supported is refused by name.
 
 With --format jsonl a line is an object: index, sequences (text, score, tokens,
 ended), and error where nothing could be generated for an input. In text, several
@@ -314,6 +315,10 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 		return err
 	}
 	g.First = skipped
+	if o.streams(c, options) {
+		s := newTextStream(c.out, func() *generate.Incremental { return g.Incremental(options) })
+		g.Chosen, write = s.chosen, s.write
+	}
 	if err := pipeline.Skip(read, skipped); err != nil {
 		return errors.Join(err, finish())
 	}

@@ -53,6 +53,9 @@ type Generator struct {
 	// First is the number of the first input, from which random numbers are made: 0,
 	// or where a run continues after an earlier one.
 	First int
+	// Chosen is told of every token of Run as soon as it is chosen, with the number of its input, where the search is of
+	// one sequence and the device is the engine; nil for nobody. It must not wait.
+	Chosen func(index int, token int32)
 }
 
 // Open opens a model folder as an engine.
@@ -181,6 +184,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 					return nil, err
 				}
 				item.Value.Index = uint64(g.First + item.Index)
+				if g.Chosen != nil {
+					item.Value.Chosen = func(token int32) { g.Chosen(item.Index, token) }
+				}
 				return item.Value, nil
 			}, func(out decode.Output) error {
 				s.Steps += out.Steps
@@ -280,15 +286,21 @@ func (g *Generator) decode(o search.Options, index int, out decode.Output) (Resu
 	return r, nil
 }
 
+// decoding is how texts are made of tokens.
+var decoding = text.DecodeOptions{SkipSpecialTokens: true}
+
 // Text is that of tokens that were generated with the options, without special tokens.
 func Text(t *text.Tokenizer, o search.Options, tokens []int32) (string, error) {
 	var ids []int64
 	for _, id := range tokens {
-		// Tokens of times follow the one for none of them, and are no text.
-		if n := o.Speech.NoTimestamps; n != search.NoToken && id > n {
-			continue
+		if !isTimestamp(o.Speech.NoTimestamps, id) {
+			ids = append(ids, int64(id))
 		}
-		ids = append(ids, int64(id))
 	}
-	return t.Decode(ids, text.DecodeOptions{SkipSpecialTokens: true})
+	return t.Decode(ids, decoding)
+}
+
+// isTimestamp reports a token of a time, which is no text: they follow the token that stands for no times.
+func isTimestamp(noTimestamps, id int32) bool {
+	return noTimestamps != search.NoToken && id > noTimestamps
 }

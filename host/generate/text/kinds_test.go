@@ -185,7 +185,7 @@ func TestDecodeUTF8(t *testing.T) {
 	}
 }
 
-// decoded is an error where ids do not decode, or not to UTF-8.
+// decoded is an error where ids do not decode, or not to UTF-8, or to another text where they come one by one.
 func decoded(tok *Tokenizer, ids []int64, o DecodeOptions) error {
 	got, err := tok.Decode(ids, o)
 	if err != nil {
@@ -193,6 +193,17 @@ func decoded(tok *Tokenizer, ids []int64, o DecodeOptions) error {
 	}
 	if i := invalidUTF8(got); i >= 0 {
 		return fmt.Errorf("%q is not UTF-8 at %d", got, i)
+	}
+	d, pieces := tok.Decoder(o), ""
+	for _, id := range ids {
+		piece, err := d.Add(id)
+		if err != nil || invalidUTF8(piece) >= 0 || !strings.HasPrefix(got, pieces+piece) {
+			return fmt.Errorf("%q goes on with %q (%w), want %q", pieces, piece, err, got)
+		}
+		pieces += piece
+	}
+	if rest, err := d.Finish(); err != nil || pieces+rest != got {
+		return fmt.Errorf("%q ends with %q (%w), want %q", pieces, rest, err, got)
 	}
 	return nil
 }

@@ -102,29 +102,67 @@ func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encod
 
 // Decode returns the text of ids.
 func (t *Tokenizer) Decode(ids []int64, o DecodeOptions) (string, error) {
-	out := &joined{}
-	var chain sink = out
-	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
-		chain = cleanDecoder(chain)
-	}
-	b := newBudget(0)
-	chain = t.decoder(chain, b)
+	d := t.Decoder(o)
 	for _, id := range ids {
-		token, ok, err := t.named(id)
-		if err != nil {
+		if err := d.add(id); err != nil {
 			return "", err
 		}
-		if ok && !(o.SkipSpecialTokens && t.special[token]) {
-			b.token(len(token))
-			chain.part(token)
-			chain.end()
-		}
 	}
-	chain.finish()
-	if b.err != nil {
-		return "", fmt.Errorf("%s: %w", t.path, b.err)
+	return d.Finish()
+}
+
+// Decoder is Decode of tokens that come one by one.
+type Decoder struct {
+	tokenizer *Tokenizer
+	options   DecodeOptions
+	chain     sink
+	out       *joined
+	budget    *budget
+}
+
+// Decoder begins a text.
+func (t *Tokenizer) Decoder(o DecodeOptions) *Decoder {
+	d := &Decoder{tokenizer: t, options: o, out: &joined{}, budget: newBudget(0)}
+	d.chain = d.out
+	if o.Spaces == SpacesCleaned || o.Spaces == SpacesConfigured && t.clean {
+		d.chain = cleanDecoder(d.chain)
 	}
-	return out.String(), nil
+	d.chain = t.decoder(d.chain, d.budget)
+	return d
+}
+
+// Add returns what a token adds to the text, without what later tokens can still change: a character that is not
+// whole, a space before what may be a full stop.
+func (d *Decoder) Add(id int64) (string, error) {
+	if err := d.add(id); err != nil {
+		return "", err
+	}
+	return d.more()
+}
+
+// Finish returns the rest of the text, after the last token.
+func (d *Decoder) Finish() (string, error) {
+	d.chain.finish()
+	return d.more()
+}
+
+func (d *Decoder) add(id int64) error {
+	token, ok, err := d.tokenizer.named(id)
+	if ok && !(d.options.SkipSpecialTokens && d.tokenizer.special[token]) {
+		d.budget.token(len(token))
+		d.chain.part(token)
+		d.chain.end()
+	}
+	return err
+}
+
+func (d *Decoder) more() (string, error) {
+	if err := d.budget.err; err != nil {
+		return "", fmt.Errorf("%s: %w", d.tokenizer.path, err)
+	}
+	text := d.out.String()
+	d.out.Reset()
+	return text, nil
 }
 
 func (t *Tokenizer) named(id int64) (string, bool, error) {
