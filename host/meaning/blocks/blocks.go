@@ -6,6 +6,7 @@
 package blocks
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/opgraft/graft/host/onnx/graph"
@@ -224,13 +225,16 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 		var b *Block
 		var err error
 		f.inside = n.Graph
-		switch {
-		case n.Is("Softmax"):
-			b, err = f.softmax(n)
-		case IsAttentionOperator(n):
-			b, err = f.operator(n)
-		default:
+		softmax := n.Is("Softmax")
+		if !softmax && !IsAttentionOperator(n) {
 			return
+		}
+		if why := n.Unread(); why != "" {
+			err = errors.New(why)
+		} else if softmax {
+			b, err = f.softmax(n)
+		} else {
+			b, err = f.operator(n)
 		}
 		if err != nil {
 			r.Unrecognised = append(r.Unrecognised,

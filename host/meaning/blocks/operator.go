@@ -100,7 +100,10 @@ func (f *finder) onnxAttention(b *Block, n *graph.Node) error {
 	}
 	a.Softcap = float64(n.Float("softcap", 0))
 	w.Causal = n.Int("is_causal", 0) != 0
-	w.Lengths = n.Input(6)
+	if w.Lengths = n.Input(6); w.Lengths != nil && w.Causal {
+		// its last query is the last of these keys, where one without them counts from the first
+		return errors.New("it is causal over as many keys as its nonpad_kv_seqlen says, counted from their end")
+	}
 	// A row without visible keys is zeros here, where a softmax of its own
 	// would give NaN.
 	w.ZeroRows = true

@@ -162,6 +162,9 @@ func (f *finder) turnWithin(v *graph.Value, depth int) *turn {
 	n := f.maker(v)
 	switch {
 	case n.Is("RotaryEmbedding", "com.microsoft.RotaryEmbedding"):
+		if n.Unread() != "" {
+			return nil
+		}
 		return f.turnOperator(n)
 	case n.Is("Add"):
 		l, r := f.maker(n.Input(0)), f.maker(n.Input(1))

@@ -145,6 +145,9 @@ func (f *finder) start(v *graph.Value, last string) ([][]axis, error) {
 // operands are the labelled inputs of a batched matmul.
 func (f *finder) operands(n *graph.Node) (a, b view, alpha float64, err error) {
 	alpha = 1
+	if why := n.Unread(); why != "" {
+		return a, b, 0, fmt.Errorf("%s: %s", n, why)
+	}
 	if n.Op() == "com.microsoft.FusedMatMul" {
 		alpha = float64(n.Float("alpha", 1))
 		if n.Int("transA", 0)+n.Int("transBatchA", 0)+n.Int("transBatchB", 0) != 0 {

@@ -31,7 +31,6 @@ const (
 	groupPositions // (B, S)
 	groupBias      // (1 or B, 1 or heads, S, P + S)
 	groupSinks
-	groupInputs // those from here on are scales of caches in fewer bits, and weights of norms
 )
 
 // TakeGroupsApart writes each GroupQueryAttention as what it computes of rows that have no padding: parts of a packed
@@ -67,6 +66,9 @@ func TakeGroupsApart(g *graph.Graph, shapes *graph.Shapes) (bool, error) {
 // WholeGroup says why a GroupQueryAttention is not taken apart, or "".
 func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 	x, past := shapes.Of(n.Input(groupQueries)), shapes.Of(n.Input(groupPastKeys))
+	if why := n.Unread(); why != "" {
+		return why
+	}
 	switch {
 	case n.Graph.Owner != nil:
 		return "it is in a branch"
@@ -81,8 +83,6 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 		return "it has no past of float32, (batch, heads, positions, size)"
 	case n.Input(groupSinks) != nil || n.Int("smooth_softmax", 0) != 0:
 		return "its softmax counts a sink"
-	case len(n.In) > groupInputs && slices.ContainsFunc(n.In[groupInputs:], func(v *graph.Value) bool { return v != nil }):
-		return "it scales its cache, or normalises queries and keys"
 	case given(n.Output(3)):
 		return "its scores are read"
 	}

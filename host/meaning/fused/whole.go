@@ -15,6 +15,9 @@ func Whole(n *graph.Node, shapes *graph.Shapes) string {
 	case n.Graph.Opset("") < minOpset:
 		return "its model is of an older version of ONNX's operators"
 	}
+	if why := n.Unread(); why != "" {
+		return why
+	}
 	switch n.Op() {
 	case Embedding:
 		return wholeEmbedding(n, shapes)

@@ -52,7 +52,8 @@ func init() {
 // pass says how rows pass a node; nil where it does not keep them apart.
 func (r *rows) pass(n *graph.Node) *passage {
 	rule := rules[n.Op()]
-	if rule == nil || n.Output(0) == nil || len(n.Subgraphs) > 0 || n.Input(0) == nil {
+	if rule == nil || n.Output(0) == nil || len(n.Subgraphs) > 0 || n.Input(0) == nil ||
+		n.Unread() != "" {
 		return nil
 	}
 	p := rule(r, n)

@@ -318,6 +318,12 @@ func (n *Node) Is(ops ...string) bool {
 	return false
 }
 
+// Unread says what a node says beyond what is read of its operator, and so why it is left alone; "" for nothing. See
+// [onnx.Unread].
+func (n *Node) Unread() string {
+	return onnx.Unread(n.Proto, n.Graph.Opset(domainName(n.Proto.GetDomain())))
+}
+
 // Input is the i-th input, or nil when it is left out.
 func (n *Node) Input(i int) *Value {
 	if i < 0 || i >= len(n.In) {

@@ -19,6 +19,9 @@ const (
 // NBits are the integers of a MatMulNBits of 4 or 8 bits in float32, or why they are not known. Constants are those
 // of its graph, by name; nil for what is none.
 func NBits(n *onnx.Node, constant func(name string) *onnx.Tensor) (q *Integers, why string) {
+	if why := onnx.Unread(n, 1); why != "" {
+		return nil, why
+	}
 	input := func(at int) string {
 		if at < len(n.GetInput()) {
 			return n.Input[at]
@@ -38,8 +41,6 @@ func NBits(n *onnx.Node, constant func(name string) *onnx.Tensor) (q *Integers, 
 		return nil, "its weight is no constant of the model"
 	case input(nbitsOrder) != "":
 		return nil, "its groups are in an order of their own (g_idx)"
-	case attributeOf(n, "weight_prepacked", 0) != 0:
-		return nil, "its weight is laid out for another kernel (weight_prepacked)"
 	case q.Bits != 4 && q.Bits != 8:
 		return nil, fmt.Sprintf("its weight has %d bits a number", q.Bits)
 	case onnx.Tensor_DataType(q.Scales.GetDataType()) != onnx.Tensor_FLOAT:

@@ -123,6 +123,9 @@ func (s *search) axesOf(n *graph.Node, input int) int64 {
 // attributes reports that a node has the attributes that the pattern names, and of those that it does not name the
 // defaults: what the newest ONNX says that an absent one is.
 func (s *search) attributes(p *Node, n *graph.Node) bool {
+	if n.Unread() != "" {
+		return false
+	}
 	var own, newest onnx.Schema
 	if d := n.Proto.GetDomain(); d == "" || d == "ai.onnx" {
 		if found := onnx.SchemaOf(n.Proto.GetOpType(), s.version); found != nil {

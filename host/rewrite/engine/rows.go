@@ -152,6 +152,8 @@ func (r *rows) apart(n *graph.Node) bool {
 	}
 	x := n.Input(0)
 	switch {
+	case n.Unread() != "":
+		return false
 	case pointwise[n.Op()]:
 		rank := r.shapes.Of(n.Out[0]).Rank
 		for _, v := range n.In {

@@ -196,7 +196,7 @@ func normalizeAfter(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) {
 
 // normalizesRows reports a layer normalization of each row, of constant scale and bias, of which nothing else is read.
 func normalizesRows(n *graph.Node, shapes *graph.Shapes) bool {
-	if !n.Is("LayerNormalization") || n.Out[0].IsOutput || len(n.Out[0].Uses) == 0 || len(n.In) < 2 {
+	if !n.Is("LayerNormalization") || n.Unread() != "" || n.Out[0].IsOutput || len(n.Out[0].Uses) == 0 || len(n.In) < 2 {
 		return false
 	}
 	rank := int64(shapes.Of(n.In[0]).Rank)
@@ -244,6 +244,8 @@ func activation(n *graph.Node) string {
 		approximate = string(a.S)
 	}
 	switch {
+	case n.Unread() != "":
+		return ""
 	case n.Is("Relu"):
 		return "relu"
 	case n.Is(fastGelu) && n.Input(1) == nil:

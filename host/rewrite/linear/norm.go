@@ -52,6 +52,9 @@ func normAttributes(n *graph.Node) (list []any) {
 
 // rowNormOf is the normalization that a node ends, or nil.
 func rowNormOf(n *graph.Node, shapes *graph.Shapes) *rowNorm {
+	if n.Unread() != "" {
+		return nil
+	}
 	if normalizesRows(n, shapes) {
 		return &rowNorm{n.In[0], n.In[1:], n.Float("epsilon", 1e-5), true}
 	}

@@ -24,7 +24,7 @@ const (
 func biased(n, next *graph.Node) string {
 	name := map[string]string{biasGelu: "gelu", fastGelu: "gelu_tanh"}[next.Op()]
 	bias := next.Input(1)
-	if name == "" || next.Input(0) != n.Out[0] || bias == nil || !canAdd(n, bias) {
+	if name == "" || next.Unread() != "" || next.Input(0) != n.Out[0] || bias == nil || !canAdd(n, bias) {
 		return ""
 	}
 	setOperand(n, biasOperand, bias)
@@ -50,7 +50,8 @@ const (
 // reads the sum as well, the layer ends with that, and the normalization is a node of its own.
 func skipNormalize(g *graph.Graph, n *graph.Node, shapes *graph.Shapes) error {
 	next := soleReader(n)
-	if !next.Is(skip) || n.Input(residualOperand) != nil || n.Input(afterOperand) != nil || len(next.In) < 3 {
+	if !next.Is(skip) || next.Unread() != "" ||
+		n.Input(residualOperand) != nil || n.Input(afterOperand) != nil || len(next.In) < 3 {
 		return nil
 	}
 	y := n.Out[0]

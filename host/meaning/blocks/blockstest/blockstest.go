@@ -54,7 +54,7 @@ const Tied = `
 
 // Proto makes a model. A line declares an input, an output or a constant full of
 // small numbers ("in q f32[batch, 4, seq, 16]", "const w f32[64, 64]"), or a node
-// with its attributes ("y = Transpose(x) perm=0,2,1,3"). Arguments may be
+// with its attributes ("y = Transpose(x) perm=0,2,1,3"), or the version of ONNX's operators ("opset 23"). Arguments may be
 // constants themselves: 0.125 is a float32, [0,0,64] a list of int64, and an
 // empty one is an input left out.
 func Proto(t *testing.T, text string) *onnx.Model {
@@ -67,6 +67,14 @@ func Proto(t *testing.T, text string) *onnx.Model {
 	for _, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
+			continue
+		}
+		if version, ok := strings.CutPrefix(line, "opset "); ok {
+			v, err := strconv.ParseInt(version, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.OpsetImport[0].Version = proto.Int64(v)
 			continue
 		}
 		if m := valueLine.FindStringSubmatch(line); m != nil {
