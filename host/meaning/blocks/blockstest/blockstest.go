@@ -52,11 +52,10 @@ const Tied = `
 	p = Softmax(c)
 	y = MatMul(p, present_value)`
 
-// Proto makes a model. A line declares an input, an output or a constant full of
-// small numbers ("in q f32[batch, 4, seq, 16]", "const w f32[64, 64]"), or a node
-// with its attributes ("y = Transpose(x) perm=0,2,1,3"), or the version of ONNX's operators ("opset 23"). Arguments may be
-// constants themselves: 0.125 is a float32, [0,0,64] a list of int64, and an
-// empty one is an input left out.
+// Proto makes a model. A line declares an input, an output or a constant full of small numbers
+// ("in q f32[batch, 4, seq, 16]", "const w f32[64, 64]"), a node with its attributes
+// ("y = Transpose(x) perm=0,2,1,3"), or the version of ONNX's operators ("opset 23"). Arguments may be constants
+// themselves: 0.125 is a float32, [0,0,64] a list of int64, and an empty one is an input left out.
 func Proto(t *testing.T, text string) *onnx.Model {
 	t.Helper()
 	p := &onnx.Model{IrVersion: proto.Int64(8), Graph: &onnx.Graph{Name: proto.String("written")},
