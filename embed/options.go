@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/internal/opening"
 )
 
@@ -78,7 +79,7 @@ func (o *Options) prepared() (in encoder.Options, err error) {
 		for _, p := range o.Pooling {
 			names = append(names, string(p))
 		}
-		if in.Pooling, err = encoder.ParsePooling(strings.Join(names, "+")); err != nil {
+		if in.Pooling, err = folder.ParsePooling(strings.Join(names, "+")); err != nil {
 			return in, opening.Public(err, graft.ErrOption)
 		}
 	}

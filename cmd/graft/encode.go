@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/ort"
 )
@@ -85,7 +86,7 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 			}
 			var modes []string
 			if pooling != "" {
-				if modes, err = encoder.ParsePooling(pooling); err != nil {
+				if modes, err = folder.ParsePooling(pooling); err != nil {
 					return misused("--pooling", err)
 				}
 			}
@@ -124,7 +125,7 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 	o.add(cmd)
 	f := cmd.Flags()
 	f.StringVar(&pooling, "pooling", "",
-		"how hidden states become a vector: "+strings.Join(encoder.Modes, ", ")+", or several with + (default: the model's)")
+		"how hidden states become a vector: "+strings.Join(folder.Modes, ", ")+", or several with + (default: the model's)")
 	f.BoolVar(&normalize, "normalize", false, "vectors have the length 1, also where the model does not say so")
 	f.StringVar(&prompt, "prompt", "",
 		"name of a prompt of the model that is put before each text, such as query (default: the model's, mostly none)")

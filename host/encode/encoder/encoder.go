@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
-	"unicode"
+	"path/filepath"
+	"slices"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plan"
@@ -41,8 +43,7 @@ type Options struct {
 // base is what all encoders have.
 type base struct {
 	*session
-	modules   *modules
-	config    *config
+	folder    *folder.Folder
 	tokenizer *text.Tokenizer
 	longest   int // tokens of an input; 0 for no limit
 }
@@ -52,29 +53,27 @@ func open(ctx context.Context, folder string, o Options) (*base, error) {
 	return model.ReadAgainIfChanged(func() (*base, error) { return openOnce(ctx, folder, o) })
 }
 
-func openOnce(ctx context.Context, folder string, o Options) (b *base, err error) {
+func openOnce(ctx context.Context, path string, o Options) (b *base, err error) {
 	b = &base{}
-	path, err := graphFile(folder, o.ModelFile)
+	file, err := graphFile(path, o.ModelFile)
 	if err != nil {
 		return nil, err
 	}
-	if b.modules, err = readModules(folder); err != nil {
+	if b.folder, err = folder.Read(path); err != nil {
 		return nil, err
 	}
-	if b.config, err = readConfig(b.modules.folder); err != nil {
+	if b.tokenizer, err = text.Open(b.folder.Path); err != nil {
 		return nil, err
 	}
-	if b.tokenizer, err = text.Open(b.modules.folder); err != nil {
+	if b.session, err = openSession(ctx, file, o); err != nil {
 		return nil, err
 	}
-	if b.session, err = openSession(ctx, path, o); err != nil {
+	if err := b.paddable(); err != nil {
+		b.close()
 		return nil, err
 	}
-	b.pad = b.config.pad()
-	b.longest = b.modules.longest
-	if b.longest == 0 {
-		b.longest = b.config.limit()
-	}
+	b.pad = b.folder.Pad
+	b.longest = b.folder.MaxTokens
 	for _, n := range []int{b.positions, o.MaxInput} {
 		if n > 0 && (b.longest == 0 || n < b.longest) {
 			b.longest = n
@@ -83,25 +82,25 @@ func openOnce(ctx context.Context, folder string, o Options) (b *base, err error
 	return b, nil
 }
 
-// strip takes off blanks around a text, those of Python's str.strip.
-func strip(s string) string {
-	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
-}
-
-// clean is a text as sentence-transformers tokenizes it.
-func (b *base) clean(s string) string {
-	s = strip(s)
-	if b.modules.lower {
-		s = lower(s)
+// paddable refuses a folder that pads on the left where the graph counts its positions from the first column: a text's
+// vector would depend on the texts beside it, as it does in sentence-transformers.
+func (b *base) paddable() error {
+	fed := slices.ContainsFunc(b.inputs, func(in input) bool { return in.role == roles.Positions })
+	if !b.folder.PadLeft || b.positions == 0 || fed {
+		return nil
 	}
-	return s
+	return &diagnostic.Error{Path: filepath.Join(b.folder.Path, "tokenizer_config.json"),
+		Found: "padding_side is left, and " +
+			"the graph counts positions from the first column: a text's vector would depend on the length of others",
+		Needed: "right, or a graph with an input of positions",
+		Fix:    "set padding_side to right: each text then has the vector that it has alone"}
 }
 
 // row makes tokens of a text, or of two.
 func (b *base) row(texts ...string) (Row, error) {
 	var e text.Encoding
 	var err error
-	o := text.EncodeOptions{MaxLength: b.longest}
+	o := text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.folder.Left}
 	if len(texts) == 2 {
 		e, err = b.tokenizer.EncodePair(texts[0], texts[1], o)
 	} else {
@@ -110,7 +109,11 @@ func (b *base) row(texts ...string) (Row, error) {
 	if err == nil && len(e.IDs) == 0 {
 		err = errors.New("the text has no tokens")
 	}
-	return Row{IDs: e.IDs, Types: e.Types}, err
+	r := Row{IDs: e.IDs, Types: e.Types}
+	if !b.folder.Types {
+		r.Types = nil
+	}
+	return r, err
 }
 
 // batching is how rows become batches: of any lengths where padding costs nothing.
@@ -124,20 +127,20 @@ func (b *base) batching(o Options) batch.Options[Row] {
 type Embedder struct {
 	base    *base
 	output  ort.ValueInfo
-	pool    *pooling // nil where the graph's output is the vector
-	after   []step
+	pool    *folder.Pooling // the last one; nil where the graph's output is the vector
+	modules []folder.Module
 	width   int // of a vector; 0 where the model does not say it
 	batcher *batch.Batcher[Row, []float32]
 }
 
 // OpenEmbedder opens a folder as sentence-transformers or optimum saves it. A context that ends ends that soon.
-func OpenEmbedder(ctx context.Context, folder string, o Options) (e *Embedder, err error) {
-	b, err := open(ctx, folder, o)
+func OpenEmbedder(ctx context.Context, path string, o Options) (e *Embedder, err error) {
+	b, err := open(ctx, path, o)
 	if err != nil {
 		return nil, err
 	}
 	e = &Embedder{base: b}
-	if err := e.choose(folder, o); err != nil {
+	if err := e.choose(path, o); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -146,61 +149,76 @@ func OpenEmbedder(ctx context.Context, folder string, o Options) (e *Embedder, e
 }
 
 // choose decides which output is used, and how it becomes a vector.
-func (e *Embedder) choose(folder string, o Options) error {
+func (e *Embedder) choose(path string, o Options) error {
 	b := e.base
+	if kind := b.folder.Kind; kind != "" && kind != "SentenceTransformer" {
+		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind),
+			Needed: "of a SentenceTransformer", Fix: "graft rerank opens a CrossEncoder"}
+	}
 	whole, hasWhole := b.output(2, "sentence_embedding")
 	hasWhole = hasWhole && whole.Name != "logits"
 	states, hasStates := b.output(3, "token_embeddings", "last_hidden_state")
+	modules, unfit := b.folder.Modules, b.folder.Unfit
 	switch {
 	case len(o.Pooling) > 0 && hasStates:
-		e.pool = &pooling{modes: o.Pooling, prompt: true}
-		if b.modules.pooling != nil {
-			e.pool.prompt = b.modules.pooling.prompt
+		pool := &folder.Pooling{Modes: o.Pooling, Prompt: true}
+		if p := b.folder.Pooling(); p != nil {
+			pool.Prompt = p.Prompt
 		}
+		e.pool, modules, unfit = pool, []folder.Module{pool}, nil
 	case len(o.Pooling) > 0:
 		return &diagnostic.Error{Path: b.path, Found: "no output of hidden states to pool among " + b.listed(),
 			Needed: "one of shape [batch, sequence, width]", Fix: "leave out the pooling"}
 	case hasWhole && (whole.Name == "sentence_embedding" || !hasStates): // of which the graph is the whole way
-		e.output, e.width = whole, int(max(whole.Shape[1], 0))
-		if o.Normalize {
-			e.after = []step{normalize{}}
-		}
-		return nil
+		e.output, e.modules = whole, after(b.folder, o)
+		return e.check(path, folder.Widths{folder.TokenEmbeddings: -1, folder.Scores: -1,
+			folder.SentenceEmbedding: int(max(whole.Shape[1], 0))})
 	case !hasStates:
 		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(),
 			Needed: "hidden states [batch, sequence, width], or sentence_embedding [batch, width]",
 			Fix:    "export the model for feature-extraction"}
-	case b.modules.pooling != nil:
-		e.pool = b.modules.pooling
+	case unfit != nil:
+		return unfit
+	case b.folder.Pooling() != nil:
+		e.pool = b.folder.Pooling()
+	case b.folder.Given:
+		return &diagnostic.Error{Path: filepath.Join(path, "modules.json"), Found: "no Pooling",
+			Needed: "one after the Transformer"}
 	default:
-		return &diagnostic.Error{Path: folder,
+		return &diagnostic.Error{Path: path,
 			Found:  "nothing says how the model pools: no modules.json with a Pooling, no output sentence_embedding",
 			Needed: "the pooling that the model was trained with",
 			Fix:    `say it: --pooling mean --normalize, or graft.Pooling("mean") and graft.Normalize()`}
 	}
-	e.output, e.after = states, b.modules.after
+	e.output, e.modules = states, slices.Concat(modules, after(b.folder, o))
+	return e.check(path, folder.Widths{folder.TokenEmbeddings: int(max(states.Shape[2], 0)), folder.SentenceEmbedding: -1,
+		folder.Scores: -1})
+}
+
+// after is what is done to a vector after the folder's modules: it is cut first.
+func after(f *folder.Folder, o Options) (list []folder.Module) {
+	if f.Truncate > 0 {
+		list = append(list, folder.Truncate(f.Truncate))
+	}
 	if o.Normalize {
-		e.after = append(e.after[:len(e.after):len(e.after)], normalize{})
+		list = append(list, folder.Normalize())
 	}
-	width := int(states.Shape[2])
-	if n := e.pool.width; n > 0 && width > 0 && n != width {
-		return &diagnostic.Error{Path: b.path, Found: fmt.Sprintf("hidden states of width %d", width),
-			Needed: fmt.Sprintf("%d, as the Pooling says", n)}
-	}
-	at := max(width, 0) * len(e.pool.modes)
-	for _, s := range e.after {
-		if d, ok := s.(*dense); ok && at > 0 && d.in != at {
-			return &diagnostic.Error{Path: folder, Found: fmt.Sprintf("a Dense that reads %d numbers after %d", d.in, at),
-				Needed: "as many"}
+	return list
+}
+
+// check follows the widths through the modules.
+func (e *Embedder) check(path string, w folder.Widths) error {
+	for _, m := range e.modules {
+		if err := m.Check(w); err != nil {
+			return err
 		}
-		at = s.width(at)
 	}
-	e.width = at
+	e.width = w[folder.SentenceEmbedding]
 	return nil
 }
 
 // Prompts are the texts that the model's configuration puts before others, by name.
-func (e *Embedder) Prompts() map[string]string { return e.base.modules.prompts }
+func (e *Embedder) Prompts() map[string]string { return e.base.folder.Prompts }
 
 // MaxTokens is the number of tokens to which texts are cut; 0 for no limit.
 func (e *Embedder) MaxTokens() int { return e.base.longest }
@@ -211,24 +229,24 @@ func (e *Embedder) Dimensions() int { return e.width }
 // Row makes tokens of a text, with the prompt of that name before it; "" is the configuration's default, which may be
 // none.
 func (e *Embedder) Row(s, prompt string) (Row, error) {
-	b := e.base
+	b, f := e.base, e.base.folder
 	if prompt == "" {
-		prompt = b.modules.prompt
+		prompt = f.Prompt
 	}
 	before := ""
 	if prompt != "" {
 		var ok bool
-		if before, ok = b.modules.prompts[prompt]; !ok {
+		if before, ok = f.Prompts[prompt]; !ok {
 			return Row{}, &diagnostic.Error{Found: fmt.Sprintf("no prompt %q", prompt),
 				Needed: "one that the model has in config_sentence_transformers.json"}
 		}
 	}
-	r, err := b.row(b.clean(before + s))
-	if err != nil || before == "" || e.pool == nil || e.pool.prompt {
+	r, err := b.row(f.Clean(before + s))
+	if err != nil || before == "" || e.pool == nil || e.pool.Prompt {
 		return r, err
 	}
 	// The prompt's tokens do not count; the special token after it is none of them.
-	alone, err := b.row(b.clean(before))
+	alone, err := b.row(f.Clean(before))
 	if err != nil {
 		return Row{}, err
 	}
@@ -256,18 +274,18 @@ func (e *Embedder) Alone(ctx context.Context, r Row) ([]float32, error) {
 func (e *Embedder) run(ctx context.Context, rows []Row) ([][]float32, error) {
 	out := make([][]float32, len(rows))
 	err := e.base.run(ctx, rows, e.output, func(i int, values []float32, width int) error {
-		v := append([]float32(nil), values[:min(width, len(values))]...)
+		f := folder.Features{Length: rows[i].Length(), Prompt: rows[i].prompt}
 		if e.pool != nil {
-			v = e.pool.apply(values, width, rows[i].Length(), rows[i].prompt)
+			f.Tokens = folder.Rows{Values: values[:f.Length*width], Width: width}
+		} else {
+			f.Vector = append([]float32(nil), values[:min(width, len(values))]...)
 		}
-		for _, s := range e.after {
-			if d, ok := s.(*dense); ok && d.in != len(v) {
-				return &diagnostic.Error{Path: e.base.path, Found: fmt.Sprintf("a vector of %d numbers before a Dense", len(v)),
-					Needed: fmt.Sprint(d.in)}
+		for _, m := range e.modules {
+			if err := m.Apply(&f); err != nil {
+				return err
 			}
-			v = s.apply(v)
 		}
-		out[i] = v
+		out[i] = f.Vector
 		return nil
 	})
 	return out, err

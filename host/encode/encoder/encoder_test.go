@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/encode/batch"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
@@ -58,8 +59,8 @@ func options(t testing.TB, plugins bool) Options {
 	return o
 }
 
-// folder is a copy of one of models/encoders, with files put in or, where they are "", taken out.
-func folder(t testing.TB, name string, files map[string]string) string {
+// copied is a copy of one of models/encoders, with files put in or, where they are "", taken out.
+func copied(t testing.TB, name string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.Succeed(t, os.CopyFS(dir, os.DirFS(filepath.Join(encoders, name))))
@@ -161,7 +162,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 		{"cls", map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", "mean")}, "",
 			func(o *Options) { o.Pooling = []string{"cls"} }},
 	}
-	for _, mode := range Modes {
+	for _, mode := range folder.Modes {
 		forms = append(forms, form{mode,
 			map[string]string{"modules.json": modulesOf("Pooling"), "x_Pooling/config.json": pooled("", mode)}, "", nil})
 	}
@@ -172,7 +173,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 			if f.change != nil {
 				f.change(&own)
 			}
-			e, err := OpenEmbedder(t.Context(), folder(t, "embedder", f.files), own)
+			e, err := OpenEmbedder(t.Context(), copied(t, "embedder", f.files), own)
 			if err != nil {
 				t.Fatalf("%s: %v", f.name, err)
 			}
@@ -216,7 +217,7 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 		for _, plugins := range []bool{false, true} {
 			o := options(t, plugins)
 			o.Raw = c.raw
-			r, err := OpenReranker(t.Context(), folder(t, "reranker", map[string]string{"config.json": c.config}), o)
+			r, err := OpenReranker(t.Context(), copied(t, "reranker", map[string]string{"config.json": c.config}), o)
 			if err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/internal/must"
@@ -117,7 +116,7 @@ func TestFailingOperator(t *testing.T) {
 	want := readExpected(t)
 	for _, changes := range []bool{false, true} {
 		var log bytes.Buffer
-		dir := folder(t, "embedder", nil)
+		dir := copied(t, "embedder", nil)
 		o := options(t, true)
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		e := must.Value(OpenEmbedder(t.Context(), dir, o))(t)
@@ -149,36 +148,4 @@ func TestFailingOperator(t *testing.T) {
 		}
 		e.Close()
 	}
-}
-
-// FuzzModules: no configuration of a folder makes its reader panic.
-func FuzzModules(f *testing.F) {
-	transformer := `[{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "p", "type": "sentence_transformers.models.`
-	f.Add(transformer+`Pooling"}]`, `{"word_embedding_dimension": 32, "pooling_mode_lasttoken": true}`)
-	f.Add(transformer+`Dense"}]`,
-		`{"in_features": 3, "out_features": 99999999999, "activation_function": "torch.nn.Tanh"}`)
-	f.Add(`[{"path": "/etc", "type": "sentence_transformers.models.Transformer"}]`, `{"max_seq_length": -1}`)
-	f.Add(`[null]`, `{"prompts": {"a": null}, "default_prompt_name": "a"}`)
-	dir := f.TempDir()
-	must.Succeed(f, os.Mkdir(filepath.Join(dir, "p"), 0o755))
-	f.Fuzz(func(t *testing.T, modules, other string) {
-		for i, name := range []string{"modules.json", "p/config.json", "sentence_bert_config.json",
-			"config_sentence_transformers.json", "config.json", "tokenizer_config.json"} {
-			text := other
-			if i == 0 {
-				text = modules
-			}
-			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-		}
-		limittest.Check(t, len(modules)+6*len(other), func() {
-			m, err := readModules(dir)
-			if err == nil && (!strings.HasPrefix(m.folder, dir) || m.longest < 0 ||
-				m.pooling != nil && len(m.pooling.modes) == 0) {
-				t.Errorf("%+v", m)
-			}
-			if c, err := readConfig(dir); err == nil && (c.limit() < 0 || c.pad() < 0) {
-				t.Errorf("%+v", c)
-			}
-		})
-	})
 }

@@ -1,0 +1,190 @@
+package folder
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+)
+
+// maxWidth is the greatest width of a layer after the encoder.
+const maxWidth = 1 << 16
+
+// weightsOf reads the weights of a module. The tensors' shapes are asked for by take.
+func weightsOf(folder, what string) (take func(name string, shape ...int) ([]float32, error), err error) {
+	path := filepath.Join(folder, "model.safetensors")
+	if _, err := os.Stat(path); err != nil {
+		e := &diagnostic.Error{Path: path, Found: "there is no such file", Needed: "the weights of the " + what, Cause: err}
+		if _, err := os.Stat(filepath.Join(folder, "pytorch_model.bin")); err == nil {
+			e.Found, e.Needed = "only pytorch_model.bin, which is a program in Python's pickle", "model.safetensors"
+			e.Fix = "load the model with sentence-transformers and save it again: SentenceTransformer(FOLDER).save(FOLDER)"
+		}
+		return nil, e
+	}
+	tensors, err := readSafetensors(path)
+	if err != nil {
+		return nil, err
+	}
+	return func(name string, shape ...int) ([]float32, error) {
+		t, ok := tensors[name]
+		if !ok || !slices.Equal(t.shape, shape) {
+			found := name + " is missing"
+			if ok {
+				found = fmt.Sprintf("%s has the shape %v", name, t.shape)
+			}
+			return nil, &diagnostic.Error{Path: path, Found: found, Needed: fmt.Sprint(shape)}
+		}
+		return t.values, nil
+	}, nil
+}
+
+// readDense reads a Dense: a linear layer with an activation, and a residual around both.
+func readDense(folder string, _ *Folder) (Module, error) {
+	path := filepath.Join(folder, "config.json")
+	o, found, err := readObject(path, "Dense")
+	if err != nil {
+		return nil, err
+	}
+	m := &mapped{}
+	m.names(o)
+	m.from, m.to = o.number("in_features", 1, maxWidth), o.number("out_features", 1, maxWidth)
+	bias, residual := o.bool("bias", true), o.bool("use_residual", false)
+	class, ok := o.text("activation_function")
+	if !ok {
+		class = "torch.nn.modules.activation.Tanh"
+	}
+	if err := o.close(); err != nil {
+		return nil, err
+	}
+	if !found || m.from == 0 || m.to == 0 {
+		return nil, &diagnostic.Error{Path: path, Found: fmt.Sprintf("a layer from %d to %d", m.from, m.to),
+			Needed: fmt.Sprintf("in_features and out_features from 1 to %d", maxWidth)}
+	}
+	activation, err := FindActivation(path, "activation_function", class)
+	if err != nil {
+		return nil, err
+	}
+	take, err := weightsOf(folder, "Dense")
+	if err != nil {
+		return nil, err
+	}
+	weight, err := take("linear.weight", m.to, m.from)
+	if err != nil {
+		return nil, err
+	}
+	var offset, around []float32
+	if bias {
+		if offset, err = take("linear.bias", m.to); err != nil {
+			return nil, err
+		}
+	}
+	if residual && m.from != m.to {
+		if around, err = take("residual.weight", m.to, m.from); err != nil {
+			return nil, err
+		}
+	}
+	m.row = func(in, out []float32) {
+		for i := range out {
+			sum := dot(weight[i*len(in):(i+1)*len(in)], in)
+			if offset != nil {
+				sum += float64(offset[i])
+			}
+			sum = activation(sum)
+			switch {
+			case around != nil:
+				sum += dot(around[i*len(in):(i+1)*len(in)], in)
+			case residual:
+				sum += float64(in[i])
+			}
+			out[i] = float32(sum)
+		}
+	}
+	return m, nil
+}
+
+func dot(a, b []float32) float64 {
+	sum := 0.
+	for i, x := range a {
+		sum += float64(x) * float64(b[i])
+	}
+	return sum
+}
+
+// readNormalize reads a Normalize. Before 5.4 it has no configuration.
+func readNormalize(folder string, _ *Folder) (Module, error) {
+	o, _, err := readObject(filepath.Join(folder, "config.json"), "Normalize")
+	if err != nil {
+		return nil, err
+	}
+	m := &mapped{}
+	m.names(o)
+	return normalize(m), o.close()
+}
+
+// Normalize gives vectors of texts the length 1.
+func Normalize() Module { return normalize(&mapped{in: SentenceEmbedding, out: SentenceEmbedding}) }
+
+func normalize(m *mapped) Module {
+	m.row = func(in, out []float32) {
+		length := max(math.Sqrt(dot(in, in)), 1e-12)
+		for i, x := range in {
+			out[i] = float32(float64(x) / length)
+		}
+	}
+	return m
+}
+
+// readLayerNorm reads a LayerNorm.
+func readLayerNorm(folder string, _ *Folder) (Module, error) {
+	path := filepath.Join(folder, "config.json")
+	o, _, err := readObject(path, "LayerNorm")
+	if err != nil {
+		return nil, err
+	}
+	n := o.number("dimension", 1, maxWidth)
+	if err := o.close(); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, &diagnostic.Error{Path: path, Found: "no dimension", Needed: "the width of the vectors"}
+	}
+	take, err := weightsOf(folder, "LayerNorm")
+	if err != nil {
+		return nil, err
+	}
+	weight, err := take("norm.weight", n)
+	if err != nil {
+		return nil, err
+	}
+	bias, err := take("norm.bias", n)
+	if err != nil {
+		return nil, err
+	}
+	m := &mapped{path: path, in: SentenceEmbedding, out: SentenceEmbedding, from: n}
+	m.row = func(in, out []float32) {
+		mean, variance := 0., 0.
+		for _, x := range in {
+			mean += float64(x) / float64(n)
+		}
+		for _, x := range in {
+			variance += (float64(x) - mean) * (float64(x) - mean) / float64(n)
+		}
+		scale := 1 / math.Sqrt(variance+1e-5) // eps of torch.nn.LayerNorm
+		for i, x := range in {
+			out[i] = float32((float64(x)-mean)*scale*float64(weight[i]) + float64(bias[i]))
+		}
+	}
+	return m, nil
+}
+
+// readDropout reads a Dropout, which does nothing but in training.
+func readDropout(folder string, _ *Folder) (Module, error) {
+	o, _, err := readObject(filepath.Join(folder, "config.json"), "Dropout")
+	if err != nil {
+		return nil, err
+	}
+	return nil, o.close()
+}

@@ -1,0 +1,202 @@
+// Package folder reads the configuration of a model's folder, as sentence-transformers 2 to 6.2 write it: what becomes
+// of a text before the graph, and of the graph's output after it. A key that it does not know is an error, since it may
+// change every answer; unused.go lists those that change none.
+package folder
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+)
+
+// Folder is what a folder says.
+type Folder struct {
+	Path    string   // of the Transformer's files, the tokenizer's among them
+	Given   bool     // there is a modules.json
+	Modules []Module // after the Transformer
+	// Unfit is why the modules cannot be applied: one of them is not implemented. nil where they can.
+	Unfit error
+
+	Kind       string  // model_type: SentenceTransformer, CrossEncoder or another; "" where it is not said
+	Version    Version // of sentence-transformers that wrote the folder
+	Prompts    map[string]string
+	Prompt     string // the name of the one that is used where none is asked for
+	Truncate   int    // numbers of a vector that are kept; 0 for all
+	MaxTokens  int    // of an input, as the configurations say; 0 for no limit
+	Pad        int64  // what rows are filled up with
+	PadLeft    bool
+	Left       bool   // what is too long is cut on the left
+	Labels     int    // of a classifier; 0 where it is not said
+	Activation string // of a cross-encoder's scores; "" where it is not said
+	Types      bool   // the model is given the types of tokens
+
+	lower       bool
+	activatedBy [2]string // file and key of Activation
+}
+
+// Version is a version's major and minor number; zero where it is not known.
+type Version struct{ Major, Minor int }
+
+// AtLeast is false where the version is not known.
+func (v Version) AtLeast(major, minor int) bool {
+	return v.Major > major || v.Major == major && v.Minor >= minor
+}
+
+func parseVersion(s string) (v Version) {
+	major, rest, _ := strings.Cut(s, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, err := strconv.Atoi(major)
+	b, wrong := strconv.Atoi(minor)
+	if err != nil || wrong != nil || a < 0 || b < 0 {
+		return Version{}
+	}
+	return Version{a, b}
+}
+
+// Read reads a folder. Its graph is not looked at.
+func Read(folder string) (*Folder, error) {
+	f := &Folder{Path: folder, Prompts: map[string]string{}}
+	if err := f.readModel(folder); err != nil {
+		return nil, err
+	}
+	if err := f.readModules(folder); err != nil {
+		return nil, err
+	}
+	if err := f.readConfig(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// readModel reads config_sentence_transformers.json.
+func (f *Folder) readModel(folder string) error {
+	path := filepath.Join(folder, "config_sentence_transformers.json")
+	o, _, err := readObject(path, "config_sentence_transformers.json")
+	if err != nil {
+		return err
+	}
+	if v, ok := o.inner("__version__"); ok {
+		if s, ok := v.text("sentence_transformers"); ok {
+			if f.Version = parseVersion(s); f.Version == (Version{}) {
+				return &diagnostic.Error{Path: path,
+					Found:  fmt.Sprintf("the version %q of sentence_transformers", diagnostic.Clip(s)),
+					Needed: "numbers with points between"}
+			}
+		}
+		if err := v.close(); err != nil {
+			return err
+		}
+	}
+	f.Kind, _ = o.text("model_type")
+	var prompts map[string]*string
+	if o.value("prompts", "texts by name", &prompts) {
+		for name, text := range prompts {
+			f.Prompts[name] = ""
+			if text != nil {
+				f.Prompts[name] = *text
+			}
+		}
+	}
+	if f.Prompt, _ = o.text("default_prompt_name"); f.Prompt != "" {
+		if _, ok := f.Prompts[f.Prompt]; !ok {
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("default_prompt_name is %q", diagnostic.Clip(f.Prompt)),
+				Needed: "one of prompts"}
+		}
+	}
+	f.Truncate = o.number("truncate_dim", 1, maxWidth)
+	f.activation(o, "activation_fn", "activation_fn")
+	return o.close()
+}
+
+// activation reads the class of a cross-encoder's activation, which several files may name: the first one counts.
+func (f *Folder) activation(o *object, key, shown string) {
+	if class, ok := o.text(key); ok && f.Activation == "" {
+		f.Activation, f.activatedBy = class, [2]string{o.path, shown}
+	}
+}
+
+// ScoresBy is the activation of a cross-encoder's scores. Where the folder names none it is Sigmoid for one label, as
+// sentence-transformers has it.
+func (f *Folder) ScoresBy() (Activation, error) {
+	if f.Activation == "" {
+		return activations["Sigmoid"], nil
+	}
+	a, err := FindActivation(f.activatedBy[0], f.activatedBy[1], f.Activation)
+	if e, ok := err.(*diagnostic.Error); ok {
+		e.Fix = "ask for logits (RawScores, --raw)"
+	}
+	return a, err
+}
+
+// readConfig reads what concerns texts and scores in config.json, most of which describes the graph, and the
+// tokenizer's configuration.
+func (f *Folder) readConfig() error {
+	path := filepath.Join(f.Path, "config.json")
+	o, _, err := readObject(path, "config.json")
+	if err != nil {
+		return err
+	}
+	if in, ok := o.inner("sentence_transformers"); ok {
+		f.activation(in, "activation_fn", "sentence_transformers.activation_fn")
+		if s, ok := in.text("version"); ok && f.Version == (Version{}) {
+			f.Version = parseVersion(s)
+		}
+		if err := in.close(); err != nil {
+			return err
+		}
+	}
+	f.activation(o, "sbert_ce_default_activation_function", "sbert_ce_default_activation_function")
+	positions := 0.
+	o.value("max_position_embeddings", "a number", &positions)
+	pad := 0.
+	o.value("pad_token_id", "a number", &pad)
+	if pad >= 0 && pad <= limit.Tokens {
+		f.Pad = int64(pad)
+	}
+	names := map[string]any{}
+	o.value("id2label", "labels by number", &names)
+	if f.Labels = o.number("num_labels", 1, maxWidth); f.Labels == 0 {
+		f.Labels = len(names)
+	}
+	if o.err != nil {
+		return o.err
+	}
+	longest, err := f.readTokenizer()
+	if err != nil {
+		return err
+	}
+	if f.MaxTokens == 0 {
+		for _, n := range []float64{positions, longest} {
+			if n >= 1 && n <= limit.Tokens && (f.MaxTokens == 0 || int(n) < f.MaxTokens) {
+				f.MaxTokens = int(n)
+			}
+		}
+	}
+	return nil
+}
+
+// strip takes off blanks around a text, those of Python's str.strip.
+func strip(s string) string { return strings.TrimFunc(s, isBlank) }
+
+// Clean is a text of an embedder as it is tokenized.
+func (f *Folder) Clean(s string) string {
+	if !f.Version.AtLeast(5, 4) { // which does not strip, and has the tokenizer make lower case
+		s = strip(s)
+	}
+	if f.lower {
+		s = lower(s)
+	}
+	return s
+}
+
+// CleanPair is a text of a cross-encoder as it is tokenized.
+func (f *Folder) CleanPair(s string) string {
+	if f.Version != (Version{}) && !f.Version.AtLeast(4, 0) {
+		s = strip(s)
+	}
+	return s
+}

@@ -1,0 +1,172 @@
+package folder
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+)
+
+// readers read the modules that may come after the Transformer, by the name of their class.
+var readers = map[string]func(folder string, in *Folder) (Module, error){
+	"Dense":     readDense,
+	"Dropout":   readDropout,
+	"LayerNorm": readLayerNorm,
+	"Normalize": readNormalize,
+	"Pooling":   readPooling,
+}
+
+// packages are where sentence-transformers has had its modules. Since 5.4 each stands in a file of its own, whose name
+// comes after these.
+var packages = []string{"sentence_transformers.models", "sentence_transformers.base.modules",
+	"sentence_transformers.sentence_transformer.modules"}
+
+// className is the name of a module's class; ok is false for one of another package.
+func className(class string) (name string, ok bool) {
+	at := strings.LastIndexByte(class, '.')
+	if at < 0 {
+		return class, false
+	}
+	in, name := class[:at], class[at+1:]
+	for _, p := range packages {
+		rest, ok := strings.CutPrefix(in, p)
+		if ok && (rest == "" || strings.LastIndexByte(rest, '.') == 0 &&
+			strings.EqualFold(strings.ReplaceAll(rest[1:], "_", ""), name)) {
+			return name, true
+		}
+	}
+	return name, false
+}
+
+// readModules reads modules.json and what it names.
+func (f *Folder) readModules(folder string) error {
+	path := filepath.Join(folder, "modules.json")
+	var list []map[string]json.RawMessage
+	found, err := readJSON(path, "a list of modules", &list)
+	if err != nil {
+		return err
+	}
+	if f.Given = found; !found {
+		return f.readTransformer()
+	}
+	for i, keys := range list {
+		o := &object{path: path, kind: "modules.json", keys: keys}
+		class, ok := o.text("type")
+		below, given := o.text("path")
+		o.refuse("kwargs", "[]", "")
+		if err := o.close(); err != nil {
+			return err
+		}
+		if !ok || !given {
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("module %d without a type or a path", i), Needed: "both"}
+		}
+		part, err := inside(folder, path, below)
+		if err != nil {
+			return err
+		}
+		kind, own := className(class)
+		switch {
+		case i == 0 && own && kind == "Transformer":
+			f.Path = part
+			if err := f.readTransformer(); err != nil {
+				return err
+			}
+		case i == 0:
+			return &diagnostic.Error{Path: path, Found: fmt.Sprintf("a first module of type %q", diagnostic.Clip(class)),
+				Needed: "a Transformer of sentence_transformers, and then what is done to its output"}
+		case !own || readers[kind] == nil:
+			if f.Unfit == nil {
+				f.Unfit = &diagnostic.Error{Path: path, Found: fmt.Sprintf("a module of type %q", diagnostic.Clip(class)),
+					Needed: "after the Transformer Dense, Dropout, LayerNorm, Normalize or Pooling of sentence_transformers",
+					Fix:    "export the model with its pooling in the graph, as an output sentence_embedding"}
+			}
+		default:
+			m, err := readers[kind](part, f)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				f.Modules = append(f.Modules, m)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return &diagnostic.Error{Path: path, Found: "no modules",
+			Needed: "a Transformer, and then what is done to its output"}
+	}
+	return nil
+}
+
+// Pools is whether a module makes one vector of the hidden states.
+func (f *Folder) Pools() bool { return f.Pooling() != nil }
+
+// Pooling is the last one of the modules; nil where there is none.
+func (f *Folder) Pooling() *Pooling {
+	for _, m := range slices.Backward(f.Modules) {
+		if p, ok := m.(*Pooling); ok {
+			return p
+		}
+	}
+	return nil
+}
+
+// readTransformer reads how texts are tokenized.
+func (f *Folder) readTransformer() error {
+	for _, kind := range []string{"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"} {
+		path := filepath.Join(f.Path, "sentence_"+kind+"_config.json")
+		o, found, err := readObject(path, "sentence_bert_config.json")
+		if err != nil {
+			return err
+		}
+		if !found {
+			continue
+		}
+		f.MaxTokens = o.number("max_seq_length", 1, limit.Tokens)
+		f.lower = o.bool("do_lower_case", false)
+		f.readModality(o)
+		return o.close()
+	}
+	return nil
+}
+
+// readModality reads what sentence-transformers writes since 5.4: which of a model's outputs are taken.
+func (f *Folder) readModality(o *object) {
+	const another = "export a folder whose Transformer gives hidden states or logits of a text"
+	task, ok := o.text("transformer_task")
+	if ok && task != "feature-extraction" && task != "sequence-classification" && o.err == nil {
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("transformer_task is %q", diagnostic.Clip(task)),
+			Needed: "feature-extraction or sequence-classification"}
+	}
+	output, feature := "last_hidden_state", TokenEmbeddings
+	if task == "sequence-classification" {
+		output, feature = "logits", Scores
+	}
+	o.refuse("modality_config", fmt.Sprintf(`{"text":{"method":"forward","method_output_name":"%s"}}`, output), another)
+	o.refuse("module_output_name", `"`+string(feature)+`"`, another)
+	for _, key := range []string{"query_length", "document_length", "query_expansion", "model_args", "model_kwargs",
+		"config_args", "config_kwargs", "tokenizer_args", "processor_kwargs", "tokenizer_name_or_path"} {
+		o.refuse(key, "{}", "")
+	}
+	if in, ok := o.inner("processing_kwargs"); ok {
+		if text, ok := in.inner("text"); ok {
+			if n := text.number("max_length", 1, limit.Tokens); n > 0 {
+				f.MaxTokens = n
+			}
+			text.refuse("truncation", "true", "")
+			text.refuse("padding", "true", "")
+			if err := text.close(); err != nil && o.err == nil {
+				o.err = err
+			}
+		}
+		for _, key := range []string{"common", "chat_template"} {
+			in.refuse(key, "{}", "")
+		}
+		if err := in.close(); err != nil && o.err == nil {
+			o.err = err
+		}
+	}
+}

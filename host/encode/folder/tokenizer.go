@@ -1,0 +1,52 @@
+package folder
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+)
+
+func isBlank(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+
+// readTokenizer reads what concerns an encoder in tokenizer_config.json. What concerns tokens themselves
+// package text reads. It returns model_max_length, 0 where it is not said.
+func (f *Folder) readTokenizer() (longest float64, err error) {
+	o, _, err := readObject(filepath.Join(f.Path, "tokenizer_config.json"), "tokenizer_config.json")
+	if err != nil {
+		return 0, err
+	}
+	side := func(key string) bool {
+		s, ok := o.text(key)
+		if ok && s != "left" && s != "right" && o.err == nil {
+			o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %q", key, diagnostic.Clip(s)),
+				Needed: "left or right"}
+		}
+		return s == "left"
+	}
+	f.Left, f.PadLeft = side("truncation_side"), side("padding_side")
+	o.value("model_max_length", "a number", &longest)
+	var names []string
+	f.Types = true
+	if o.value("model_input_names", "a list of names", &names) {
+		f.Types = slices.Contains(names, "token_type_ids")
+	}
+	o.refuse("split_special_tokens", "false", "")
+	for key := range o.keys {
+		if strings.HasSuffix(key, "_token") || readByText[key] {
+			delete(o.keys, key)
+		}
+	}
+	return longest, o.close()
+}
+
+// readByText are the keys of tokenizer_config.json that package text reads.
+var readByText = map[string]bool{
+	"add_bos_token": true, "add_eos_token": true, "add_prefix_space": true, "added_tokens_decoder": true,
+	"additional_special_tokens": true, "clean_up_tokenization_spaces": true, "do_lower_case": true,
+	"extra_special_tokens": true, "separate_vocabs": true, "strip_accents": true, "tokenize_chinese_chars": true,
+	"tokenizer_class": true,
+}

@@ -1,0 +1,66 @@
+package folder
+
+// unused are the keys that change no vector and no score, by the file or the module that has them, each with the
+// reason. A key that is neither here nor read is refused.
+var unused = map[string]map[string]string{
+	"modules.json": {
+		"idx":  "modules are applied in the order of the list",
+		"name": "names a module in Python",
+	},
+	"config_sentence_transformers.json": {
+		"similarity_fn_name":   "says how two vectors are compared, after they are made",
+		"keep_in_fp32_modules": "layers that PyTorch keeps in float32; the graph has its own types",
+		"requirements":         "versions of Python packages",
+	},
+	"config_sentence_transformers.json __version__": {
+		"transformers": "the tokenizer's configuration is read as the version in config.json reads it",
+		"pytorch":      "of the program that wrote the folder",
+	},
+	"config.json sentence_transformers": {},
+	"sentence_bert_config.json": {
+		"unpad_inputs": "whether PyTorch computes padding, which no vector depends on",
+	},
+	"sentence_bert_config.json processing_kwargs": {
+		"audio": "of other inputs than text",
+		"image": "of other inputs than text",
+		"video": "of other inputs than text",
+	},
+	"Dropout": {
+		"dropout": "does nothing but in training",
+	},
+	"tokenizer_config.json": {
+		"auto_map":                      "names a tokenizer's class in Python; tokenizer.json is what is used",
+		"backend":                       "names a library in Python",
+		"chat_template":                 "of generation",
+		"device_map":                    "where PyTorch puts a model",
+		"do_basic_tokenize":             "of tokenizers without tokenizer.json",
+		"errors":                        "how bytes become text",
+		"from_slow":                     "how tokenizer.json was made",
+		"is_local":                      "where a folder was loaded from",
+		"keep_accents":                  "of tokenizers without tokenizer.json",
+		"legacy":                        "of tokenizers without tokenizer.json",
+		"local_files_only":              "where a folder was loaded from",
+		"max_length":                    "an argument of an earlier call",
+		"name_or_path":                  "where a folder was loaded from",
+		"never_split":                   "of tokenizers without tokenizer.json",
+		"pad_to_multiple_of":            "an argument of an earlier call",
+		"pad_token_id":                  "padding is hidden",
+		"pad_token_type_id":             "padding is hidden",
+		"processor_class":               "names a class in Python",
+		"remove_space":                  "of tokenizers without tokenizer.json",
+		"return_token_type_ids":         "an argument of an earlier call",
+		"sp_model_kwargs":               "of tokenizers without tokenizer.json",
+		"spaces_between_special_tokens": "how tokens become text",
+		"special_tokens_map_file":       "where a folder was loaded from",
+		"stride":                        "an argument of an earlier call",
+		"tokenizer_file":                "where a folder was loaded from",
+		"trim_offsets":                  "places of tokens in the text, which no encoder reads",
+		"truncation_strategy":           "an argument of an earlier call",
+		"trust_remote_code":             "whether Python may run the folder's programs",
+		"use_default_system_prompt":     "of generation",
+		"use_fast":                      "which of Python's tokenizers is used; tokenizer.json is the fast one",
+		"wordpieces_prefix":             "stands in tokenizer.json",
+		"tokenizer_name_or_path":        "where a folder was loaded from",
+		"model_specific_special_tokens": "names of tokens, which added_tokens have",
+	},
+}
