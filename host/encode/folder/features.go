@@ -150,7 +150,7 @@ func (m *mapped) Apply(f *Features) error {
 	return nil
 }
 
-// Truncate keeps the first numbers of a text's vector, as truncate_dim says.
+// Truncate leaves the first numbers of a text's vector, as truncate_dim says.
 type Truncate int
 
 // Check is Module's.

@@ -55,7 +55,7 @@ func readJSON(path, needed string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// wrong keeps the first error about a key.
+// wrong notes the first error about a key.
 func (o *object) wrong(key, needed, fix string) {
 	if o.err == nil {
 		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %s", key, diagnostic.Clip(string(o.keys[key]))),

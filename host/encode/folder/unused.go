@@ -9,7 +9,7 @@ var unused = map[string]map[string]string{
 	},
 	"config_sentence_transformers.json": {
 		"similarity_fn_name":   "says how two vectors are compared, after they are made",
-		"keep_in_fp32_modules": "layers that PyTorch keeps in float32; the graph has its own types",
+		"keep_in_fp32_modules": "layers that PyTorch computes in float32; the graph has its own types",
 		"requirements":         "versions of Python packages",
 	},
 	"config_sentence_transformers.json __version__": {
