@@ -14,7 +14,7 @@ import (
 // it was made from. report, which may be nil, is told before anything is made.
 // The folder appears whole or not at all.
 func Cached(name string, report func(dir string)) (string, error) {
-	cache, err := os.UserCacheDir()
+	cache, err := storage.CacheFolder()
 	if err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func Cached(name string, report func(dir string)) (string, error) {
 			fmt.Fprint(h, conditionedShare)
 		}
 	}
-	dir := filepath.Join(cache, "graft", "models", fmt.Sprintf("%s-%.4x", name, h.Sum(nil)))
+	dir := filepath.Join(cache, "models", fmt.Sprintf("%s-%.4x", name, h.Sum(nil)))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plugin/discovery"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/trust"
 	"github.com/opgraft/graft/host/session/graphcache"
 	"github.com/opgraft/graft/host/session/loaded"
@@ -93,7 +93,7 @@ func depends(model string, whole bool) ([]graphcache.File, error) {
 		paths = append(paths, lock)
 	}
 	paths = append(paths, filepath.SplitList(os.Getenv(discovery.PathVariable))...)
-	if data, err := file.DataFolder(); err == nil {
+	if data, err := storage.DataFolder(); err == nil {
 		paths = append(paths, filepath.Join(data, "plugins"), filepath.Join(data, trust.FileName))
 	}
 	var list []graphcache.File

@@ -16,7 +16,6 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/plugin/content"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -182,7 +181,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 		plugintest.Build(t, `-DMARK_IN_CONSTRUCTOR="`+mark+`"`))
 	_, err := Open(folder, OpenOptions{})
 	quoted := strings.ReplaceAll("'"+folder+"'", "it's", `it'\''s`)
-	sha := must.Value(file.SHA256(filepath.Join(folder, "libtoy.so")))(t)
+	sha := plugintest.SHA256(t, filepath.Join(folder, "libtoy.so"))
 	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] +
 		"...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"

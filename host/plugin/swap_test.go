@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -182,7 +181,7 @@ func TestDescriptorIsTaken(t *testing.T) {
 func TestOldRecord(t *testing.T) {
 	data := t.TempDir()
 	folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, plugintest.Build(t))
-	sum := must.Value(file.SHA256(filepath.Join(folder, "libtoy.so")))(t)
+	sum := plugintest.SHA256(t, filepath.Join(folder, "libtoy.so"))
 	plugintest.WriteFile(t, filepath.Join(data, trust.FileName),
 		fmt.Appendf(nil, `{"schema_version": 1, "libraries": {%q: {"name": "toy", "folders": [%q]}}}`, sum, folder))
 	if _, err := Open(folder, OpenOptions{Trust: trust.At(data)}); err == nil ||

@@ -18,7 +18,6 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/content"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
@@ -49,7 +48,7 @@ type Keys []Key
 
 // User is the file in the user's data folder.
 func User() (*Trusted, error) {
-	data, err := file.DataFolder()
+	data, err := storage.DataFolder()
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Found: err.Error(), Cause: err}
 	}

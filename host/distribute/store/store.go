@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/distribute/signing"
 	"github.com/opgraft/graft/host/plugin/discovery"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/matching"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -34,7 +33,7 @@ type Store struct {
 
 // User is the store in the user's data folder, where Discover looks.
 func User() (*Store, error) {
-	data, err := file.DataFolder()
+	data, err := storage.DataFolder()
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Found: err.Error(), Cause: err}
 	}

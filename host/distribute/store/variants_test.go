@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/verification"
 	"github.com/opgraft/graft/internal/must"
@@ -77,9 +76,7 @@ func TestInstallVariants(t *testing.T) {
 					strings.Contains(in.Skipped[0].Reason, ".staging") {
 					t.Errorf("skipped %+v, want for %q", in.Skipped, test.reason)
 				}
-				if sha, err := file.SHA256(filepath.Join(in.Folder, "libtoy_cuda.so")); err != nil {
-					t.Error(err)
-				} else if recorded(t, s, "libtoy_cuda.so", sha) {
+				if sha := plugintest.SHA256(t, filepath.Join(in.Folder, "libtoy_cuda.so")); recorded(t, s, "libtoy_cuda.so", sha) {
 					t.Error("a library that did not pass is recorded")
 				}
 			} else if fmt.Sprint(in.Skipped) != fmt.Sprint(append([]verification.Skipped{}, test.skipped...)) {

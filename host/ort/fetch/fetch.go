@@ -30,12 +30,11 @@ const LibraryName = "libonnxruntime.so.1"
 // Dir is the folder of the cache that holds the library for this machine:
 // $XDG_CACHE_HOME/graft/onnxruntime/VERSION/OS-ARCH.
 func Dir() (string, error) {
-	cache, err := os.UserCacheDir()
+	cache, err := storage.CacheFolder()
 	if err != nil {
-		return "", &diagnostic.Error{Found: "found no cache folder: " + err.Error(), Fix: "set XDG_CACHE_HOME or HOME",
-			Cause: err}
+		return "", err
 	}
-	return filepath.Join(cache, "graft", "onnxruntime", Version, runtime.GOOS+"-"+runtime.GOARCH), nil
+	return filepath.Join(cache, "onnxruntime", Version, runtime.GOOS+"-"+runtime.GOARCH), nil
 }
 
 // Runtime makes sure that the cache holds the library and returns its path. report, if not nil,

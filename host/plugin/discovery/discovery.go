@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/embedded"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
@@ -87,7 +87,7 @@ func Find(opts Options) *Search {
 		}
 		s.look(SourceVariable, filepath.Clean(folder))
 	}
-	if data, err := file.DataFolder(); err != nil {
+	if data, err := storage.DataFolder(); err != nil {
 		s.Places = append(s.Places, Place{SourceUser, "", err.Error()})
 	} else {
 		s.look(SourceUser, filepath.Join(data, "plugins"))

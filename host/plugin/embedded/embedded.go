@@ -92,11 +92,11 @@ func (p *Plugin) Inside() string {
 // Folder is where the plugin's files are: in the user's cache, where they are written if they are not there as they
 // should be, else Inside.
 func (p *Plugin) Folder() string {
-	cache, err := os.UserCacheDir()
-	if err != nil || !filepath.IsAbs(cache) {
+	cache, err := storage.CacheFolder()
+	if err != nil {
 		return p.Inside()
 	}
-	folder := filepath.Join(cache, "graft", "plugins", p.Files.Digest()[:16], p.Name)
+	folder := filepath.Join(cache, "plugins", p.Files.Digest()[:16], p.Name)
 	if p.lies(folder) || p.write(folder) == nil && p.lies(folder) {
 		return folder
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -24,7 +23,7 @@ import (
 func TestRead(t *testing.T) {
 	path := plugintest.Build(t)
 	lib := must.Value(Read(path))(t)
-	sum := must.Value(file.SHA256(path))(t)
+	sum := plugintest.SHA256(t, path)
 	want := &File{
 		Path: path, Size: lib.Size, SHA256: sum, Machine: runtime.GOARCH, Bits: 64, Shared: true,
 		Needed: []string{"libc.so.6"},

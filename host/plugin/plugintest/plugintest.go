@@ -2,6 +2,7 @@
 package plugintest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -202,3 +203,9 @@ const Cases = `cases:
     expect: {values: {y: []}}
     tolerance: {absolute: 0}
 `
+
+// SHA256 is that of a file that must be there, in hexadecimal.
+func SHA256(t testing.TB, path string) string {
+	t.Helper()
+	return fmt.Sprintf("%x", sha256.Sum256(ReadFile(t, path)))
+}

@@ -16,7 +16,6 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/content"
-	"github.com/opgraft/graft/host/plugin/file"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 )
@@ -38,7 +37,7 @@ const maxTrustBytes = 16 << 20
 
 // User is the record in the user's data folder.
 func User() (*Record, error) {
-	data, err := file.DataFolder()
+	data, err := storage.DataFolder()
 	if err != nil {
 		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Found: err.Error(), Cause: err}
 	}

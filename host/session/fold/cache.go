@@ -52,8 +52,8 @@ func At(folder string, logger *slog.Logger) *Cache {
 
 // User is the cache in the user's cache folder, graft/folds in it.
 func User(logger *slog.Logger) *Cache {
-	base, err := os.UserCacheDir()
-	c := At(filepath.Join(base, "graft", "folds"), logger)
+	base, err := storage.CacheFolder()
+	c := At(filepath.Join(base, "folds"), logger)
 	if err != nil {
 		c.why = err
 	}

@@ -78,12 +78,11 @@ type Cache struct{ folder string }
 
 // User is the cache in the user's cache folder.
 func User() (*Cache, error) {
-	base, err := os.UserCacheDir()
-	if err != nil || !filepath.IsAbs(base) {
-		return nil, &diagnostic.Error{Found: "found no cache folder: neither XDG_CACHE_HOME nor HOME is set to an " +
-			"absolute path", Fix: "set one", Cause: err}
+	base, err := storage.CacheFolder()
+	if err != nil {
+		return nil, err
 	}
-	return &Cache{filepath.Join(base, "graft", "graphs")}, nil
+	return &Cache{filepath.Join(base, "graphs")}, nil
 }
 
 var keyPattern = regexp.MustCompile(`^[0-9a-z]{8,128}$`)

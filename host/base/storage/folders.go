@@ -1,9 +1,11 @@
-package file
+package storage
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // DataFolder is where graft stores what belongs to the user: $XDG_DATA_HOME/graft, else
@@ -18,4 +20,14 @@ func DataFolder() (string, error) {
 		return "", errors.New("neither XDG_DATA_HOME nor HOME is set to an absolute path; set one")
 	}
 	return filepath.Join(home, ".local", "share", "graft"), nil
+}
+
+// CacheFolder is where graft stores what can be made again: $XDG_CACHE_HOME/graft, else ~/.cache/graft.
+func CacheFolder() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil || !filepath.IsAbs(base) {
+		return "", &diagnostic.Error{Found: "found no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute " +
+			"path", Fix: "set one", Cause: err}
+	}
+	return filepath.Join(base, "graft"), nil
 }
