@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/base/threads"
-	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/capability"
 )
@@ -191,7 +191,7 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 	stored.Rooflines = slices.Insert(stored.Rooflines, 0, m)
 	stored.Rooflines = stored.Rooflines[:min(len(stored.Rooflines), maxEntries)]
 	// Where nothing can be written, as in a child without a file system, that is meant.
-	if err := record.Write(path, stored); err != nil && !errors.Is(err, syscall.EROFS) {
+	if err := WriteRecord(path, stored); err != nil && !errors.Is(err, syscall.EROFS) {
 		log.Warn("graft: figures of this machine", "error", err)
 	}
 	return f, nil
@@ -200,12 +200,12 @@ func Roofline(plugins []*plugin.Plugin, o Options) (Figures, error) {
 // read reads the file; what cannot be read is as if nothing had been stored.
 func read(folder string) (path string, stored file, err error) {
 	if folder == "" {
-		if folder, err = record.Folder(); err != nil {
+		if folder, err = storage.CacheFolder(); err != nil {
 			return "", stored, err
 		}
 	}
 	path = filepath.Join(folder, fileName)
-	if err = record.Read(path, fileVersion, &stored); err != nil {
+	if err = ReadRecord(path, fileVersion, &stored); err != nil {
 		stored = file{}
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil

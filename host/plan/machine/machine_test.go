@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -107,7 +106,7 @@ func TestRooflineHolds(t *testing.T) {
 		probe = func() float64 { return c.probe }
 		date := time.Now().Add(-c.age).UTC().Format(time.RFC3339)
 		path := filepath.Join(o.Folder, fileName)
-		must.Succeed(t, record.Write(path,
+		must.Succeed(t, WriteRecord(path,
 			file{fileVersion, []entry{{ID: id, Figures: old, Date: date, CoreShare: c.share}}}))
 		r, ok := Recorded(o.Folder, 0)
 		if known := c.holds || c.probe > 0; ok != known || ok && (r.Figures != old || r.CoreShare != c.share) {

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/machine"
-	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/capability"
 )
@@ -244,12 +244,12 @@ func Load(folder string, plugins []*plugin.Plugin, implementations plan.Implemen
 			continue
 		}
 		t := &Table{}
-		if err = record.Read(path, tableVersion, t); errors.Is(err, os.ErrNotExist) {
+		if err = machine.ReadRecord(path, tableVersion, t); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err == nil {
 			if problem := t.check(); problem != nil {
-				err = fmt.Errorf("%s %w: %w; remove it, graft tune makes a new one", path, record.ErrDamaged, problem)
+				err = fmt.Errorf("%s %w: %w; remove it, graft tune makes a new one", path, machine.ErrDamaged, problem)
 			}
 		}
 		if err == nil {
@@ -277,7 +277,7 @@ func (t *Table) Save(folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, record.Write(path, t)
+	return path, machine.WriteRecord(path, t)
 }
 
 // Path is where the table of layers is stored: one file for each shape of layers, set of
@@ -285,7 +285,7 @@ func (t *Table) Save(folder string) (string, error) {
 func Path(folder string, l plan.Layers, named []string, threads int) (string, error) {
 	if folder == "" {
 		var err error
-		if folder, err = record.Folder(); err != nil {
+		if folder, err = storage.CacheFolder(); err != nil {
 			return "", err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plan/machine"
-	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -113,15 +112,15 @@ func TestTablesAreStored(t *testing.T) {
 		kind       error
 		want       string
 	}{
-		{"truncated", string(whole[:len(whole)-40]), record.ErrDamaged, "unexpected end of JSON input"},
+		{"truncated", string(whole[:len(whole)-40]), machine.ErrDamaged, "unexpected end of JSON input"},
 		{"of another machine", change(`"cores": `, `"cores": 7`), ErrForeign, "it is of another machine"},
 		{"of another build", change(`"plugins": {}`, `"plugins": {"flash-decode": "00"}`), nil, ""},
-		{"with another grid", change(`"beams": [`, `"beams": [0,`), record.ErrDamaged, "times, the grid"},
-		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), record.ErrDamaged,
+		{"with another grid", change(`"beams": [`, `"beams": [0,`), machine.ErrDamaged, "times, the grid"},
+		{"with a grid that does not ascend", change(`"own": [`, `"own": [9,`), machine.ErrDamaged,
 			"numbers of 0 or more that ascend"},
 		{"of other layers", change(`"width": 32`, `"width": 33`), ErrForeign,
 			"it is of 5 layers of self attention, 4 heads of 8 (4 of keys), width 33"},
-		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), record.ErrDamaged,
+		{"of another version", change(`"schema_version": 3`, `"schema_version": 1`), machine.ErrDamaged,
 			"found schema_version 1, need 3"},
 	} {
 		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))

@@ -1,4 +1,4 @@
-package record_test
+package machine
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/opgraft/graft/host/plan/machine/record"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -21,12 +20,12 @@ type content struct {
 func TestRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b.json")
 	var got content
-	if err := record.Read(path, 3, &got); !errors.Is(err, os.ErrNotExist) {
+	if err := ReadRecord(path, 3, &got); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
-	must.Succeed(t, record.Write(path, content{3, []int{1, 2}}))
-	must.Succeed(t, record.Write(path, content{3, []int{4}}))
-	if err := record.Read(path, 3, &got); err != nil || len(got.Numbers) != 1 || got.Numbers[0] != 4 {
+	must.Succeed(t, WriteRecord(path, content{3, []int{1, 2}}))
+	must.Succeed(t, WriteRecord(path, content{3, []int{4}}))
+	if err := ReadRecord(path, 3, &got); err != nil || len(got.Numbers) != 1 || got.Numbers[0] != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
@@ -41,13 +40,13 @@ func TestRecord(t *testing.T) {
 		{"too large", strings.Repeat(" ", 8<<20) + "{}", "found more than 8388608 bytes"},
 	} {
 		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
-		err := record.Read(path, 3, &got)
-		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), c.want) ||
+		err := ReadRecord(path, 3, &got)
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.want) ||
 			!strings.HasPrefix(err.Error(), path) || !strings.HasSuffix(err.Error(), "; remove it, it is measured again") {
 			t.Errorf("%s: got the error %v, want %q", c.what, err, c.want)
 		}
 	}
-	if err := record.Write(filepath.Join(path, "below.json"), content{}); err == nil ||
+	if err := WriteRecord(filepath.Join(path, "below.json"), content{}); err == nil ||
 		!strings.Contains(err.Error(), "cannot store what was measured in "+path) {
 		t.Errorf("a path that cannot be gives %v", err)
 	}
@@ -66,29 +65,16 @@ func TestPlantedRecord(t *testing.T) {
 	} {
 		must.Succeed(t, plant())
 		var got content
-		if err := record.Read(path, 3, &got); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), what) {
+		if err := ReadRecord(path, 3, &got); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: got the error %v", what, err)
 		}
-		must.Succeed(t, record.Write(path, content{3, []int{1}}))
-		if err := record.Read(path, 3, &got); err != nil {
+		must.Succeed(t, WriteRecord(path, content{3, []int{1}}))
+		if err := ReadRecord(path, 3, &got); err != nil {
 			t.Errorf("%s: after it was measured again: %v", what, err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the file has the mode %v, want only the user's", what, info.Mode())
 		}
 		must.Succeed(t, os.Remove(path))
-	}
-}
-
-func TestFolder(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", home)
-	if got, err := record.Folder(); err != nil || got != filepath.Join(home, "graft") {
-		t.Errorf("got %s, %v", got, err)
-	}
-	t.Setenv("XDG_CACHE_HOME", "")
-	t.Setenv("HOME", "")
-	if _, err := record.Folder(); err == nil || !strings.Contains(err.Error(), "set XDG_CACHE_HOME") {
-		t.Errorf("without a home: %v", err)
 	}
 }

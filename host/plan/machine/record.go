@@ -1,6 +1,4 @@
-// Package record stores what was measured in the user's cache folder: small JSON
-// files, each whole or not there.
-package record
+package machine
 
 import (
 	"bytes"
@@ -17,20 +15,10 @@ import (
 // maxBytes bounds a file: the largest table takes some 100 KB.
 const maxBytes = 8 << 20
 
-// Folder is where graft stores what can be made again: "graft" in the user's cache
-// folder.
-func Folder() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no folder for what is measured: %w; set XDG_CACHE_HOME", err)
-	}
-	return filepath.Join(cache, "graft"), nil
-}
-
-// Read reads a file into a pointer to a struct, which must have every field that the
+// ReadRecord reads a file of the cache folder into a pointer to a struct, which must have every field that the
 // file has. The error of a file that is not there is os.ErrNotExist; anything else
 // that is wrong is an error that names the file and how to fix it.
-func Read(path string, version int, into any) error {
+func ReadRecord(path string, version int, into any) error {
 	data, err := storage.ReadOwn(path, maxBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return err
@@ -62,8 +50,8 @@ func damaged(path string, err error) error {
 	return fmt.Errorf("%s %w: %w; remove it, it is measured again", path, ErrDamaged, err)
 }
 
-// Write puts a file in place in one step, and its folder where there is none.
-func Write(path string, from any) error {
+// WriteRecord puts a file in place in one step, and its folder where there is none.
+func WriteRecord(path string, from any) error {
 	data, err := json.MarshalIndent(from, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
