@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/measure/comparison"
-	"github.com/opgraft/graft/host/measure/comparison/parts"
+	"github.com/opgraft/graft/host/measure/profile/runs"
 	reports "github.com/opgraft/graft/host/measure/report"
 	"github.com/opgraft/graft/host/measure/statistics"
 )
@@ -120,7 +120,7 @@ func answered(p *comparison.Parity) string {
 func (c *cli) partsOf(ctx context.Context, j comparison.Job, s *comparison.Swept) error {
 	set, err := c.load(false)
 	if err == nil {
-		err = parts.Measure(ctx, j, set, s)
+		err = runs.TimeSides(ctx, j, set, s)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.say("graft: the report says nothing of nodes: %v", err)

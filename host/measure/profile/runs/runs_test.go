@@ -3,6 +3,7 @@ package runs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/base/worker"
+	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/measure/profile"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -25,7 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.Main(Tasks())
+	tasks := comparison.Tasks()
+	maps.Copy(tasks, Tasks())
+	worker.Main(tasks)
 	os.Exit(m.Run())
 }
 

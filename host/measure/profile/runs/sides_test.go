@@ -1,31 +1,21 @@
-package parts
+package runs
 
 import (
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
-	"github.com/opgraft/graft/host/measure/profile/runs"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 )
 
-func TestMain(m *testing.M) {
-	tasks := comparison.Tasks()
-	maps.Copy(tasks, runs.Tasks())
-	worker.Main(tasks)
-	os.Exit(m.Run())
-}
-
-// TestMeasure: the parts of all sides, in the cell in which A takes longest; blocks have the same names on all of them.
-func TestMeasure(t *testing.T) {
-	folder := must.Value(filepath.Abs("../../../../build/plugins"))(t)
+// TestTimeSides: the parts of all sides, in the cell in which A takes longest; blocks have the same names on all of
+// them.
+func TestTimeSides(t *testing.T) {
+	folder := must.Value(filepath.Abs(plugins))(t)
 	set := must.Value(loaded.Load([]string{folder}, true))(t)
 	j := comparison.Job{Model: "../../../../models/tiny-gpt2/model.onnx", Folders: []string{folder},
 		Options: comparison.Options{A: "none", B: "flash-decode", Others: []string{"auto"},
@@ -33,7 +23,7 @@ func TestMeasure(t *testing.T) {
 			Axes: []comparison.Axis{{Name: "past", Lengths: []int64{3, 9}}}}}
 	s := must.Value(comparison.SweepApart(t.Context(), j))(t)
 	s.Cells[0].A.MedianMS, s.Cells[1].A.MedianMS = 1, 2
-	must.Succeed(t, Measure(t.Context(), j, set, s))
+	must.Succeed(t, TimeSides(t.Context(), j, set, s))
 	n := s.NodeTimes
 	if n == nil || n.Cell != 1 || len(n.Sides) != 2 || n.A.Name != "none" || n.Sides[1].Name != "auto" {
 		t.Fatalf("%+v", n)
@@ -56,7 +46,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	s.ModelB = "other.onnx"
-	if err := Measure(t.Context(), j, set, s); err == nil ||
+	if err := TimeSides(t.Context(), j, set, s); err == nil ||
 		!strings.Contains(err.Error(), "found another beside it, other.onnx") || s.NodeTimes != n {
 		t.Errorf("two models: %v", err)
 	}

@@ -1,25 +1,23 @@
-// Package parts says where the time of each side of a comparison goes.
-package parts
+package runs
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/opgraft/graft/host/measure/comparison"
-	"github.com/opgraft/graft/host/measure/profile/runs"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
-// maxRounds are enough: parts are shown, and compared with nothing.
-const maxRounds = 10
+// maxPartRounds are enough: parts are shown, and compared with nothing.
+const maxPartRounds = 10
 
-// Measure profiles each side of a comparison in the cell in which A takes longest, and notes what it finds in the
+// TimeSides profiles each side of a comparison in the cell in which A takes longest, and notes what it finds in the
 // result. The job is that of the comparison; each side runs in a child process of its own. The result is as it was
 // where there is an error.
-func Measure(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparison.Swept) error {
+func TimeSides(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparison.Swept) error {
 	if s.ModelB != "" {
 		return fmt.Errorf("%s: times of nodes are those of one model, found another beside it, %s", s.Model, s.ModelB)
 	}
@@ -37,13 +35,13 @@ func Measure(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparis
 			widest = side
 		}
 	}
-	times, err := measure(ctx, j, o, set, s.A.Name, widest.Name)
+	times, err := timeSide(ctx, j, o, set, s.A.Name, widest.Name)
 	if err != nil {
 		return err
 	}
 	n.A = *times
 	for _, side := range s.Sides {
-		times, err := measure(ctx, j, o, set, side.Name, side.Name)
+		times, err := timeSide(ctx, j, o, set, side.Name, side.Name)
 		if err != nil {
 			return err
 		}
@@ -53,8 +51,8 @@ func Measure(ctx context.Context, j comparison.Job, set *loaded.Set, s *comparis
 	return nil
 }
 
-// measure profiles a side. Blocks are those of the plan of another, where the side has none.
-func measure(ctx context.Context, j comparison.Job, o comparison.Options, set *loaded.Set, name,
+// timeSide profiles a side. Blocks are those of the plan of another, where the side has none.
+func timeSide(ctx context.Context, j comparison.Job, o comparison.Options, set *loaded.Set, name,
 	widest string) (*comparison.SideTimes, error) {
 	fail := func(err error) (*comparison.SideTimes, error) {
 		return nil, fmt.Errorf("times of the nodes of %s: %w", name, err)
@@ -83,11 +81,11 @@ func measure(ctx context.Context, j comparison.Job, o comparison.Options, set *l
 	if err != nil {
 		return fail(err)
 	}
-	r, err := runs.Apart(ctx,
-		runs.Job{Model: j.Model, Runtime: j.Runtime, Folders: j.Folders, Deadline: j.Deadline, Output: j.Output,
-			Options: runs.Options{Patched: name != "none", Plugins: po.Plugins, Force: po.Force,
+	r, err := Apart(ctx,
+		Job{Model: j.Model, Runtime: j.Runtime, Folders: j.Folders, Deadline: j.Deadline, Output: j.Output,
+			Options: Options{Patched: name != "none", Plugins: po.Plugins, Force: po.Force,
 				QuantizationNoise: po.QuantizationNoise, Padding: po.Padding, Fixed: po.Fixed,
-				Inputs: o.Inputs, Threads: o.Threads, Warmup: o.Warmup, Rounds: min(max(o.Rounds, 1), maxRounds),
+				Inputs: o.Inputs, Threads: o.Threads, Warmup: o.Warmup, Rounds: min(max(o.Rounds, 1), maxPartRounds),
 				Progress: o.Progress}}, a, plan.ThisMachine())
 	if err != nil {
 		return fail(err)
