@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -188,7 +187,7 @@ func FuzzParseInstruction(f *testing.F) {
 		}
 		var in *instruction
 		var err error
-		limittest.Check(t, len(strings.Join(pairs, "")), func() { in, err = parseInstruction(entries(pairs...)) })
+		must.CostLittle(t, len(strings.Join(pairs, "")), func() { in, err = parseInstruction(entries(pairs...)) })
 		if err != nil {
 			return
 		}

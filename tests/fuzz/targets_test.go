@@ -13,7 +13,7 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// TestEveryTargetHasALimit: each fuzz target of the tree asks limittest what its input may cost, so that an input
+// TestEveryTargetHasALimit: each fuzz target of the tree asks must.CostLittle what its input may cost, so that an input
 // that takes too long or too much memory is found as a panic is.
 func TestEveryTargetHasALimit(t *testing.T) {
 	files, targets := token.NewFileSet(), 0
@@ -35,7 +35,7 @@ func TestEveryTargetHasALimit(t *testing.T) {
 			if f, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Fuzz") && f.Recv == nil {
 				targets++
 				if !asksForALimit(f) {
-					t.Errorf("%s: %s does not call limittest.Check", path, f.Name.Name)
+					t.Errorf("%s: %s does not call must.CostLittle", path, f.Name.Name)
 				}
 			}
 		}
@@ -46,13 +46,13 @@ func TestEveryTargetHasALimit(t *testing.T) {
 	}
 }
 
-// asksForALimit says whether a function calls limittest.Check.
+// asksForALimit says whether a function calls must.CostLittle.
 func asksForALimit(f *ast.FuncDecl) bool {
 	found := false
 	ast.Inspect(f, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Check" {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "CostLittle" {
 			of, ok := s.X.(*ast.Ident)
-			found = found || ok && of.Name == "limittest"
+			found = found || ok && of.Name == "must"
 		}
 		return true
 	})

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/internal/must"
@@ -31,7 +30,7 @@ func FuzzArchive(f *testing.F) {
 		plugintest.WriteFile(t, path, data)
 		l := defaultLimits
 		l.bytes, l.files = 1<<20, 64
-		limittest.Check(t, len(data), func() { _ = unpack(context.Background(), path, inner, l) })
+		must.CostLittle(t, len(data), func() { _ = unpack(context.Background(), path, inner, l) })
 		var total int64
 		err := filepath.WalkDir(outer, func(at string, e os.DirEntry, err error) error {
 			if err != nil {

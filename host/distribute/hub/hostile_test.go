@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/distribute/hub/hubtest"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -447,7 +446,7 @@ func FuzzList(f *testing.F) {
 		nil)+`", "size": 3}}]`, `</x?last>; rel="next"`)
 	f.Add(`[]`, `<https://other/x?last>; rel="next"`)
 	f.Fuzz(func(t *testing.T, list, link string) {
-		limittest.Check(t, len(list)+len(link), func() {
+		must.CostLittle(t, len(list)+len(link), func() {
 			a := &answers{list, link}
 			c := &Client{s: &Settings{Endpoint: &url.URL{Scheme: "https", Host: "host"}}, http: &http.Client{Transport: a}}
 			found, err := c.list(context.Background(), Reference{name, "main"}, hubtest.Commit)

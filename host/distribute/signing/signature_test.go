@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -160,7 +159,7 @@ func FuzzSignature(f *testing.F) {
 		for name, content := range map[string][]byte{path: []byte("an archive\n"), path + Suffix: data} {
 			must.Succeed(t, os.WriteFile(name, content, 0o600))
 		}
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			if _, err := check(t, path, trusting(public)); err == nil {
 				if _, rest, _ := bytes.Cut(data, []byte("\n")); !bytes.Equal(rest, good) {
 					t.Errorf("%q is taken for a signature", data)

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -60,7 +59,7 @@ func FuzzParseQuery(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		limittest.Check(t, len(line), func() {
+		must.CostLittle(t, len(line), func() {
 			query, documents, err := ParseQuery(line)
 			if err == nil && (len(documents) == 0 || !utf8.ValidString(query) ||
 				slices.ContainsFunc(documents, func(d string) bool { return !utf8.ValidString(d) })) {

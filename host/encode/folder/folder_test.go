@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -43,7 +42,7 @@ func FuzzRead(f *testing.F) {
 			}
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
-		limittest.Check(t, len(modules)+6*len(other), func() {
+		must.CostLittle(t, len(modules)+6*len(other), func() {
 			got, err := Read(dir)
 			if err == nil && (!strings.HasPrefix(got.Path, dir) || got.MaxTokens < 0 || got.Pad < 0 ||
 				got.Pooling() != nil && len(got.Pooling().Modes) == 0) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -19,7 +18,7 @@ func FuzzSafetensors(f *testing.F) {
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			tensors, err := parseSafetensors(data)
 			for name, w := range tensors {
 				n := 1

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/limit"
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -146,7 +145,7 @@ func FuzzReadConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name, dir := range dirs {
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
-			limittest.Check(t, len(data), func() {
+			must.CostLittle(t, len(data), func() {
 				if c, err := modeldir.ReadConfig(dir); err == nil {
 					checkConfig(t, c)
 				}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -449,7 +448,7 @@ func FuzzFromConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, generation, config []byte) {
 		var o Options
 		var err error
-		limittest.Check(t, len(generation)+len(config), func() { o, err = FromConfig(generation, config) })
+		must.CostLittle(t, len(generation)+len(config), func() { o, err = FromConfig(generation, config) })
 		if err != nil {
 			if !reflect.DeepEqual(o, Default()) {
 				t.Fatalf("options beside an error: %+v", o)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -239,7 +238,7 @@ func FuzzReadWAV(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s *Sound
 		var err error
-		limittest.Check(t, len(data), func() { s, err = ReadWAV(bytes.NewReader(data), 1) })
+		must.CostLittle(t, len(data), func() { s, err = ReadWAV(bytes.NewReader(data), 1) })
 		if err != nil {
 			return
 		}
@@ -252,7 +251,7 @@ func FuzzReadWAV(f *testing.F) {
 func FuzzReadNPY(f *testing.F) {
 	f.Add(npy("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, 5, 6}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			if v, err := readNPY(bytes.NewReader(data), []int64{1, 2, 3}); err == nil && len(v) != 6 {
 				t.Errorf("%d values of 6", len(v))
 			}
@@ -268,7 +267,7 @@ func FuzzConfigure(f *testing.F) {
 		f.Add([]byte(c))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			e := &Extractor{shape: []int64{1, 2, 3}}
 			if err := e.configure(data); err == nil && (e.samples <= 0 || e.samples > 1<<24 || e.samples/e.hop != 3) {
 				t.Errorf("found %d samples, a frame of %d", e.samples, e.hop)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -32,7 +31,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(tiny(parts)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() { readAndUse(t, data) })
+		must.CostLittle(t, len(data), func() { readAndUse(t, data) })
 	})
 }
 
@@ -69,7 +68,7 @@ func FuzzText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		for name, tok := range kinds {
-			limittest.Check(t, len(s), func() { encodeAndDecode(t, name, tok, s) })
+			must.CostLittle(t, len(s), func() { encodeAndDecode(t, name, tok, s) })
 		}
 	})
 }
@@ -115,7 +114,7 @@ func FuzzDecode(f *testing.F) {
 				ids = append(ids, (int64(data[i])<<8|int64(data[i+1]))%int64(tok.size()+5))
 			}
 			for _, o := range []DecodeOptions{{}, {SkipSpecialTokens: true, Spaces: SpacesCleaned}} {
-				limittest.Check(t, len(data), func() {
+				must.CostLittle(t, len(data), func() {
 					if err := decoded(tok, ids, o); err != nil {
 						t.Fatalf("%s: %v: %v", name, ids, err)
 					}
@@ -130,7 +129,7 @@ func FuzzSentencePiece(f *testing.F) {
 	f.Add(unpack(f, filepath.Join("testdata", "marian", "target.spm.gz")))
 	f.Add([]byte("\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02\x0a\x08\x0a\x01a\x15\x00\x00\x80\xbf"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			m, err := readSentencePiece(data)
 			if err != nil {
 				return

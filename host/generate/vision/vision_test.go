@@ -19,7 +19,6 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -211,7 +210,7 @@ func FuzzImage(f *testing.F) {
 		processors = append(processors, p)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			for _, p := range processors {
 				values, err := p.values("page", data, 1<<20)
 				if err == nil && len(values) != 3*16*12 {
@@ -243,7 +242,7 @@ func FuzzConfigure(f *testing.F) {
 	f.Add([]byte(`{"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 16384}, "crop_size": 16}`))
 	page := encoded(f, image.NewGray(image.Rect(0, 0, 30, 20)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			p := &Processor{shape: []int64{1, 3, 16, 16}}
 			if p.configure(data) != nil {
 				return

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -62,7 +61,7 @@ func TestNumpyBombs(t *testing.T) {
 		"zero axes": {archive(t, zip.Store, names(1), npy(1, "|u1", "False", "0, 9223372036854775807", nil)), "is not read"},
 	} {
 		info := must.Value(os.Stat(c.path))(t)
-		limittest.Check(t, int(info.Size()), func() {
+		must.CostLittle(t, int(info.Size()), func() {
 			if _, err := readNPZ(c.path); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: found error %v, needed %q", name, err, c.want)
 			}
@@ -95,7 +94,7 @@ func FuzzNPZ(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "inputs.npz")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		must.Succeed(t, os.WriteFile(path, data, 0o644))
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			given, err := readNPZ(path)
 			if err != nil {
 				return

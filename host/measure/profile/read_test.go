@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/internal/must"
@@ -180,7 +179,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var p *Profile
 		var err error
-		limittest.Check(t, len(text), func() { p, err = Read(strings.NewReader(text), "p.json") })
+		must.CostLittle(t, len(text), func() { p, err = Read(strings.NewReader(text), "p.json") })
 		if err != nil {
 			return
 		}

@@ -11,8 +11,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // decisions reads decisions off a list of bytes; at its end all of them are zero.
@@ -221,7 +221,7 @@ func FuzzInfer(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() { checkRandom(t, data) })
+		must.CostLittle(t, len(data), func() { checkRandom(t, data) })
 	})
 }
 
@@ -230,7 +230,7 @@ func FuzzParseDim(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		limittest.Check(t, len(name), func() {
+		must.CostLittle(t, len(name), func() {
 			d := parseDim(name)
 			if len(d.all()) > maxDimTerms+1 {
 				t.Errorf("%q has %d terms", name, len(d.all()))

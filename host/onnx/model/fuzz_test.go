@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/internal/must"
 	"google.golang.org/protobuf/proto"
@@ -28,7 +27,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(encode(f, smallNested(f)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
-		limittest.Check(t, len(b), func() { parseAndUse(t, b) })
+		must.CostLittle(t, len(b), func() { parseAndUse(t, b) })
 		if !bytes.Equal(b, before) {
 			t.Error("the caller's bytes were written to")
 		}
@@ -100,7 +99,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := filepath.Join(dir, "m.onnx")
 		must.Succeed(t, os.WriteFile(path, b, 0o644))
-		limittest.Check(t, len(b), func() {
+		must.CostLittle(t, len(b), func() {
 			m, err := Open(path, fuzzLimits)
 			if err != nil {
 				var e *diagnostic.Error
@@ -139,7 +138,7 @@ func FuzzExternalData(f *testing.F) {
 		b := encode(t, modelOf(graphOf(x)))
 		var m *Model
 		var err error
-		limittest.Check(t, len(b), func() { m, err = Parse(b, dir) })
+		must.CostLittle(t, len(b), func() { m, err = Parse(b, dir) })
 		if err != nil {
 			var e *diagnostic.Error
 			if !errors.As(err, &e) || e.Path == "" || e.Found == "" {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -129,7 +128,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(all))
 	f.Add([]byte("g (float[N] x) => (float[N] y) { y = Relu (x) }"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		limittest.Check(t, len(text), func() {
+		must.CostLittle(t, len(text), func() {
 			m, err := Read("t", text)
 			switch {
 			case err == nil:

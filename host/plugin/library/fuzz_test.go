@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // FuzzELFNote reads the bytes of a note section.
@@ -23,7 +23,7 @@ func FuzzELFNote(f *testing.F) {
 			var n *Note
 			var found bool
 			var err error
-			limittest.Check(t, len(data), func() { n, found, err = ParseNote(data, order) })
+			must.CostLittle(t, len(data), func() { n, found, err = ParseNote(data, order) })
 			if err != nil || !found {
 				continue
 			}
@@ -43,7 +43,7 @@ func FuzzLibrary(f *testing.F) {
 		plugintest.Build(f, "-s", "-nostdlib", "-Wl,-z,max-page-size=4096", "-Dmalloc=__builtin_malloc")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var err error
-		limittest.Check(t, len(data), func() {
+		must.CostLittle(t, len(data), func() {
 			var lib *File
 			if lib, err = readELF("p", bytes.NewReader(data), int64(len(data))); err == nil {
 				err = lib.Check(HostABI, manifest.ThisPlatform)

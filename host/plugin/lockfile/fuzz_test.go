@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -22,7 +21,7 @@ func FuzzParse(f *testing.F) {
 			lock *File
 			err  error
 		)
-		limittest.Check(t, len(data), func() { lock, err = Parse(path, data) })
+		must.CostLittle(t, len(data), func() { lock, err = Parse(path, data) })
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\x1b") {
 				t.Errorf("an error of several lines: %q", err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestManifestCost: a manifest takes time and memory as its size says, whatever its YAML nests, repeats or refers to.
@@ -35,7 +35,7 @@ func TestManifestCost(t *testing.T) {
 		"lines":     "summary: |\n" + strings.Repeat(" \n", size/2),
 	} {
 		t.Run(name, func(t *testing.T) {
-			limittest.Check(t, len(text), func() {
+			must.CostLittle(t, len(text), func() {
 				if _, err := Parse("p", []byte(text)); err == nil {
 					t.Error("no error")
 				}

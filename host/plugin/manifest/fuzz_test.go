@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/internal/must"
@@ -25,7 +24,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m *Manifest
 		var err error
-		limittest.Check(t, len(data), func() { m, err = Parse("p", data) })
+		must.CostLittle(t, len(data), func() { m, err = Parse("p", data) })
 		if err != nil {
 			if !errors.Is(err, refusal.ErrManifest) || !strings.HasPrefix(err.Error(), "p:") {
 				t.Fatalf("error %v, want one of kind ErrManifest that names the file", err)

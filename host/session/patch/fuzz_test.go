@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/base/limit/limittest"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -182,6 +181,6 @@ func TestRandomGraphs(t *testing.T) {
 func FuzzAnalysis(f *testing.F) {
 	with := manifests(f, "flash-decode", "fused-gelu", "packed-linear")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limittest.Check(t, len(data), func() { checkDrawn(t, data, with) })
+		must.CostLittle(t, len(data), func() { checkDrawn(t, data, with) })
 	})
 }

@@ -1,5 +1,4 @@
-// Package limittest says whether reading something costs too much for its size.
-package limittest
+package must
 
 import (
 	"fmt"
@@ -18,11 +17,11 @@ const (
 	waits        = 10 * time.Minute // on a machine that does other things too
 )
 
-// Check runs f, which reads an input of some bytes, and refuses more than 100 bytes of memory for each byte of the
+// CostLittle runs f, which reads an input of some bytes, and refuses more than 100 bytes of memory for each byte of the
 // input, and more than a second of processors for each kilobyte. Other work of the process at the same time counts as
 // well. Where f does not come back at all the process ends, since a fuzz target that hangs until its time is over
 // would count as passed.
-func Check(t testing.TB, bytes int, f func()) {
+func CostLittle(t testing.TB, bytes int, f func()) {
 	t.Helper()
 	limit := freeTime + time.Duration(bytes)*timePerByte
 	hung := time.AfterFunc(waits+limit, func() { panic(fmt.Sprintf("%s: %d bytes never ended", t.Name(), bytes)) })
