@@ -1,4 +1,4 @@
-// Entries of the cache of rewritten graphs, as `graft graph` writes them (host/session/graphcache).
+// Entries of the cache of rewritten graphs, as `graft graph` writes them (host/session/languages).
 #ifndef GRAFT_C_ENTRY_H_
 #define GRAFT_C_ENTRY_H_
 

@@ -12,7 +12,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/trust"
-	"github.com/opgraft/graft/host/session/graphcache"
+	"github.com/opgraft/graft/host/session/languages"
 	"github.com/opgraft/graft/host/session/loaded"
 )
 
@@ -34,10 +34,10 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 			"--padding ignore -o json",
 		Args: exactly(1, "one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !graphcache.IsKey(key) {
+			if !languages.IsKey(key) {
 				return misuse(fmt.Sprintf("--key %q", key), "8 to 128 of 0-9 and a-z")
 			}
-			cache, err := graphcache.User()
+			cache, err := languages.UserCache()
 			if err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 // depends are the files besides a model's own on which a plan depends: the name that the program gave, the lock of
 // plugins, the record of those that were verified, and the folders where they are installed, which change when one
 // comes or goes. What variables say is part of the caller's key.
-func depends(model string, whole bool) ([]graphcache.File, error) {
+func depends(model string, whole bool) ([]languages.File, error) {
 	var paths []string
 	if !whole {
 		paths = append(paths, model)
@@ -96,13 +96,13 @@ func depends(model string, whole bool) ([]graphcache.File, error) {
 	if data, err := storage.DataFolder(); err == nil {
 		paths = append(paths, filepath.Join(data, "plugins"), filepath.Join(data, trust.FileName))
 	}
-	var list []graphcache.File
+	var list []languages.File
 	for _, path := range paths {
 		path, err := filepath.Abs(path)
 		if err != nil {
 			return nil, err
 		}
-		f, err := graphcache.FileAt(path)
+		f, err := languages.FileAt(path)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ type graphFile struct {
 	Time  int64  `json:"nanoseconds"`
 }
 
-func graphOf(model string, e *graphcache.Entry) *storedGraph {
+func graphOf(model string, e *languages.Entry) *storedGraph {
 	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph, Left: e.Left, Folder: e.Folder,
 		Blocks: e.Blocks, Replaced: e.Replaced,
 		Libraries: append([]string{}, e.Libraries...), Files: []graphFile{}}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/plugin/trust"
-	"github.com/opgraft/graft/host/session/graphcache"
+	"github.com/opgraft/graft/host/session/languages"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -32,7 +32,7 @@ func TestGraphDepends(t *testing.T) {
 	for _, changed := range append(plugins, model, lock, installed, record) {
 		must.Succeed(t, os.Chtimes(changed, long, long))
 		files := must.Value(depends(model, false))(t)
-		entry := &graphcache.Entry{Files: files}
+		entry := &languages.Entry{Files: files}
 		if !entry.Holds() {
 			t.Errorf("what was just looked at does not hold: %+v", files)
 		}

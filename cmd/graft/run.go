@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/opgraft/graft/host/session/preload"
+	"github.com/opgraft/graft/host/session/languages"
 )
 
 func (c *cli) run() *cobra.Command {
@@ -41,7 +41,7 @@ command: its exit code and its signals are its own.`,
 			if err != nil {
 				return err
 			}
-			program, err := preload.Program(args[0])
+			program, err := languages.Program(args[0])
 			if err != nil {
 				return err
 			}
@@ -49,11 +49,11 @@ command: its exit code and its signals are its own.`,
 			if err != nil {
 				return err
 			}
-			library, err := preload.Library(binary)
+			library, err := languages.Library(binary)
 			if err != nil {
 				return err
 			}
-			s := preload.Settings{Library: library, Binary: binary, Options: options, Verbose: verbose}
+			s := languages.Settings{Library: library, Binary: binary, Options: options, Verbose: verbose}
 			if cmd.Flags().Changed("deadline") {
 				s.Deadline = deadline
 			}
@@ -61,7 +61,7 @@ command: its exit code and its signals are its own.`,
 			if err != nil {
 				return err
 			}
-			return preload.Exec(program, args, environ)
+			return languages.Exec(program, args, environ)
 		},
 	}
 	f := cmd.Flags()

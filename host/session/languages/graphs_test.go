@@ -1,4 +1,4 @@
-package graphcache
+package languages
 
 import (
 	"os"

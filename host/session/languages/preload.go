@@ -1,5 +1,4 @@
-// Package preload starts programs of any language with libgraft.so, which stands before ONNX Runtime in them.
-package preload
+package languages
 
 import (
 	"bufio"

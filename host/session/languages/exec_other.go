@@ -1,6 +1,6 @@
 //go:build !linux
 
-package preload
+package languages
 
 import (
 	"os"

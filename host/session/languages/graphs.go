@@ -1,5 +1,6 @@
-// Package graphcache stores rewritten graphs in the user's cache, for programs that make sessions without Go: they
-// read an entry, and ask for one only where there is none, or where what it was made from has changed.
+// Package languages is what programs in other languages than Go get, by libgraft.so: it is preloaded into them, and
+// reads rewritten graphs in the user's cache. They read an entry, and ask for one only where there is none, or where
+// what it was made from has changed.
 //
 // An entry is a text, a line for each fact, first what it is about and then a value to the end of the line:
 //
@@ -15,7 +16,7 @@
 // folder is where the weights lie that the graph refers to, for session.model_external_initializers_file_folder_path.
 // Each library is registered with the session's options. Each file has its size in bytes and the time of its last
 // change in nanoseconds, -1 and 0 for one that must not be there: the entry holds as long as they are so.
-package graphcache
+package languages
 
 import (
 	"bytes"
@@ -76,8 +77,8 @@ func FileAt(path string) (File, error) {
 // Cache is a folder of entries.
 type Cache struct{ folder string }
 
-// User is the cache in the user's cache folder.
-func User() (*Cache, error) {
+// UserCache is the cache in the user's cache folder.
+func UserCache() (*Cache, error) {
 	base, err := storage.CacheFolder()
 	if err != nil {
 		return nil, err

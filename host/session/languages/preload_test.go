@@ -1,4 +1,4 @@
-package preload
+package languages
 
 import (
 	"debug/elf"
