@@ -30,6 +30,7 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/measure/trial"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
 	"github.com/opgraft/graft/host/session/isolation"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/internal/opening"
@@ -62,12 +63,12 @@ func EnableWith(o Options) error {
 }
 
 // hook loads the plugins, and is what happens when a session is created.
-func (o *Options) hook() (ort.Hook, error) {
+func (o *Options) hook() (hook.Hook, error) {
 	common := o.common()
 	isolated, isolate := o.isolate()
 	set, err := common.Load(isolate)
 	if err != nil {
-		return ort.Hook{}, err
+		return hook.Hook{}, err
 	}
 	if o.Logger != nil {
 		o.Logger = diagnostic.Logger(o.Logger)
@@ -76,7 +77,7 @@ func (o *Options) hook() (ort.Hook, error) {
 		Logger: o.Logger, MapWeights: o.MapWeights, Share: common.Share(), BoundMemory: o.Memory == BoundMemory,
 		OwnArenas: o.Memory == OwnArenas, Isolation: isolated}
 	patcher := &trial.Patcher{Sessions: s, All: o.Verify}
-	hook := ort.Hook{Patcher: patcher.Patch, Strict: o.Strict, Logger: o.Logger}
+	hook := hook.Hook{Patcher: patcher.Patch, Strict: o.Strict, Logger: o.Logger}
 	if o.Shadow != nil {
 		hook.Same, hook.Share, hook.Differences = trial.Difference, o.Shadow.Share, o.Shadow.Differences
 	}
@@ -95,11 +96,11 @@ func Disable() error {
 // their runs. The run was repeated without graft's operators, from the program's own model and options, and its
 // results were returned; one warning was written. An error that the model's own session returns too is the program's,
 // and reverts nothing. Options.Strict turns this off.
-func Reverted() int64 { return ort.Reverted() }
+func Reverted() int64 { return hook.Reverted() }
 
 // Shadowed is how many runs of this process were compared with the model, for Options.Shadow, and how many of them
 // differed from it.
-func Shadowed() (runs, differed int64) { return ort.Shadowed() }
+func Shadowed() (runs, differed int64) { return hook.Shadowed() }
 
 // Isolated is what became of an isolated plugin in this process.
 type Isolated struct {

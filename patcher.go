@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/internal/opening"
 )
@@ -23,14 +25,14 @@ import (
 // It is safe for concurrent use.
 type Patcher struct {
 	name   string
-	hook   *ort.Hook
-	counts ort.Counts
+	hook   *hook.Hook
+	counts hook.Counts
 }
 
 // The process's hooks: what Enable asked for, and the open patchers by name.
 var (
 	enabling sync.Mutex // held while they change
-	enabled  *ort.Hook
+	enabled  *hook.Hook
 	patchers atomic.Pointer[map[string]*Patcher] // is replaced, never changed
 	made     int                                 // patchers so far
 )
@@ -82,7 +84,7 @@ func (p *Patcher) Close() error {
 
 // change installs what Enable asks for, nil for nothing, and other patchers. After an error nothing is changed.
 // enabling is held.
-func change(enable *ort.Hook, patch func(open map[string]*Patcher)) error {
+func change(enable *hook.Hook, patch func(open map[string]*Patcher)) error {
 	libraries, err := ort.Loaded()
 	if errors.Is(err, ort.ErrNotLoaded) {
 		libraries, err = nil, nil
@@ -97,7 +99,7 @@ func change(enable *ort.Hook, patch func(open map[string]*Patcher)) error {
 	patch(open)
 	var undo []func() error
 	for _, l := range libraries {
-		before := l.Installed()
+		before := hook.Installed(l)
 		if err := install(l, enable, len(open) > 0); err != nil {
 			for _, f := range undo {
 				err = errors.Join(err, f())
@@ -106,9 +108,9 @@ func change(enable *ort.Hook, patch func(open map[string]*Patcher)) error {
 		}
 		undo = append(undo, func() error {
 			if before == nil {
-				return l.Uninstall()
+				return hook.Uninstall(l)
 			}
-			return l.Install(*before)
+			return hook.Install(l, *before)
 		})
 	}
 	enabled = enable
@@ -117,20 +119,20 @@ func change(enable *ort.Hook, patch func(open map[string]*Patcher)) error {
 }
 
 // install puts a hook into a library, or takes it out where nothing asks for one.
-func install(l *ort.Library, enable *ort.Hook, named bool) error {
+func install(l *ort.Library, enable *hook.Hook, named bool) error {
 	if enable == nil && !named {
-		return l.Uninstall()
+		return hook.Uninstall(l)
 	}
-	hook := ort.Hook{Patcher: func(ort.Request) (*ort.Patch, error) { return nil, nil }}
+	h := hook.Hook{Patcher: func(session.Request) (*session.Patch, error) { return nil, nil }}
 	if enable != nil {
-		hook = *enable
+		h = *enable
 	}
-	hook.Named = ofSession
-	return l.Install(hook)
+	h.Named = ofSession
+	return hook.Install(l, h)
 }
 
 // ofSession is the hook of the patcher that a session names, nil where it names none.
-func ofSession(r ort.Request) *ort.Hook {
+func ofSession(r session.Request) *hook.Hook {
 	name, ok := r.Config(ConfigPatcher)
 	if !ok || name == "" {
 		return nil
@@ -138,7 +140,7 @@ func ofSession(r ort.Request) *ort.Hook {
 	if open := patchers.Load(); open != nil && (*open)[name] != nil {
 		return (*open)[name].hook
 	}
-	return ort.Hook{Patcher: func(ort.Request) (*ort.Patch, error) {
+	return hook.Hook{Patcher: func(session.Request) (*session.Patch, error) {
 		return nil, fmt.Errorf("session config entry %s: found %q, needed the entry of a patcher that is open", ConfigPatcher,
 			name)
 	}}.Ready()

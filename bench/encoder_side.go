@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -142,7 +143,7 @@ type sideProcess struct {
 	job      encodeJob
 	library  *ort.Library
 	set      *loaded.Set // nil for an unpatched side
-	sessions []*ort.Session
+	sessions []*session.Session
 	hello    encodeReply
 }
 
@@ -209,16 +210,16 @@ func (p *sideProcess) start(args []string) (err error) {
 	return err
 }
 
-func (p *sideProcess) open() (*ort.Session, error) {
-	o := ort.SessionOptions{IntraOpThreads: p.job.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
+func (p *sideProcess) open() (*session.Session, error) {
+	o := session.Options{IntraOpThreads: p.job.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	if p.job.Unoptimized {
-		o.Optimization = ort.OptimizeNone
+		o.Optimization = session.OptimizeNone
 	}
 	if p.job.Patched {
 		o.Unpatched = false
 		maps.Copy(o.Config, p.job.Config)
 		patcher := &sessions.Patcher{Plugins: p.set.Plugins, Options: p.set.Plan(plan.Options{})}
-		o.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		o.Patcher = func(r session.Request) (*session.Patch, error) {
 			planned, err := patcher.Plan(context.Background(), r)
 			if planned == nil || err != nil {
 				return nil, err
@@ -228,7 +229,7 @@ func (p *sideProcess) open() (*ort.Session, error) {
 			return planned.Patch()
 		}
 	}
-	return p.library.NewSession(p.job.Model, o)
+	return session.Open(p.library, p.job.Model, o)
 }
 
 func (p *sideProcess) answer(ctx context.Context, r encodeRequest) (*encodeReply, error) {
@@ -287,7 +288,7 @@ func (p *sideProcess) answer(ctx context.Context, r encodeRequest) (*encodeReply
 }
 
 // run is one run of a session, as a program does it, with its wall time and the processor time of all threads.
-func run(ctx context.Context, s *ort.Session, fed map[string]*ort.Value, reply *encodeReply, answers bool) error {
+func run(ctx context.Context, s *session.Session, fed map[string]*ort.Value, reply *encodeReply, answers bool) error {
 	before, start := processorMS(), time.Now()
 	results, err := s.Run(ctx, fed)
 	took := float64(time.Since(start).Nanoseconds()) / 1e6

@@ -25,6 +25,7 @@ import (
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 )
@@ -167,7 +168,7 @@ func comparePatched(ctx context.Context, b *bench, path string, count int) (*lin
 func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDetail, bool, error) {
 	// A side's threads rest while the other is timed.
 	resting := map[string]string{"session.force_spinning_stop": "1"}
-	unpatched, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, Config: resting})
+	unpatched, err := session.Open(b.library, path, session.Options{Unpatched: true, Config: resting})
 	if err != nil {
 		return nil, false, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -102,7 +103,7 @@ func loadOne(args []string) error {
 	if err != nil {
 		return err
 	}
-	o := ort.SessionOptions{Unpatched: true}
+	o := session.Options{Unpatched: true}
 	if args[0] != "none" && args[0] != panelsSide {
 		set, err := loaded.Load(nil, false)
 		if err != nil {
@@ -112,9 +113,9 @@ func loadOne(args []string) error {
 		if args[0] != "auto" { // the name of a plugin
 			sessions.Options = plan.Options{Plugins: args[:1], Force: true}
 		}
-		o = ort.SessionOptions{Patcher: sessions.Patch}
+		o = session.Options{Patcher: sessions.Patch}
 	}
-	open := func() (interface{ Close() }, error) { return l.NewSession(args[1], o) }
+	open := func() (interface{ Close() }, error) { return session.Open(l, args[1], o) }
 	if args[0] == panelsSide {
 		set, err := loaded.Load(nil, false)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/opgraft/graft/cmd/demo/greedy"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/sessions"
 )
 
@@ -25,8 +25,8 @@ func tokens() figure {
 			if err := json.Unmarshal(data, &prompts); err != nil {
 				return nil, err
 			}
-			run := func(o ort.SessionOptions) ([][]int64, error) {
-				s, err := b.library.NewSession(path, o)
+			run := func(o session.Options) ([][]int64, error) {
+				s, err := session.Open(b.library, path, o)
 				if err != nil {
 					return nil, err
 				}
@@ -41,13 +41,13 @@ func tokens() figure {
 				}
 				return all, nil
 			}
-			unpatched, err := run(ort.SessionOptions{Unpatched: true})
+			unpatched, err := run(session.Options{Unpatched: true})
 			if err != nil {
 				return nil, err
 			}
 			replaced := 0
 			patcher := &sessions.Patcher{Plugins: b.set.Plugins}
-			patched, err := run(ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+			patched, err := run(session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
 				p, err := patcher.Plan(ctx, r)
 				if err != nil {
 					return nil, err

@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -84,8 +85,8 @@ func (d *demo) continuation() error {
 	d.say("opening %s twice: unpatched, and with graft", path)
 	var found *patch.Analysis
 	patcher := &sessions.Patcher{Plugins: d.set.Plugins, Options: d.set.Plan(plan.Options{})}
-	patched, err := d.library.NewSession(path,
-		ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+	patched, err := session.Open(d.library, path,
+		session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := patcher.Plan(context.Background(), r)
 			if err != nil {
 				return nil, err
@@ -97,7 +98,7 @@ func (d *demo) continuation() error {
 		return err
 	}
 	defer patched.Close()
-	unpatched, err := d.library.NewSession(path, ort.SessionOptions{Unpatched: true})
+	unpatched, err := session.Open(d.library, path, session.Options{Unpatched: true})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/distribute/store"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/fetch"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/refusal"
@@ -88,7 +89,7 @@ func findChild() foundChild {
 }
 
 func (c *cli) doctor() *cobra.Command {
-	var fetch, fix, measure bool
+	var bring, fix, measure bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what was found: runtime, plugins and their variants, CPU, devices; and what to do about what was not",
@@ -98,8 +99,8 @@ func (c *cli) doctor() *cobra.Command {
   graft doctor -o json | jq .fixes`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if fetch {
-				path, err := ort.Fetch(cmd.Context(), func(line string) { c.say("%s", line) })
+			if bring {
+				path, err := fetch.Runtime(cmd.Context(), func(line string) { c.say("%s", line) })
 				if err != nil {
 					return err
 				}
@@ -129,7 +130,7 @@ func (c *cli) doctor() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&fetch, "fetch", false,
+	cmd.Flags().BoolVar(&bring, "fetch", false,
 		"bring the pinned ONNX Runtime into the cache; with --quiet do nothing else")
 	cmd.Flags().BoolVar(&fix, "fix", false,
 		"fetch ONNX Runtime where none is found, and verify plugins that were not, before looking")
@@ -145,7 +146,7 @@ func (d *diagnosis) fixable() bool { return d.fetchable || len(d.unverified) > 0
 // time.
 func (c *cli) fix(ctx context.Context, d *diagnosis) error {
 	if d.fetchable {
-		path, err := ort.Fetch(ctx, func(line string) { c.say("%s", line) })
+		path, err := fetch.Runtime(ctx, func(line string) { c.say("%s", line) })
 		if err != nil {
 			return err
 		}

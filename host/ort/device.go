@@ -6,6 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/ort/internal/cmem"
+	"github.com/opgraft/graft/host/ort/internal/slot"
 )
 
 // A Device is ONNX Runtime's OrtMemoryInfoDeviceType.
@@ -33,20 +36,23 @@ type Memory struct {
 	native uintptr
 }
 
+// Native is the address of the OrtMemoryInfo.
+func (m *Memory) Native() uintptr { return m.native }
+
 // Memory names the default memory of a device by ONNX Runtime's allocator name: "Cpu", "Cuda",
 // "CudaPinned".
 func (l *Library) Memory(allocator string, deviceID int) (*Memory, error) {
-	name, err := cString(allocator)
+	name, err := cmem.CString(allocator)
 	if err != nil {
 		return nil, err
 	}
 	const deviceAllocator, memTypeDefault = 0, 0
 	m := &Memory{}
-	if err := l.try("CreateMemoryInfo", slotCreateMemoryInfo, uintptr(unsafe.Pointer(name)), deviceAllocator,
+	if err := l.Try("CreateMemoryInfo", slot.CreateMemoryInfo, uintptr(unsafe.Pointer(name)), deviceAllocator,
 		uintptr(deviceID), memTypeDefault, uintptr(unsafe.Pointer(&m.native))); err != nil {
 		return nil, err
 	}
-	runtime.AddCleanup(m, func(native uintptr) { l.call(slotReleaseMemoryInfo, native) }, m.native)
+	runtime.AddCleanup(m, func(native uintptr) { l.Call(slot.ReleaseMemoryInfo, native) }, m.native)
 	return m, nil
 }
 
@@ -72,21 +78,21 @@ func (l *Library) cpuMemory() (uintptr, error) {
 	return e.cpu.native, nil
 }
 
-// env is the process's OrtEnv. ONNX Runtime counts references to a single environment, so it is
+// Environment is the process's OrtEnv. ONNX Runtime counts references to a single environment, so it is
 // shared with other bindings of the process; it is never released, because sessions, ours or
 // garbage ones not yet collected, may need it until the end.
-func (l *Library) env() (uintptr, error) {
+func (l *Library) Environment() (uintptr, error) {
 	e := &l.environment
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.env == 0 {
-		name, err := cString("graft")
+		name, err := cmem.CString("graft")
 		if err != nil {
 			return 0, err
 		}
 		quiet()
 		const warning = 2
-		if err := l.try("CreateEnv", slotCreateEnv, warning, uintptr(unsafe.Pointer(name)),
+		if err := l.Try("CreateEnv", slot.CreateEnv, warning, uintptr(unsafe.Pointer(name)),
 			uintptr(unsafe.Pointer(&e.env))); err != nil {
 			return 0, err
 		}
@@ -106,16 +112,17 @@ func quiet() {
 	}
 }
 
-// device says where a tensor's memory lies.
-func (v *Value) device() (Device, int, error) {
+// Device says where a tensor's memory lies.
+func (v *Value) Device() (Device, int, error) {
 	l := v.library
 	var info uintptr
-	if err := l.try("GetTensorMemoryInfo", slotGetTensorMemoryInfo, v.native, uintptr(unsafe.Pointer(&info))); err != nil {
+	if err := l.Try("GetTensorMemoryInfo", slot.GetTensorMemoryInfo, v.native,
+		uintptr(unsafe.Pointer(&info))); err != nil {
 		return 0, 0, err
 	}
 	var device, id int32
-	l.call(slotMemoryInfoGetDeviceType, info, uintptr(unsafe.Pointer(&device)))
-	if err := l.try("MemoryInfoGetId", slotMemoryInfoGetId, info, uintptr(unsafe.Pointer(&id))); err != nil {
+	l.Call(slot.MemoryInfoGetDeviceType, info, uintptr(unsafe.Pointer(&device)))
+	if err := l.Try("MemoryInfoGetId", slot.MemoryInfoGetId, info, uintptr(unsafe.Pointer(&id))); err != nil {
 		return 0, 0, err
 	}
 	return Device(device), int(id), nil

@@ -1,6 +1,10 @@
 package ort
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/opgraft/graft/host/ort/internal/slot"
+)
 
 // created is the number by which the library makes tensors of an element type. ONNX Runtime 1.30
 // takes ONNX's numbers there, which are not those of its own header, by which it tells types, for
@@ -26,17 +30,17 @@ func (l *Library) created(e ElementType) uintptr {
 // probe tells the type of a tensor made with a number.
 func (l *Library) probe(n ElementType) (ElementType, bool) {
 	var allocator, native uintptr
-	if l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+	if l.Try("GetAllocatorWithDefaultOptions", slot.GetAllocatorWithDefaultOptions,
 		uintptr(unsafe.Pointer(&allocator))) != nil {
 		return 0, false
 	}
 	shape := []int64{1}
-	if l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator,
+	if l.Try("CreateTensorAsOrtValue", slot.CreateTensorAsOrtValue, allocator,
 		uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
 		1, uintptr(n), uintptr(unsafe.Pointer(&native))) != nil {
 		return 0, false
 	}
-	v, err := l.newValue(native, nil, nil)
+	v, err := OwnValue(l, native)
 	if err != nil {
 		return 0, false
 	}

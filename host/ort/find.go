@@ -39,7 +39,7 @@ func Locations(option string) []Location {
 	if path := os.Getenv(EnvPath); path != "" {
 		return append(list, Location{EnvPath, path})
 	}
-	if dir, err := CacheDir(); err == nil {
+	if dir, err := fetch.Dir(); err == nil {
 		list = append(list, Location{"cache", filepath.Join(dir, fetch.LibraryName)})
 	}
 	if exe, err := os.Executable(); err == nil {
@@ -76,7 +76,7 @@ func systemDirs() []string {
 }
 
 // Find looks for libonnxruntime: the option alone when it is given, or GRAFT_ONNXRUNTIME alone
-// when it is set, and otherwise the user's cache ([Fetch] fills it), the executable's folder and
+// when it is set, and otherwise the user's cache (package fetch fills it), the executable's folder and
 // the system's library folders. It does not map the library; [Open] does.
 func Find(option string) (Location, error) {
 	locations := Locations(option)

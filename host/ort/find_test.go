@@ -25,7 +25,7 @@ func TestFindOrder(t *testing.T) {
 	system := t.TempDir()
 	t.Setenv("LD_LIBRARY_PATH", ":relative:"+system)
 	exe := must.Value(os.Executable())(t)
-	cache := must.Value(CacheDir())(t)
+	cache := must.Value(fetch.Dir())(t)
 	dir := t.TempDir()
 	// From the last place that Find looks at to the first: each wins over those before.
 	for _, step := range []struct {

@@ -8,12 +8,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/ort/internal/cmem"
+	"github.com/opgraft/graft/host/ort/internal/slot"
 )
+
+// APIVersion is the version of ONNX Runtime's C API that the package speaks. ONNX Runtime 1.N implements API version N,
+// so 1.29 is the oldest runtime that can be used.
+const APIVersion = slot.APIVersion
 
 // A Library is a libonnxruntime mapped into this process and its API table. Libraries are never
 // unmapped: sessions, threads and other bindings may live on in them. All methods may be called
@@ -24,12 +29,9 @@ type Library struct {
 	handle  uintptr
 	api     uintptr
 
-	hook        hook
-	domainCache domains
+	originals sync.Map // slot -> address of ONNX Runtime's own function, of those that are replaced
 
 	environment environment
-
-	counting counting
 
 	elementOnce sync.Once
 	elements    map[ElementType]uintptr // see created
@@ -89,12 +91,12 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 	if base == 0 {
 		return nil, unusable(path, baseSymbol+" returned null", "", nil)
 	}
-	text, _, _ := purego.SyscallN(loadWord(base, 1))
-	version := goString(text)
+	text, _, _ := purego.SyscallN(cmem.LoadWord(base, 1))
+	version := cmem.GoString(text)
 	if err := checkVersion(path, version); err != nil {
 		return nil, err
 	}
-	api, _, _ := purego.SyscallN(loadWord(base, 0), APIVersion)
+	api, _, _ := purego.SyscallN(cmem.LoadWord(base, 0), APIVersion)
 	if api == 0 {
 		return nil, &diagnostic.Error{Kind: ErrTooOld, Path: path,
 			Found: fmt.Sprintf("found version %q without API version %d", version, APIVersion), Fix: fetchHint}
@@ -106,7 +108,6 @@ func attach(path string, handle, getBase uintptr) (*Library, error) {
 		return l, nil
 	}
 	l := &Library{path: path, version: version, handle: handle, api: api}
-	l.hook.library, l.hook.firstRuns.hook = l, &l.hook
 	if libraries.byTable == nil {
 		libraries.byTable = map[uintptr]*Library{}
 	}
@@ -148,6 +149,12 @@ func parseVersion(version string) (major, minor int, ok bool) {
 	return major, minor, err1 == nil && err2 == nil
 }
 
+// Path is the file that is mapped.
+func (l *Library) Path() string { return l.path }
+
+// API is the address of the table of functions, which [Library.Call] calls.
+func (l *Library) API() uintptr { return l.api }
+
 // Version is the runtime's own version, "1.30.0" for example.
 func (l *Library) Version() string { return l.version }
 
@@ -161,37 +168,37 @@ func (l *Library) APIBase() (uintptr, error) {
 	return base, nil
 }
 
-// fn is the current function of a slot: ONNX Runtime's own, or the hook's while one is installed.
-func (l *Library) fn(s slot) uintptr { return loadWord(l.api, int(s)) }
+// Function is the current function of a slot: ONNX Runtime's own, or the hook's while one is installed.
+func (l *Library) Function(s slot.Slot) uintptr { return cmem.LoadWord(l.api, int(s)) }
 
-// call calls the function of a slot. Pointers are converted to uintptr in the call expression,
+// Call calls the function of a slot. Pointers are converted to uintptr in the call expression,
 // which holds what they name alive and unmoved until the call returns.
 //
 //go:uintptrescapes
-func (l *Library) call(s slot, args ...uintptr) uintptr {
-	r, _, _ := purego.SyscallN(l.fn(s), args...)
+func (l *Library) Call(s slot.Slot, args ...uintptr) uintptr {
+	r, _, _ := purego.SyscallN(l.Function(s), args...)
 	return r
 }
 
-// try is call for the functions that return an OrtStatus.
+// Try is Call for the functions that return an OrtStatus.
 //
 //go:uintptrescapes
-func (l *Library) try(name string, s slot, args ...uintptr) error {
-	r, _, _ := purego.SyscallN(l.fn(s), args...)
-	return l.takeStatus(name, r)
+func (l *Library) Try(name string, s slot.Slot, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(l.Function(s), args...)
+	return l.TakeStatus(name, r)
 }
 
-// Providers lists the execution providers that the runtime was built with, best first.
-func (l *Library) Providers() ([]string, error) {
-	var list uintptr
-	var n int32
-	if err := l.try("GetAvailableProviders", slotGetAvailableProviders, uintptr(unsafe.Pointer(&list)),
-		uintptr(unsafe.Pointer(&n))); err != nil {
-		return nil, err
+// Original calls ONNX Runtime's own function, whether or not the hook stands in its slot.
+//
+//go:uintptrescapes
+func (l *Library) Original(s slot.Slot, args ...uintptr) uintptr {
+	fn := l.Function(s) // read first: if it is a callback, its original has been stored before
+	if own, ok := l.originals.Load(s); ok {
+		fn = own.(uintptr)
 	}
-	names := make([]string, n)
-	for i := range names {
-		names[i] = goString(loadWord(list, i))
-	}
-	return names, l.try("ReleaseAvailableProviders", slotReleaseAvailableProviders, list, uintptr(n))
+	r, _, _ := purego.SyscallN(fn, args...)
+	return r
 }
+
+// Replaced notes that something else stands in a slot now, and ONNX Runtime's own function.
+func (l *Library) Replaced(s slot.Slot, original uintptr) { l.originals.Store(s, original) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"github.com/opgraft/graft/host/ort/internal/cmem"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -81,7 +82,7 @@ func TestOpenTwice(t *testing.T) {
 	if err != nil || again != library {
 		t.Errorf("got %p (%v), want the same library %p", again, err, library)
 	}
-	if base, err := library.APIBase(); err != nil || goString(callC(loadWord(base, 1))) != library.Version() {
+	if base, err := library.APIBase(); err != nil || cmem.GoString(callC(cmem.LoadWord(base, 1))) != library.Version() {
 		t.Errorf("the base does not give the version: %v", err)
 	}
 }
@@ -115,32 +116,6 @@ func TestParseVersion(t *testing.T) {
 		err := checkVersion("x.so", version)
 		if (err == nil) != ok {
 			t.Errorf("%s: got %v, want accepted: %v", version, err, ok)
-		}
-	}
-}
-
-func TestParseMaps(t *testing.T) {
-	ms, err := parseMaps(strings.NewReader(
-		`7f0000000000-7f0000001000 r-xp 00000000 fe:00 12                         /opt/a b/libonnxruntime.so.1
-7f0000002000-7f0000003000 r--p 00001000 fe:00 12                         /opt/a b/libonnxruntime.so.1 (deleted)
-7f0000004000-7f0000005000 rw-p 00000000 00:00 0
-7f0000006000-7f0000007000 r-xp 00000000 fe:00 13                         /lib/libc.so.6
-`))
-	if err != nil || len(ms) != 4 {
-		t.Fatalf("%v, %v", ms, err)
-	}
-	if m, ok := ms.at(0x7f0000002abc); !ok || m.path != "/opt/a b/libonnxruntime.so.1" || m.executable() {
-		t.Errorf("got %+v, %v", m, ok)
-	}
-	if _, ok := ms.at(0x7f0000001000); ok {
-		t.Error("an address between mappings is found")
-	}
-	if libraries := mappedLibraries(ms); len(libraries) != 2 || libraries[0] != "/opt/a b/libonnxruntime.so.1" {
-		t.Errorf("libraries %v", libraries)
-	}
-	for _, bad := range []string{"nonsense", "zz-10 r-xp 0 0 0 /x"} {
-		if _, err := parseMaps(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

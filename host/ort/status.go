@@ -3,6 +3,9 @@ package ort
 import (
 	"fmt"
 	"unsafe"
+
+	"github.com/opgraft/graft/host/ort/internal/cmem"
+	"github.com/opgraft/graft/host/ort/internal/slot"
 )
 
 // An ErrorCode is ONNX Runtime's OrtErrorCode.
@@ -35,27 +38,27 @@ type Error struct {
 // Error returns the call and ONNX Runtime's own message.
 func (e *Error) Error() string { return fmt.Sprintf("onnxruntime: %s: %s", e.Call, e.Message) }
 
-// takeStatus turns an OrtStatus into an error and releases it. Status 0 is success.
-func (l *Library) takeStatus(call string, status uintptr) error {
+// TakeStatus turns an OrtStatus into an error and releases it. Status 0 is success.
+func (l *Library) TakeStatus(call string, status uintptr) error {
 	if status == 0 {
 		return nil
 	}
-	err := l.readStatus(call, status)
-	l.call(slotReleaseStatus, status)
+	err := l.ReadStatus(call, status)
+	l.Call(slot.ReleaseStatus, status)
 	return err
 }
 
-// readStatus reads an OrtStatus that is not 0.
-func (l *Library) readStatus(call string, status uintptr) *Error {
+// ReadStatus reads an OrtStatus that is not 0.
+func (l *Library) ReadStatus(call string, status uintptr) *Error {
 	return &Error{
 		Call:    call,
-		Code:    ErrorCode(int32(l.call(slotGetErrorCode, status))),
-		Message: goString(l.call(slotGetErrorMessage, status)),
+		Code:    ErrorCode(int32(l.Call(slot.GetErrorCode, status))),
+		Message: cmem.GoString(l.Call(slot.GetErrorMessage, status)),
 	}
 }
 
-// newStatus makes an OrtStatus for a caller of the C API, who releases it.
-func (l *Library) newStatus(code ErrorCode, message string) uintptr {
+// NewStatus makes an OrtStatus for a caller of the C API, who releases it.
+func (l *Library) NewStatus(code ErrorCode, message string) uintptr {
 	text := make([]byte, 0, len(message)+1)
 	for i := range len(message) {
 		if message[i] != 0 {
@@ -63,5 +66,5 @@ func (l *Library) newStatus(code ErrorCode, message string) uintptr {
 		}
 	}
 	text = append(text, 0)
-	return l.call(slotCreateStatus, uintptr(code), uintptr(unsafe.Pointer(&text[0])))
+	return l.Call(slot.CreateStatus, uintptr(code), uintptr(unsafe.Pointer(&text[0])))
 }

@@ -16,7 +16,7 @@ const markTelemetry = "GRAFT_TEST_TELEMETRY"
 // telemetry has its files.
 func TestTelemetryIsOff(t *testing.T) {
 	if os.Getenv(markTelemetry) != "" {
-		must.Value(library.env())(t)
+		must.Value(library.Environment())(t)
 		return
 	}
 	folder := t.TempDir()

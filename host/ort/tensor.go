@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/ort/internal/cmem"
+	"github.com/opgraft/graft/host/ort/internal/slot"
 )
 
 // A Value is an OrtValue: a tensor or sequence, or a map or optional that a model gave out. Close
@@ -35,19 +37,19 @@ var ErrClosed = errors.New("onnxruntime: used after Close")
 // NewTensor makes a tensor of the given shape over data, without a copy: runs read and write the
 // slice itself. len(data) must be the number of elements.
 func NewTensor[T Element](l *Library, shape []int64, data []T) (*Value, error) {
-	return l.tensorOver(elementTypeOf[T](), shape, unsafe.Pointer(unsafe.SliceData(data)),
+	return tensorOver(l, elementTypeOf[T](), shape, unsafe.Pointer(unsafe.SliceData(data)),
 		int64(len(data))*int64(unsafe.Sizeof(*new(T))), data)
 }
 
 // NewTensorBytes makes a tensor of any fixed-width element type over raw bytes in the machine's
 // byte order, without a copy. len(data) must be element.Bytes(number of elements).
 func (l *Library) NewTensorBytes(element ElementType, shape []int64, data []byte) (*Value, error) {
-	return l.tensorOver(element, shape, unsafe.Pointer(unsafe.SliceData(data)), int64(len(data)), data)
+	return tensorOver(l, element, shape, unsafe.Pointer(unsafe.SliceData(data)), int64(len(data)), data)
 }
 
 // NewStrings makes a tensor of strings, copied.
 func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
-	if n, err := elements(shape); err != nil {
+	if n, err := Elements(shape); err != nil {
 		return nil, err
 	} else if n != int64(len(data)) {
 		return nil, &diagnostic.Error{Found: fmt.Sprintf("%d strings for shape %v", len(data), shape),
@@ -57,9 +59,9 @@ func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := cStrings(data)
+	list, err := cmem.CStrings(data)
 	if err == nil {
-		err = l.try("FillStringTensor", slotFillStringTensor, v.native, uintptr(unsafe.Pointer(unsafe.SliceData(list))),
+		err = l.Try("FillStringTensor", slot.FillStringTensor, v.native, uintptr(unsafe.Pointer(unsafe.SliceData(list))),
 			uintptr(len(list)))
 		runtime.KeepAlive(list)
 	}
@@ -72,20 +74,20 @@ func (l *Library) NewStrings(shape []int64, data []string) (*Value, error) {
 
 // Allocate makes a tensor in the runtime's own CPU memory, content undefined.
 func (l *Library) Allocate(element ElementType, shape []int64) (*Value, error) {
-	if _, err := elements(shape); err != nil {
+	if _, err := Elements(shape); err != nil {
 		return nil, err
 	}
 	var allocator, native uintptr
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+	if err := l.Try("GetAllocatorWithDefaultOptions", slot.GetAllocatorWithDefaultOptions,
 		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
-	if err := l.try("CreateTensorAsOrtValue", slotCreateTensorAsOrtValue, allocator,
+	if err := l.Try("CreateTensorAsOrtValue", slot.CreateTensorAsOrtValue, allocator,
 		uintptr(unsafe.Pointer(unsafe.SliceData(shape))),
 		uintptr(len(shape)), l.created(element), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
-	return l.newValue(native, nil, nil)
+	return OwnValue(l, native)
 }
 
 // NewSequence makes a sequence of tensors, copied, all of one element type, at least one: ONNX
@@ -96,30 +98,31 @@ func (l *Library) NewSequence(items []*Value) (*Value, error) {
 		return nil, &diagnostic.Error{Found: "a sequence of no tensor", Needed: "at least one"}
 	}
 	copies := make([]*Value, 0, len(items))
-	defer func() { closeAll(copies) }()
+	defer func() { CloseAll(copies) }()
 	natives := make([]uintptr, len(items))
 	for i, v := range items {
-		c, err := l.copy(v)
+		c, err := v.copied()
 		if err != nil {
 			return nil, fmt.Errorf("item %d of a sequence: %w", i, err)
 		}
 		copies, natives[i] = append(copies, c), c.native
 	}
 	var native uintptr
-	if err := l.try("CreateValue", slotCreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))),
+	if err := l.Try("CreateValue", slot.CreateValue, uintptr(unsafe.Pointer(unsafe.SliceData(natives))),
 		uintptr(len(natives)),
 		uintptr(KindSequence), uintptr(unsafe.Pointer(&native))); err != nil {
 		return nil, err
 	}
 	runtime.KeepAlive(natives)
-	return l.newValue(native, nil, nil)
+	return OwnValue(l, native)
 }
 
-// copy is a tensor of the same content in the runtime's own CPU memory.
-func (l *Library) copy(v *Value) (*Value, error) {
+// copied is a tensor of the same content in the runtime's own CPU memory.
+func (v *Value) copied() (*Value, error) {
 	if v == nil || v.closed.Load() {
 		return nil, ErrClosed
 	}
+	l := v.library
 	if v.element == String {
 		list, err := v.Strings()
 		if err != nil {
@@ -145,7 +148,7 @@ func (l *Library) copy(v *Value) (*Value, error) {
 }
 
 // tensorOver makes a tensor over pinned Go memory.
-func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value,
+func tensorOver(l *Library, element ElementType, shape []int64, data unsafe.Pointer, bytes int64, backing any) (*Value,
 	error) {
 	if err := checkSize(element, shape, bytes); err != nil {
 		return nil, err
@@ -162,18 +165,18 @@ func (l *Library) tensorOver(element ElementType, shape []int64, data unsafe.Poi
 	pin := new(runtime.Pinner)
 	pin.Pin(data)
 	var native uintptr
-	if err := l.try("CreateTensorWithDataAsOrtValue", slotCreateTensorWithDataAsOrtValue, cpu, uintptr(data),
+	if err := l.Try("CreateTensorWithDataAsOrtValue", slot.CreateTensorWithDataAsOrtValue, cpu, uintptr(data),
 		uintptr(bytes),
 		uintptr(unsafe.Pointer(unsafe.SliceData(shape))), uintptr(len(shape)), l.created(element),
 		uintptr(unsafe.Pointer(&native))); err != nil {
 		pin.Unpin()
 		return nil, err
 	}
-	return l.newValue(native, pin, backing)
+	return newValue(l, native, pin, backing)
 }
 
-// elements is the number of elements of a shape.
-func elements(shape []int64) (int64, error) {
+// Elements is the number of elements of a shape.
+func Elements(shape []int64) (int64, error) {
 	n := int64(1)
 	for i, d := range shape {
 		if d < 0 {
@@ -188,7 +191,7 @@ func elements(shape []int64) (int64, error) {
 }
 
 func checkSize(element ElementType, shape []int64, bytes int64) error {
-	n, err := elements(shape)
+	n, err := Elements(shape)
 	if err != nil {
 		return err
 	}
@@ -202,11 +205,13 @@ func checkSize(element ElementType, shape []int64, bytes int64) error {
 	return nil
 }
 
-// newValue takes ownership of an OrtValue.
-func (l *Library) newValue(native uintptr, pin *runtime.Pinner, backing any) (*Value, error) {
+// OwnValue takes ownership of an OrtValue.
+func OwnValue(l *Library, native uintptr) (*Value, error) { return newValue(l, native, nil, nil) }
+
+func newValue(l *Library, native uintptr, pin *runtime.Pinner, backing any) (*Value, error) {
 	v := &Value{library: l, native: native, pin: pin, backing: backing}
 	v.cleanup = runtime.AddCleanup(v, func(pin *runtime.Pinner) {
-		l.call(slotReleaseValue, native)
+		l.Call(slot.ReleaseValue, native)
 		if pin != nil {
 			pin.Unpin()
 		}
@@ -218,11 +223,17 @@ func (l *Library) newValue(native uintptr, pin *runtime.Pinner, backing any) (*V
 	return v, nil
 }
 
+// BorrowValue describes a value of the program's, which releases it.
+func BorrowValue(l *Library, native uintptr) (*Value, error) {
+	v := &Value{library: l, native: native}
+	return v, v.describe()
+}
+
 func (v *Value) describe() error {
 	l := v.library
 	// An optional without content has no memory that could be asked.
 	var has int32
-	if err := l.try("HasValue", slotHasValue, v.native, uintptr(unsafe.Pointer(&has))); err != nil {
+	if err := l.Try("HasValue", slot.HasValue, v.native, uintptr(unsafe.Pointer(&has))); err != nil {
 		return err
 	}
 	if has == 0 {
@@ -230,7 +241,7 @@ func (v *Value) describe() error {
 		return nil
 	}
 	var kind int32
-	if err := l.try("GetValueType", slotGetValueType, v.native, uintptr(unsafe.Pointer(&kind))); err != nil {
+	if err := l.Try("GetValueType", slot.GetValueType, v.native, uintptr(unsafe.Pointer(&kind))); err != nil {
 		return err
 	}
 	v.kind = Kind(kind)
@@ -238,31 +249,40 @@ func (v *Value) describe() error {
 		return nil
 	}
 	var info uintptr
-	if err := l.try("GetTensorTypeAndShape", slotGetTensorTypeAndShape, v.native,
+	if err := l.Try("GetTensorTypeAndShape", slot.GetTensorTypeAndShape, v.native,
 		uintptr(unsafe.Pointer(&info))); err != nil {
 		return err
 	}
-	defer l.call(slotReleaseTensorTypeAndShapeInfo, info)
+	defer l.Call(slot.ReleaseTensorTypeAndShapeInfo, info)
 	var err error
-	v.element, v.shape, err = l.tensorInfo(info)
+	v.element, v.shape, err = TensorInfo(l, info)
 	return err
 }
 
-// tensorInfo reads an OrtTensorTypeAndShapeInfo.
-func (l *Library) tensorInfo(info uintptr) (ElementType, []int64, error) {
+// TensorInfo reads an OrtTensorTypeAndShapeInfo.
+func TensorInfo(l *Library, info uintptr) (ElementType, []int64, error) {
 	var element int32
 	var rank uintptr
-	if err := l.try("GetTensorElementType", slotGetTensorElementType, info,
+	if err := l.Try("GetTensorElementType", slot.GetTensorElementType, info,
 		uintptr(unsafe.Pointer(&element))); err != nil {
 		return 0, nil, err
 	}
-	if err := l.try("GetDimensionsCount", slotGetDimensionsCount, info, uintptr(unsafe.Pointer(&rank))); err != nil {
+	if err := l.Try("GetDimensionsCount", slot.GetDimensionsCount, info, uintptr(unsafe.Pointer(&rank))); err != nil {
 		return 0, nil, err
 	}
 	shape := make([]int64, rank)
-	err := l.try("GetDimensions", slotGetDimensions, info, uintptr(unsafe.Pointer(unsafe.SliceData(shape))), rank)
+	err := l.Try("GetDimensions", slot.GetDimensions, info, uintptr(unsafe.Pointer(unsafe.SliceData(shape))), rank)
 	return ElementType(element), shape, err
 }
+
+// Native is the address of the OrtValue, as long as the value is open.
+func (v *Value) Native() uintptr { return v.native }
+
+// Closed reports that Close was called.
+func (v *Value) Closed() bool { return v.closed.Load() }
+
+// Back holds what the tensor's memory is of as long as the value.
+func (v *Value) Back(by any) { v.backing = by }
 
 // Close releases the value. Views of its memory are invalid afterwards, except of Go memory.
 func (v *Value) Close() {
@@ -270,7 +290,7 @@ func (v *Value) Close() {
 		return
 	}
 	v.cleanup.Stop()
-	v.library.call(slotReleaseValue, v.native)
+	v.library.Call(slot.ReleaseValue, v.native)
 	if v.pin != nil {
 		v.pin.Unpin()
 	}
@@ -304,7 +324,7 @@ func (v *Value) Pointer() (uintptr, error) {
 		return 0, &diagnostic.Error{Found: fmt.Sprintf("the value is a %v", v.kind), Needed: "a tensor"}
 	}
 	var data uintptr
-	err := v.library.try("GetTensorMutableData", slotGetTensorMutableData, v.native, uintptr(unsafe.Pointer(&data)))
+	err := v.library.Try("GetTensorMutableData", slot.GetTensorMutableData, v.native, uintptr(unsafe.Pointer(&data)))
 	runtime.KeepAlive(v)
 	return data, err
 }
@@ -319,7 +339,7 @@ func (v *Value) Bytes() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if device, id, err := v.device(); err != nil {
+	if device, id, err := v.Device(); err != nil {
 		return nil, err
 	} else if device != DeviceCPU {
 		return nil, &diagnostic.Error{Found: fmt.Sprintf("the tensor lies on %v %d", device, id),
@@ -329,7 +349,7 @@ func (v *Value) Bytes() ([]byte, error) {
 	if n == 0 {
 		return []byte{}, nil
 	}
-	return unsafe.Slice((*byte)(pointer(data)), n), nil
+	return unsafe.Slice((*byte)(cmem.Pointer(data)), n), nil
 }
 
 // Data is [Value.Bytes] as elements of a Go type: the tensor's own, or uint16 for float16 and
@@ -359,7 +379,7 @@ func (v *Value) Strings() ([]string, error) {
 	list := make([]string, v.Len())
 	for i := range list {
 		var n uintptr
-		if err := v.library.try("GetStringTensorElementLength", slotGetStringTensorElementLength, v.native, uintptr(i),
+		if err := v.library.Try("GetStringTensorElementLength", slot.GetStringTensorElementLength, v.native, uintptr(i),
 			uintptr(unsafe.Pointer(&n))); err != nil {
 			return nil, err
 		}
@@ -367,7 +387,7 @@ func (v *Value) Strings() ([]string, error) {
 			continue
 		}
 		b := make([]byte, n)
-		if err := v.library.try("GetStringTensorElement", slotGetStringTensorElement, v.native, n, uintptr(i),
+		if err := v.library.Try("GetStringTensorElement", slot.GetStringTensorElement, v.native, n, uintptr(i),
 			uintptr(unsafe.Pointer(&b[0]))); err != nil {
 			return nil, err
 		}
@@ -387,23 +407,23 @@ func (v *Value) Items() ([]*Value, error) {
 	defer runtime.KeepAlive(v)
 	l := v.library
 	var n, allocator uintptr
-	if err := l.try("GetValueCount", slotGetValueCount, v.native, uintptr(unsafe.Pointer(&n))); err != nil {
+	if err := l.Try("GetValueCount", slot.GetValueCount, v.native, uintptr(unsafe.Pointer(&n))); err != nil {
 		return nil, err
 	}
-	if err := l.try("GetAllocatorWithDefaultOptions", slotGetAllocatorWithDefaultOptions,
+	if err := l.Try("GetAllocatorWithDefaultOptions", slot.GetAllocatorWithDefaultOptions,
 		uintptr(unsafe.Pointer(&allocator))); err != nil {
 		return nil, err
 	}
 	items := make([]*Value, 0, n)
 	for i := range n {
 		var native uintptr
-		err := l.try("GetValue", slotGetValue, v.native, i, allocator, uintptr(unsafe.Pointer(&native)))
+		err := l.Try("GetValue", slot.GetValue, v.native, i, allocator, uintptr(unsafe.Pointer(&native)))
 		var item *Value
 		if err == nil {
-			item, err = l.newValue(native, nil, nil)
+			item, err = OwnValue(l, native)
 		}
 		if err != nil {
-			closeAll(items)
+			CloseAll(items)
 			return nil, err
 		}
 		items = append(items, item)
@@ -411,7 +431,8 @@ func (v *Value) Items() ([]*Value, error) {
 	return items, nil
 }
 
-func closeAll(values []*Value) {
+// CloseAll closes values.
+func CloseAll(values []*Value) {
 	for _, v := range values {
 		v.Close()
 	}

@@ -1,6 +1,8 @@
 package ort
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // An ElementType is the type of a tensor's elements, numbered as ONNX Runtime's
 // ONNXTensorElementDataType. Up to Float4E2M1 that is also ONNX's TensorProto.DataType, which

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -64,7 +65,7 @@ func underForce(c testCase) error {
 	defer closeAll(want)
 	o := options()
 	o.Config = map[string]string{configForce: "1"}
-	s, err := library.NewSession(c.path, o)
+	s, err := session.Open(library, c.path, o)
 	if err != nil {
 		return err
 	}
@@ -104,12 +105,12 @@ func replaced(c testCase) error {
 }
 
 // options are those of every session here: one thread, as the cases are tiny.
-func options() ort.SessionOptions {
-	return ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal}
+func options() session.Options {
+	return session.Options{IntraOpThreads: 1, LogSeverity: session.LogFatal}
 }
 
 // run computes all outputs, by name.
-func run(s *ort.Session, inputs map[string]*ort.Value) (map[string]*ort.Value, error) {
+func run(s *session.Session, inputs map[string]*ort.Value) (map[string]*ort.Value, error) {
 	list, err := s.Run(context.Background(), inputs)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -267,7 +268,7 @@ func emptySequence(l *ort.Library, item *onnx.Type) (*ort.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.NewSessionFromBytes(data, ort.SessionOptions{Unpatched: true})
+	s, err := session.FromBytes(l, data, session.Options{Unpatched: true})
 	if err != nil {
 		return nil, err
 	}

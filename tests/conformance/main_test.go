@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -46,7 +48,7 @@ func setUp() error {
 	}
 	auto := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{})}
 	force := &sessions.Patcher{Plugins: plugins.Plugins, Options: plugins.Plan(plan.Options{Force: true})}
-	patcher := func(r ort.Request) (*ort.Patch, error) {
+	patcher := func(r session.Request) (*session.Patch, error) {
 		if _, ok := r.Config(configForce); ok {
 			p, err := force.Plan(context.Background(), r)
 			if err != nil {
@@ -57,5 +59,5 @@ func setUp() error {
 		}
 		return auto.Patch(r)
 	}
-	return library.Install(ort.Hook{Patcher: patcher, Strict: true})
+	return hook.Install(library, hook.Hook{Patcher: patcher, Strict: true})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -53,7 +54,7 @@ func TestShortMask(t *testing.T) {
 			must.Succeed(t, write(path, short))
 			o = options()
 			o.Config = map[string]string{configForce: "1"}
-			s := must.Value(library.NewSession(path, o))(t)
+			s := must.Value(session.Open(library, path, o))(t)
 			defer s.Close()
 			must.Succeed(t, replaced(testCase{path: path}))
 			found := must.Value(run(s, inputs))(t)
@@ -65,12 +66,12 @@ func TestShortMask(t *testing.T) {
 	}
 }
 
-func newSession(t *testing.T, m *onnx.Model, o ort.SessionOptions) (*ort.Session, error) {
+func newSession(t *testing.T, m *onnx.Model, o session.Options) (*session.Session, error) {
 	data, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	s, err := library.NewSessionFromBytes(data, o)
+	s, err := session.FromBytes(library, data, o)
 	if err == nil {
 		t.Cleanup(s.Close)
 	}

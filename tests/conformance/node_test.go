@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/patch"
 )
 
@@ -104,8 +105,8 @@ func (n *totals) check(c testCase) error {
 	if err != nil {
 		return err
 	}
-	fromFile := func(o ort.SessionOptions) (*ort.Session, error) { return library.NewSession(c.path, o) }
-	fromBytes := func(o ort.SessionOptions) (*ort.Session, error) { return library.NewSessionFromBytes(model, o) }
+	fromFile := func(o session.Options) (*session.Session, error) { return session.Open(library, c.path, o) }
+	fromBytes := func(o session.Options) (*session.Session, error) { return session.FromBytes(library, model, o) }
 
 	o := options()
 	auto := try(fromBytes, o, inputs)
@@ -181,7 +182,7 @@ func (n *totals) compare(c testCase, unpatched, auto, force result, replaced int
 }
 
 // try makes a session and runs it once.
-func try(session func(ort.SessionOptions) (*ort.Session, error), o ort.SessionOptions,
+func try(session func(session.Options) (*session.Session, error), o session.Options,
 	inputs map[string]*ort.Value) result {
 	o.Config = maps.Clone(o.Config)
 	s, err := session(o)

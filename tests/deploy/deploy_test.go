@@ -24,6 +24,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -292,7 +293,7 @@ func split(t *testing.T, versions [2]map[string][]byte) (v [2]map[string][]byte)
 // openSession makes a patched session.
 func openSession(l *ort.Library, set *loaded.Set, path string) (func() (string, error), func(), error) {
 	s := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
-	session, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: s.Patch})
+	session, err := session.Open(l, path, session.Options{IntraOpThreads: 1, Patcher: s.Patch})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -334,7 +335,7 @@ func TestMapWeights(t *testing.T) {
 	set := must.Value(loaded.Load(nil, true))(t)
 	for _, mapped := range []bool{false, true} {
 		s := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), MapWeights: mapped}
-		session, err := l.NewSession("../../models/tiny-gpt2/model.onnx", ort.SessionOptions{Patcher: s.Patch})
+		session, err := session.Open(l, "../../models/tiny-gpt2/model.onnx", session.Options{Patcher: s.Patch})
 		must.Succeed(t, err)
 		expectMapped(t, "a session", "/models/tiny-gpt2/model.onnx", mapped)
 		session.Close()

@@ -19,6 +19,7 @@ import (
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -135,16 +136,16 @@ func linear(t *testing.T, version int) []byte {
 	return b
 }
 
-func openLinear(t *testing.T, path string, wish shared.Wish) *ort.Session {
+func openLinear(t *testing.T, path string, wish shared.Wish) *session.Session {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
 	p := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true}), Share: wish}
-	s := must.Value(l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: p.Patch}))(t)
+	s := must.Value(session.Open(l, path, session.Options{IntraOpThreads: 1, Patcher: p.Patch}))(t)
 	return s
 }
 
-func answerLinear(t *testing.T, s *ort.Session) string {
+func answerLinear(t *testing.T, s *session.Session) string {
 	t.Helper()
 	x := make([]float32, 2*width)
 	for i := range x {

@@ -15,6 +15,8 @@ import (
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -141,7 +143,7 @@ func plugins(t *testing.T) *loaded.Set {
 }
 
 // session makes a session of a model through graft, with what was handed over for it and what was logged.
-func session(t *testing.T, set *loaded.Set, m *onnx.Model) (p *ort.Patch, log string, err error) {
+func newSession(t *testing.T, set *loaded.Set, m *onnx.Model) (p *session.Patch, log string, err error) {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
 	data := must.Value(proto.Marshal(m))(t)
@@ -151,15 +153,15 @@ func session(t *testing.T, set *loaded.Set, m *onnx.Model) (p *ort.Patch, log st
 	if set == nothing {
 		patcher = nil
 	}
-	o := ort.SessionOptions{Unpatched: patcher == nil}
+	o := session.Options{Unpatched: patcher == nil}
 	if patcher != nil {
-		o.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		o.Patcher = func(r session.Request) (*session.Patch, error) {
 			var err error
 			p, err = patcher.Patch(r)
 			return p, err
 		}
 	}
-	s, err := l.NewSessionFromBytes(data, o)
+	s, err := session.FromBytes(l, data, o)
 	if err == nil {
 		s.Close()
 	}
@@ -181,13 +183,13 @@ var nothing = &loaded.Set{}
 // reason, and ends as it does without graft.
 func TestModelsThatBringOperators(t *testing.T) {
 	set := plugins(t)
-	if p, log, err := session(t, set, attending()); err != nil || p == nil {
+	if p, log, err := newSession(t, set, attending()); err != nil || p == nil {
 		t.Fatalf("without anything: %v, %v; %s", p, err, log)
 	}
 	for name, m := range bringing() {
 		t.Run(name, func(t *testing.T) {
-			_, _, plain := session(t, nothing, m)
-			p, log, err := session(t, set, m)
+			_, _, plain := newSession(t, nothing, m)
+			p, log, err := newSession(t, set, m)
 			if p != nil || opening(err) != opening(plain) {
 				t.Errorf("patched %t, %v; without graft %v", p != nil, err, plain)
 			}
@@ -201,12 +203,12 @@ func TestModelsThatBringOperators(t *testing.T) {
 // TestSessionsHoldWhatWasPlaced: what is registered for a session is what its plan placed, although the
 // plugin's library has operators of the engine too.
 func TestSessionsHoldWhatWasPlaced(t *testing.T) {
-	p, _, err := session(t, plugins(t), attending())
+	p, _, err := newSession(t, plugins(t), attending())
 	must.Succeed(t, err)
 	var names []string
 	for _, d := range p.Domains {
 		for _, op := range d.Operators {
-			if name := ort.OperatorName(op); !slices.Contains(names, name) {
+			if name := operator.Name(op); !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -186,7 +187,7 @@ func TestAnswersStay(t *testing.T) {
 			must.Succeed(t, m.Write(context.Background(), d.Model, path, model.WriteOptions{}))
 			// Rare variants are sound and yet more than ONNX Runtime's own
 			// optimizer or shape inference can take.
-			s, err := l.NewSession(path, ort.SessionOptions{Unpatched: true})
+			s, err := session.Open(l, path, session.Options{Unpatched: true})
 			if err != nil {
 				t.Logf("seed %d has no reference: %v", seed, err)
 				continue

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -80,7 +81,7 @@ func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expe
 	t.Helper()
 	attention := 0
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
-	r := newRecomputer(t, l, name, func(r ort.Request) (*ort.Patch, error) {
+	r := newRecomputer(t, l, name, func(r session.Request) (*session.Patch, error) {
 		p, err := patcher.Plan(t.Context(), r)
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -67,7 +68,7 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 				}
 				var runtimes [2][][][]int32
 				var e *Expected
-				for i, level := range []ort.OptimizationLevel{ort.OptimizeDefault, ort.OptimizeNone} {
+				for i, level := range []session.OptimizationLevel{session.OptimizeDefault, session.OptimizeNone} {
 					x := must.Value(exported.OpenAt(dir, o, level))(t)
 					defer x.Close()
 					e = randomCases(prompts, x.Config().Vocab)

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -29,22 +30,22 @@ func TestQuantizedFolders(t *testing.T) {
 	for _, c := range []struct {
 		by      quantisation
 		folders []string
-		holds   string                // what the report calls weights; "" where the graph's own nodes multiply
-		differ  int                   // cases of a hundred that may differ
-		level   ort.OptimizationLevel // of ONNX Runtime
+		holds   string                    // what the report calls weights; "" where the graph's own nodes multiply
+		differ  int                       // cases of a hundred that may differ
+		level   session.OptimizationLevel // of ONNX Runtime
 	}{
 		{matMulNBits(4, 32, false, 0), []string{"gpt2", "llama", "bart", "t5-merged", "gpt2-merged", "whisper"},
-			"int4 of the model", 0, ort.OptimizeDefault},
-		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, ort.OptimizeDefault},
-		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, ort.OptimizeDefault},
-		{matMulNBits(4, 128, true, 4), []string{"gpt2"}, "int4 of the model", 10, ort.OptimizeDefault},
-		{matMulNBits(4, 32, false, 4), []string{"llama"}, "int4 of the model", 10, ort.OptimizeDefault},
-		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, ort.OptimizeDefault},
-		{matMulNBits(8, 64, false, 4), []string{"gpt2", "llama"}, "int8 of the model", 10, ort.OptimizeDefault},
+			"int4 of the model", 0, session.OptimizeDefault},
+		{matMulNBits(4, 16, true, 0), []string{"llama"}, "", 0, session.OptimizeDefault},
+		{matMulNBits(4, 64, true, 0), []string{"llama", "bart"}, "int4 of the model", 0, session.OptimizeDefault},
+		{matMulNBits(4, 128, true, 4), []string{"gpt2"}, "int4 of the model", 10, session.OptimizeDefault},
+		{matMulNBits(4, 32, false, 4), []string{"llama"}, "int4 of the model", 10, session.OptimizeDefault},
+		{matMulNBits(8, 32, true, 0), []string{"gpt2", "llama"}, "int8 of the model", 0, session.OptimizeDefault},
+		{matMulNBits(8, 64, false, 4), []string{"gpt2", "llama"}, "int8 of the model", 10, session.OptimizeDefault},
 		// ONNX Runtime's optimiser makes a MatMulNBits of them that rounds rows
-		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, ort.OptimizeNone},
-		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 10, ort.OptimizeDefault},
-		{dynamic, []string{"gpt2", "llama", "bart"}, "", 10, ort.OptimizeDefault},
+		{dequantised(false), []string{"gpt2", "bart"}, "int8 of the model", 0, session.OptimizeNone},
+		{dequantised(true), []string{"llama", "gpt2"}, "int8 of the model", 10, session.OptimizeDefault},
+		{dynamic, []string{"gpt2", "llama", "bart"}, "", 10, session.OptimizeDefault},
 	} {
 		for i, folder := range c.folders {
 			if testing.Short() && (i > 0 || c.holds == shortly) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
@@ -20,7 +21,7 @@ import (
 // cache, so what it shows is that graphs, weights and expectations are of one model.
 type recomputer struct {
 	library          *ort.Library
-	encoder, decoder *ort.Session
+	encoder, decoder *session.Session
 	config           struct {
 		IsEncoderDecoder bool  `json:"is_encoder_decoder"`
 		StartToken       int64 `json:"decoder_start_token_id"`
@@ -47,7 +48,7 @@ func (l *ids) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]int64)(l))
 }
 
-func newRecomputer(t *testing.T, l *ort.Library, name string, patcher ort.Patcher) *recomputer {
+func newRecomputer(t *testing.T, l *ort.Library, name string, patcher session.Patcher) *recomputer {
 	t.Helper()
 	dir := t.TempDir()
 	must.Succeed(t, models.Small(name, dir))
@@ -57,12 +58,12 @@ func newRecomputer(t *testing.T, l *ort.Library, name string, patcher ort.Patche
 	// Without past, merged, with past: the first that there is takes whole sequences.
 	for _, file := range []string{"decoder_model", "decoder_model_merged", "model"} {
 		if _, err := os.Stat(filepath.Join(dir, file+".onnx")); err == nil {
-			r.decoder = session(t, l, filepath.Join(dir, file+".onnx"), patcher)
+			r.decoder = newSession(t, l, filepath.Join(dir, file+".onnx"), patcher)
 			break
 		}
 	}
 	if r.config.IsEncoderDecoder {
-		r.encoder = session(t, l, filepath.Join(dir, "encoder_model.onnx"), nil)
+		r.encoder = newSession(t, l, filepath.Join(dir, "encoder_model.onnx"), nil)
 	}
 	return r
 }
@@ -78,9 +79,9 @@ func read(t *testing.T, path string, into any) {
 	}
 }
 
-func session(t *testing.T, l *ort.Library, path string, patcher ort.Patcher) *ort.Session {
+func newSession(t *testing.T, l *ort.Library, path string, patcher session.Patcher) *session.Session {
 	t.Helper()
-	s := must.Value(l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1, Patcher: patcher}))(t)
+	s := must.Value(session.Open(l, path, session.Options{IntraOpThreads: 1, Patcher: patcher}))(t)
 	t.Cleanup(s.Close)
 	return s
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/onnx/model"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -28,7 +28,7 @@ func TestNothingToEncode(t *testing.T) {
 			must.Succeed(t, f.Write(path, 1))
 			m := must.Value(model.Open(path))(t)
 			defer m.Close()
-			plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+			plain := must.Value(session.Open(b.library, path, session.Options{Unpatched: true}))(t)
 			defer plain.Close()
 			for _, mode := range []plan.Padding{plan.ExactPadding, plan.IgnorePadding} {
 				s, computed := b.patched(t, path, mode)

@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -193,13 +194,13 @@ func encoderFile(t *testing.T, text string) string {
 }
 
 // forced is a session with every operator that applies.
-func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (*ort.Session, *patch.Analysis) {
+func (b *bench) forced(t *testing.T, path string, mode plan.Padding) (*session.Session, *patch.Analysis) {
 	return b.planned(t, path, &sessions.Patcher{Plugins: b.set.Plugins,
 		Options: b.set.Plan(plan.Options{Padding: mode, Force: true})})
 }
 
 // feed are random values of a model's inputs but its mask.
-func (b *bench) feed(t *testing.T, s *ort.Session, r *rand.Rand, batch, seq int, shape []int64,
+func (b *bench) feed(t *testing.T, s *session.Session, r *rand.Rand, batch, seq int, shape []int64,
 	says []int32) map[string]*ort.Value {
 	fed := map[string]*ort.Value{}
 	add := func(name string, v *ort.Value, err error) {
@@ -241,7 +242,7 @@ func TestFusedEncoders(t *testing.T) {
 		for _, fill := range c.fills {
 			t.Run(c.name+" "+fill, func(t *testing.T) {
 				path := encoderFile(t, strings.ReplaceAll(c.text, "FILL", fill)+layer)
-				plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+				plain := must.Value(session.Open(b.library, path, session.Options{Unpatched: true}))(t)
 				defer plain.Close()
 				s, a := b.forced(t, path, plan.ExactPadding)
 				defer s.Close()
@@ -263,7 +264,7 @@ func TestFusedEncoders(t *testing.T) {
 }
 
 // same compares a run of two sessions.
-func (b *bench) same(t *testing.T, where string, plain, s *ort.Session, fed map[string]*ort.Value) {
+func (b *bench) same(t *testing.T, where string, plain, s *session.Session, fed map[string]*ort.Value) {
 	t.Helper()
 	want, err := plain.Run(t.Context(), fed)
 	if err != nil {
@@ -365,14 +366,14 @@ func TestFusedRunsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(c.encoder+", "+c.name, func(t *testing.T) {
 			path := model(c.encoder)
-			plain, err := b.library.NewSession(path, ort.SessionOptions{Unpatched: true, LogSeverity: ort.LogFatal})
+			plain, err := session.Open(b.library, path, session.Options{Unpatched: true, LogSeverity: session.LogFatal})
 			must.Succeed(t, err)
 			defer plain.Close()
 			s, _ := b.forced(t, path, plan.ExactPadding)
 			defer s.Close()
 			fed := b.feed(t, plain, rand.New(rand.NewPCG(1, 1)), 2, 4, c.shape, c.says(nil, 2, 4))
 			for _, run := range []struct {
-				s    *ort.Session
+				s    *session.Session
 				want string
 			}{{plain, c.plain}, {s, c.want}} {
 				results, err := run.s.Run(t.Context(), fed)

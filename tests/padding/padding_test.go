@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -82,7 +83,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		t.Logf("padding is kept: %s", why)
 		return false
 	}
-	plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+	plain := must.Value(session.Open(b.library, path, session.Options{Unpatched: true}))(t)
 	defer plain.Close()
 	s, computed := b.patched(t, path, mode)
 	defer s.Close()
@@ -135,13 +136,13 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 }
 
 // session is a patched one.
-func (b *bench) session(t *testing.T, path string, mode plan.Padding) *ort.Session {
+func (b *bench) session(t *testing.T, path string, mode plan.Padding) *session.Session {
 	s, _ := b.patched(t, path, mode)
 	return s
 }
 
 // patched is a patched session, with which tokens it computes.
-func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Session, computed plan.Rows) {
+func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *session.Session, computed plan.Rows) {
 	p := &sessions.Patcher{Plugins: b.set.Plugins,
 		Options: b.set.Plan(plan.Options{Padding: mode, QuantizationNoise: true})}
 	s, a := b.planned(t, path, p)
@@ -149,8 +150,8 @@ func (b *bench) patched(t *testing.T, path string, mode plan.Padding) (s *ort.Se
 }
 
 // planned is a session with what was planned for it.
-func (b *bench) planned(t *testing.T, path string, p *sessions.Patcher) (s *ort.Session, a *patch.Analysis) {
-	s = must.Value(b.library.NewSession(path, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+func (b *bench) planned(t *testing.T, path string, p *sessions.Patcher) (s *session.Session, a *patch.Analysis) {
+	s = must.Value(session.Open(b.library, path, session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
 		planned, err := p.Plan(t.Context(), r)
 		if err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/internal/must"
@@ -80,7 +81,7 @@ func TestSegments(t *testing.T) {
 func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Padding) {
 	m := must.Value(model.Open(path))(t)
 	defer m.Close()
-	plain := must.Value(b.library.NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+	plain := must.Value(session.Open(b.library, path, session.Options{Unpatched: true}))(t)
 	defer plain.Close()
 	attention := 0
 	p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Padding: mode})}

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -105,9 +106,9 @@ func TestShapes(t *testing.T) {
 // how many shapes the plain one runs.
 func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shape, forced bool) (ran int) {
 	t.Helper()
-	plain := must.Value(l.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1}))(t)
+	plain := must.Value(session.Open(l, path, session.Options{Unpatched: true, IntraOpThreads: 1}))(t)
 	defer plain.Close()
-	patched := map[string]*ort.Session{}
+	patched := map[string]*session.Session{}
 	replaced := -1
 	for _, force := range []bool{false, true} {
 		if force && !forced {
@@ -115,8 +116,8 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 		}
 		n := 0
 		patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: force})}
-		s, err := l.NewSession(path, ort.SessionOptions{IntraOpThreads: 1,
-			Patcher: func(r ort.Request) (*ort.Patch, error) {
+		s, err := session.Open(l, path, session.Options{IntraOpThreads: 1,
+			Patcher: func(r session.Request) (*session.Patch, error) {
 				p, err := patcher.Plan(t.Context(), r)
 				if err != nil {
 					return nil, err

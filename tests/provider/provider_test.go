@@ -28,6 +28,8 @@ import (
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -70,7 +72,7 @@ func child(what string) error {
 	if err != nil {
 		return err
 	}
-	o := ort.SessionOptions{Providers: []ort.Provider{{Name: "CUDA", Options: map[string]string{"device_id": "2"}}}}
+	o := session.Options{Providers: []session.Provider{{Name: "CUDA", Options: map[string]string{"device_id": "2"}}}}
 	op, domain := "Concat", ""
 	switch what {
 	case "cpu", "cuda":
@@ -79,7 +81,7 @@ func child(what string) error {
 			return err
 		}
 		s := &sessions.Patcher{Plugins: set.Plugins, CUDA: set.CUDA, Options: plan.Options{Force: true}}
-		patcher := func(r ort.Request) (*ort.Patch, error) {
+		patcher := func(r session.Request) (*session.Patch, error) {
 			p, err := s.Plan(context.Background(), r)
 			if err != nil {
 				return nil, err
@@ -89,7 +91,7 @@ func child(what string) error {
 			}
 			return p.Patch()
 		}
-		if err := l.Install(ort.Hook{Patcher: patcher, Strict: true}); err != nil {
+		if err := hook.Install(l, hook.Hook{Patcher: patcher, Strict: true}); err != nil {
 			return err
 		}
 		if what == "cpu" {
@@ -103,7 +105,7 @@ func child(what string) error {
 			o.Libraries[0], o.Libraries[1] = o.Libraries[1], o.Libraries[0]
 		}
 	}
-	s, err := l.NewSessionFromBytes(joining(op, domain), o)
+	s, err := session.FromBytes(l, joining(op, domain), o)
 	if err != nil {
 		return err
 	}

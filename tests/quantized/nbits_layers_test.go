@@ -20,6 +20,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -128,9 +129,9 @@ func once(t *testing.T, runs *runner, content []byte) {
 	t.Helper()
 	p := &sessions.Patcher{Plugins: runs.set.Plugins,
 		Options: runs.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
-	var got *ort.Patch
-	s := must.Value(runs.l.NewSessionFromBytes(content,
-		ort.SessionOptions{Patcher: func(r ort.Request) (made *ort.Patch, err error) {
+	var got *session.Patch
+	s := must.Value(session.FromBytes(runs.l, content,
+		session.Options{Patcher: func(r session.Request) (made *session.Patch, err error) {
 			got, err = p.Patch(r)
 			return got, err
 		}}))(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -171,11 +172,11 @@ func newRunner(t *testing.T) *runner {
 func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x []float32) (outputs [][]float32,
 	a *patch.Analysis) {
 	t.Helper()
-	o := ort.SessionOptions{IntraOpThreads: 2, Unpatched: !patched, LogSeverity: ort.LogError}
+	o := session.Options{IntraOpThreads: 2, Unpatched: !patched, LogSeverity: session.LogError}
 	if patched {
 		p := &sessions.Patcher{Plugins: r.set.Plugins,
 			Options: r.set.Plan(plan.Options{Force: true, QuantizationNoise: true})}
-		o.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		o.Patcher = func(r session.Request) (*session.Patch, error) {
 			planned, err := p.Plan(t.Context(), r)
 			if err != nil {
 				return nil, err
@@ -184,7 +185,7 @@ func (r *runner) run(t *testing.T, model []byte, patched bool, shape []int64, x 
 			return planned.Patch()
 		}
 	}
-	s := must.Value(r.l.NewSessionFromBytes(model, o))(t)
+	s := must.Value(session.FromBytes(r.l, model, o))(t)
 	defer s.Close()
 	in := must.Value(r.l.NewTensorBytes(ort.Float32, shape, floatBytes(x)))(t)
 	defer in.Close()

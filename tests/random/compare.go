@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -58,17 +59,17 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 	if err != nil {
 		return c, err
 	}
-	quiet := ort.SessionOptions{IntraOpThreads: threads, Unpatched: true, LogSeverity: ort.LogFatal,
+	quiet := session.Options{IntraOpThreads: threads, Unpatched: true, LogSeverity: session.LogFatal,
 		Config: map[string]string{"session.intra_op.allow_spinning": "0"}}
-	open := func(o ort.SessionOptions) *ort.Session {
+	open := func(o session.Options) *session.Session {
 		if err != nil {
 			return nil
 		}
-		var s *ort.Session
-		s, err = b.library.NewSessionFromBytes(bytes, o)
+		var s *session.Session
+		s, err = session.FromBytes(b.library, bytes, o)
 		return s
 	}
-	closes := func(s *ort.Session) {
+	closes := func(s *session.Session) {
 		if s != nil {
 			s.Close()
 		}
@@ -76,20 +77,20 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 	plain := open(quiet)
 	defer func() { closes(plain) }()
 	bare := quiet
-	bare.Optimization = ort.OptimizeNone
+	bare.Optimization = session.OptimizeNone
 	literal := open(bare)
 	defer func() { closes(literal) }()
 	if err != nil {
 		return c, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	patched := map[string]*ort.Session{}
+	patched := map[string]*session.Session{}
 	defer func() {
 		for _, s := range patched {
 			closes(s)
 		}
 	}()
 	seen := map[string]bool{"": true} // plans
-	hidden := map[string]*ort.Hidden{}
+	hidden := map[string]*session.Hidden{}
 	for at, way := range g.ways() {
 		var a *patch.Analysis
 		with := quiet
@@ -97,7 +98,7 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		p := &sessions.Patcher{Plugins: b.set.Plugins,
 			Options: b.set.Plan(plan.Options{Force: way.force, Padding: way.padding})}
 		choices := ""
-		with.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		with.Patcher = func(r session.Request) (*session.Patch, error) {
 			planned, err := p.Plan(context.Background(), r)
 			if err != nil {
 				return nil, err
@@ -123,7 +124,7 @@ func (b *bench) check(ctx context.Context, g *Graph, threads int) (c Counts, err
 		}
 		if err != nil { // a program's session stays as it is then
 			broken := err
-			err, choices, with.Optimization = nil, "", ort.OptimizeNone
+			err, choices, with.Optimization = nil, "", session.OptimizeNone
 			if s = open(with); err != nil {
 				return c, fmt.Errorf("%s: %w", way.name, broken)
 			}

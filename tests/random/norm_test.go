@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -44,9 +45,9 @@ func TestEpsilonOfFusedNorms(t *testing.T) {
 		bytes := must.Value(proto.Marshal(g.Model))(t)
 		r := &run{bench: b, names: []string{g.Model.Graph.Output[0].GetName()}}
 		var answers []*ort.Value
-		for _, level := range []ort.SessionOptions{{}, {Optimization: ort.OptimizeNone}} {
-			level.Unpatched, level.IntraOpThreads, level.LogSeverity = true, 1, ort.LogFatal
-			s := must.Value(b.library.NewSessionFromBytes(bytes, level))(t)
+		for _, level := range []session.Options{{}, {Optimization: session.OptimizeNone}} {
+			level.Unpatched, level.IntraOpThreads, level.LogSeverity = true, 1, session.LogFatal
+			s := must.Value(session.FromBytes(b.library, bytes, level))(t)
 			list, err := r.answers(t.Context(), s, g.Runs[0])
 			s.Close()
 			must.Succeed(t, err)

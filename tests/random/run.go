@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // run is one run of a graph.
@@ -22,10 +23,10 @@ type run struct {
 	*bench
 	graph          *Graph
 	feed           Feed
-	options        ort.SessionOptions
-	plain, literal *ort.Session // ONNX Runtime alone, with its optimisations and without
-	patched        map[string]*ort.Session
-	hidden         map[string]*ort.Hidden // of sessions that leave out rows of outputs
+	options        session.Options
+	plain, literal *session.Session // ONNX Runtime alone, with its optimisations and without
+	patched        map[string]*session.Session
+	hidden         map[string]*session.Hidden // of sessions that leave out rows of outputs
 
 	names  []string
 	opened []*ort.Value
@@ -111,7 +112,7 @@ func (r *run) close() {
 	}
 }
 
-func (r *run) answers(ctx context.Context, s *ort.Session, feed Feed) ([]*ort.Value, error) {
+func (r *run) answers(ctx context.Context, s *session.Session, feed Feed) ([]*ort.Value, error) {
 	fed := map[string]*ort.Value{}
 	for name, a := range feed {
 		v, err := r.library.NewTensorBytes(ort.ElementType(a.Kind), a.Shape, a.Data)
@@ -210,9 +211,9 @@ func (r *run) rounding(ctx context.Context, output int, want []*ort.Value) (floa
 		if err != nil {
 			return 0, err
 		}
-		s, err := r.library.NewSessionFromBytes(noisy, r.options)
+		s, err := session.FromBytes(r.library, noisy, r.options)
 		if err != nil { // types that the graph does not show
-			if s, err = r.library.NewSessionFromBytes(b, r.options); err != nil {
+			if s, err = session.FromBytes(r.library, b, r.options); err != nil {
 				return 0, err
 			}
 		}
@@ -242,7 +243,7 @@ func (r *run) widely(ctx context.Context, want []*ort.Value, to onnx.Tensor_Data
 	if err != nil {
 		return err
 	}
-	s, err := r.library.NewSessionFromBytes(b, r.options)
+	s, err := session.FromBytes(r.library, b, r.options)
 	if err != nil {
 		return nil // an operator that has not this type
 	}

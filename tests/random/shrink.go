@@ -9,7 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // shrink makes the graph of a failing run smaller while it fails: one output in place of all, the first that differs,
@@ -103,8 +103,8 @@ func (b *bench) cut(ctx context.Context, g *Graph, name string) (*Graph, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.library.NewSessionFromBytes(bytes,
-		ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, LogSeverity: ort.LogFatal})
+	s, err := session.FromBytes(b.library, bytes,
+		session.Options{IntraOpThreads: 1, Unpatched: true, LogSeverity: session.LogFatal})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
 	"github.com/opgraft/graft/internal/must"
@@ -40,8 +41,8 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 			bytes := must.Value(proto.Marshal(g.Model))(t)
 			replaced := 0
 			p := &sessions.Patcher{Plugins: b.set.Plugins, Options: b.set.Plan(plan.Options{Force: true})}
-			with := ort.SessionOptions{IntraOpThreads: 1, LogSeverity: ort.LogFatal,
-				Patcher: func(r ort.Request) (*ort.Patch, error) {
+			with := session.Options{IntraOpThreads: 1, LogSeverity: session.LogFatal,
+				Patcher: func(r session.Request) (*session.Patch, error) {
 					made, err := p.Patch(r)
 					if made != nil {
 						replaced++
@@ -50,13 +51,13 @@ func TestHiddenKeysAreNotRead(t *testing.T) {
 				}}
 			r := &run{bench: b, names: []string{g.Model.Graph.Output[0].GetName()}}
 			defer r.close()
-			answer := func(o ort.SessionOptions, feed Feed) *ort.Value {
-				s := must.Value(b.library.NewSessionFromBytes(bytes, o))(t)
+			answer := func(o session.Options, feed Feed) *ort.Value {
+				s := must.Value(session.FromBytes(b.library, bytes, o))(t)
 				defer s.Close()
 				list := must.Value(r.answers(t.Context(), s, feed))(t)
 				return list[0]
 			}
-			plain := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, LogSeverity: ort.LogFatal}
+			plain := session.Options{Unpatched: true, IntraOpThreads: 1, LogSeverity: session.LogFatal}
 			want := answer(plain, clean.Runs[0])
 			if got := comparison.CompareValues("plain", want, answer(plain, g.Runs[0]), 1e-5, 1e-5); got.OK == c.lost {
 				t.Errorf("ONNX Runtime's answer is that over zeros: %t, needed is %t", got.OK, !c.lost)

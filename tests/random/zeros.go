@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // cleared is an output of ONNX Runtime as a session that leaves out hidden rows has it: zeros there, where got must
@@ -50,7 +51,7 @@ func (r *run) cleared(how, name string, want, got *ort.Value) (*ort.Value, error
 }
 
 // hides says of each element of an output whether it belongs to a hidden token.
-func (r *run) hides(h *ort.Hidden, name string, shape []int64) ([]bool, error) {
+func (r *run) hides(h *session.Hidden, name string, shape []int64) ([]bool, error) {
 	mask := r.feed[h.Mask]
 	dims, known := r.graph.Rows[name]
 	if !known {

@@ -11,6 +11,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -86,10 +87,10 @@ func newInjector(t *testing.T, l *ort.Library) *injector {
 }
 
 // take stands before the operators of a session, and names them.
-func (j *injector) take(domains []ort.Domain) (names []string) {
+func (j *injector) take(domains []operator.Domain) (names []string) {
 	for _, d := range domains {
 		for _, at := range d.Operators {
-			name := ort.OperatorName(at)
+			name := operator.Name(at)
 			names = append(names, name)
 			if j.known[at] != "" {
 				continue

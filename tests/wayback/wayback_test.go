@@ -21,6 +21,8 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -70,14 +72,14 @@ func TestFaults(t *testing.T) {
 	injector := newInjector(t, l)
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
 	var names []string
-	must.Succeed(t, l.Install(ort.Hook{Logger: logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
+	must.Succeed(t, hook.Install(l, hook.Hook{Logger: logger, Patcher: func(r session.Request) (*session.Patch, error) {
 		p, err := patcher.Patch(r)
 		if p != nil {
 			names = injector.take(p.Domains)
 		}
 		return p, err
 	}}))
-	t.Cleanup(func() { _ = l.Uninstall() })
+	t.Cleanup(func() { _ = hook.Uninstall(l) })
 
 	var subjects []*subject
 	add := func(name, path string) {
@@ -172,7 +174,7 @@ func open(t *testing.T, l *ort.Library, name, path string) *subject {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.inputs.Close)
-	x := must.Value(l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1, Unpatched: true}))(t)
+	x := must.Value(session.Open(l, s.path, session.Options{IntraOpThreads: 1, Unpatched: true}))(t)
 	defer x.Close()
 	if s.want, err = x.Run(context.Background(), s.inputs.Values); err != nil {
 		t.Fatal(err)
@@ -185,21 +187,21 @@ func open(t *testing.T, l *ort.Library, name, path string) *subject {
 	return s
 }
 
-func (s *subject) session(t *testing.T, l *ort.Library, fromBytes bool) (x *ort.Session) {
+func (s *subject) session(t *testing.T, l *ort.Library, fromBytes bool) (x *session.Session) {
 	t.Helper()
 	var err error
 	if fromBytes {
 		gone := slices.Clone(s.content)
-		x, err = l.NewSessionFromBytes(gone, ort.SessionOptions{IntraOpThreads: 1})
+		x, err = session.FromBytes(l, gone, session.Options{IntraOpThreads: 1})
 		clear(gone)
 	} else {
-		x, err = l.NewSession(s.path, ort.SessionOptions{IntraOpThreads: 1})
+		x, err = session.Open(l, s.path, session.Options{IntraOpThreads: 1})
 	}
 	must.Succeed(t, err)
 	return x
 }
 
-func (s *subject) run(x *ort.Session, binding bool) ([]*ort.Value, error) {
+func (s *subject) run(x *session.Session, binding bool) ([]*ort.Value, error) {
 	if !binding {
 		return x.Run(context.Background(), s.inputs.Values)
 	}
@@ -264,15 +266,15 @@ func TestReplacedModel(t *testing.T) {
 	injector := newInjector(t, l)
 	patcher := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{Force: true})}
 	var names []string
-	must.Succeed(t, l.Install(ort.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Patcher: func(r ort.Request) (*ort.Patch, error) {
+	must.Succeed(t, hook.Install(l, hook.Hook{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := patcher.Patch(r)
 			if p != nil {
 				names = injector.take(p.Domains)
 			}
 			return p, err
 		}}))
-	t.Cleanup(func() { _ = l.Uninstall() })
+	t.Cleanup(func() { _ = hook.Uninstall(l) })
 	s := open(t, l, "search", search(t))
 	x := s.session(t, l, false)
 	defer x.Close()

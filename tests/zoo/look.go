@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -47,7 +48,7 @@ func (v *visit) all(ctx context.Context, python string) (err error) {
 	if v.set, err = loaded.Load(nil, true); err != nil {
 		return err
 	}
-	s, err := v.library.NewSession(v.path, ort.SessionOptions{Unpatched: true})
+	s, err := session.Open(v.library, v.path, session.Options{Unpatched: true})
 	if err != nil {
 		v.worse(refused, err.Error())
 		return nil

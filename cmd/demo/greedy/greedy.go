@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // Continue returns n tokens that follow the prompt. The session's model takes
 // input_ids, attention_mask, position_ids and past_key_values.*, all of one row,
 // and gives logits (1, tokens, vocabulary) and present.*.
-func Continue(ctx context.Context, l *ort.Library, s *ort.Session, prompt []int64, n int) ([]int64, error) {
+func Continue(ctx context.Context, l *ort.Library, s *session.Session, prompt []int64, n int) ([]int64, error) {
 	d := &decoder{library: l, session: s, past: map[string]*ort.Value{}}
 	defer d.close()
 	if err := d.emptyPast(); err != nil {
@@ -36,7 +37,7 @@ func Continue(ctx context.Context, l *ort.Library, s *ort.Session, prompt []int6
 // decoder is a sequence in flight.
 type decoder struct {
 	library *ort.Library
-	session *ort.Session
+	session *session.Session
 	past    map[string]*ort.Value
 	length  int64 // positions in past
 }

@@ -42,7 +42,7 @@ type Options struct {
 
 // base is what all encoders have.
 type base struct {
-	*session
+	*runner
 	folder    *folder.Folder
 	tokenizer *text.Tokenizer
 	longest   int // tokens of an input; 0 for no limit
@@ -65,7 +65,7 @@ func openOnce(ctx context.Context, path string, o Options) (b *base, err error) 
 	if b.tokenizer, err = text.Open(b.folder.Path); err != nil {
 		return nil, err
 	}
-	if b.session, err = openSession(ctx, file, o); err != nil {
+	if b.runner, err = openSession(ctx, file, o); err != nil {
 		return nil, err
 	}
 	if err := b.paddable(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -37,8 +38,8 @@ type input struct {
 	element ort.ElementType
 }
 
-// session runs an encoder over rows.
-type session struct {
+// A runner runs an encoder over rows.
+type runner struct {
 	path      string
 	library   *ort.Library
 	inputs    []input
@@ -46,23 +47,23 @@ type session struct {
 	positions int  // that the model's tables have; 0 for no limit
 	outputs   []ort.ValueInfo
 	pad       int64
-	made      ort.SessionOptions // what sessions are made with, patched or not
+	made      session.Options // what sessions are made with, patched or not
 	logger    *slog.Logger
 
-	native   *ort.Session
+	native   *session.Session
 	patched  bool // by graft's operators
 	unpadded bool // hidden tokens cost nothing
 	files    *model.Files
-	plain    func() *ort.Session // without them, of the same files; made once
-	second   atomic.Pointer[ort.Session]
+	plain    func() *session.Session // without them, of the same files; made once
+	second   atomic.Pointer[session.Session]
 	reverted atomic.Bool // plain runs
 }
 
 // openSession opens a graph. Which input is which is decided by what the graph does with it. The model is read and
 // recognised once, for that and for the plan.
-func openSession(ctx context.Context, path string, o Options) (s *session, err error) {
-	s = &session{path: path, library: o.Library, logger: o.Logger,
-		made: ort.SessionOptions{IntraOpThreads: o.Threads, LogSeverity: ort.LogError, Config: o.Config}}
+func openSession(ctx context.Context, path string, o Options) (s *runner, err error) {
+	s = &runner{path: path, library: o.Library, logger: o.Logger,
+		made: session.Options{IntraOpThreads: o.Threads, LogSeverity: session.LogError, Config: o.Config}}
 	m, err := model.Open(path)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func openSession(ctx context.Context, path string, o Options) (s *session, err e
 	if s.native == nil {
 		options := s.made
 		options.Unpatched, s.patched, s.unpadded = true, false, false
-		if s.native, err = o.Library.NewSession(path, options); err != nil {
+		if s.native, err = session.Open(o.Library, path, options); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -102,7 +103,7 @@ func openSession(ctx context.Context, path string, o Options) (s *session, err e
 }
 
 // recognise views a model as a session on the CPU needs it.
-func (s *session) recognise(ctx context.Context, m *model.Model) (view *patch.Analysis, err error) {
+func (s *runner) recognise(ctx context.Context, m *model.Model) (view *patch.Analysis, err error) {
 	if s.files, err = m.Files(); err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (s *session) recognise(ctx context.Context, m *model.Model) (view *patch.An
 
 // meaning says what the inputs hold, and whether what is computed for padding would be read outside of this package's
 // way: where it is not, it can be left out.
-func (s *session) meaning(ctx context.Context, view *patch.Analysis) (inputs map[string]roles.Input,
+func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[string]roles.Input,
 	padded plan.Padding, err error) {
 	inputs = map[string]roles.Input{}
 	err = view.Within(ctx, func() error {
@@ -130,14 +131,14 @@ func (s *session) meaning(ctx context.Context, view *patch.Analysis) (inputs map
 
 // openPatched makes the session with graft's operators. Where there cannot be one, native stays nil, and a warning says
 // why. The view's model is closed.
-func (s *session) openPatched(ctx context.Context, view *patch.Analysis, padded plan.Padding, o Options) (err error) {
+func (s *runner) openPatched(ctx context.Context, view *patch.Analysis, padded plan.Padding, o Options) (err error) {
 	if o.Plan.Padding == plan.ExactPadding {
 		o.Plan.Padding = padded
 	}
 	patcher := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger,
 		MapWeights: o.MapWeights, Share: o.Share}
 	options := s.made
-	options.Patcher = func(r ort.Request) (*ort.Patch, error) {
+	options.Patcher = func(r session.Request) (*session.Patch, error) {
 		p, err := patcher.PlanViewed(ctx, r, view)
 		if view = nil; p == nil || err != nil {
 			return nil, err
@@ -146,7 +147,7 @@ func (s *session) openPatched(ctx context.Context, view *patch.Analysis, padded 
 		s.unpadded = p.Analysis.Plan.Rows() == plan.VisibleRows
 		return p.Patch()
 	}
-	s.native, err = o.Library.NewSession(s.path, options)
+	s.native, err = session.Open(o.Library, s.path, options)
 	if view != nil {
 		view.Model.Close()
 	}
@@ -162,14 +163,14 @@ func (s *session) openPatched(ctx context.Context, view *patch.Analysis, padded 
 	return nil
 }
 
-func (s *session) warn(what string, err error) {
+func (s *runner) warn(what string, err error) {
 	if s.logger != nil {
 		s.logger.Warn("graft: "+what, "model", s.path, "reason", err)
 	}
 }
 
 // describe reads what a session takes and gives.
-func (s *session) describe(meaning map[string]roles.Input) error {
+func (s *runner) describe(meaning map[string]roles.Input) error {
 	tokens := false
 	for _, in := range s.native.Inputs() {
 		role := meaning[in.Name]
@@ -207,7 +208,7 @@ func described(r roles.Input) string {
 }
 
 // output finds an output: the first of these names, else the only one of that rank. ok is false where there is none.
-func (s *session) output(rank int, names ...string) (ort.ValueInfo, bool) {
+func (s *runner) output(rank int, names ...string) (ort.ValueInfo, bool) {
 	var fit []ort.ValueInfo
 	for _, v := range s.outputs {
 		if v.Kind == ort.KindTensor && len(v.Shape) == rank &&
@@ -229,7 +230,7 @@ func (s *session) output(rank int, names ...string) (ort.ValueInfo, bool) {
 }
 
 // listed are the outputs, for a message.
-func (s *session) listed() string {
+func (s *runner) listed() string {
 	var list []string
 	for _, v := range s.outputs {
 		list = append(list, v.String())
@@ -239,7 +240,7 @@ func (s *session) listed() string {
 
 // run computes an output of rows, which are padded to the longest, and hands each row its part of it: states of the
 // padded length times a width, or one vector. Where nothing hides padding, rows of one length run together.
-func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo,
+func (s *runner) run(ctx context.Context, rows []Row, output ort.ValueInfo,
 	each func(row int, values []float32, width int) error) error {
 	if s.masked {
 		all := make([]int, len(rows))
@@ -260,7 +261,7 @@ func (s *session) run(ctx context.Context, rows []Row, output ort.ValueInfo,
 	return nil
 }
 
-func (s *session) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo,
+func (s *runner) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo,
 	each func(int, []float32, int) error) error {
 	rows, length := make([]Row, len(numbers)), 0
 	for k, i := range numbers {
@@ -306,7 +307,7 @@ func (s *session) padded(ctx context.Context, all []Row, numbers []int, output o
 
 // once runs. Where graft's operators fail and the model itself does not, it runs without them from then on. What the
 // model itself refuses too is the caller's error, in ONNX Runtime's words.
-func (s *session) once(ctx context.Context, inputs map[string]*ort.Value, output string) ([]*ort.Value, error) {
+func (s *runner) once(ctx context.Context, inputs map[string]*ort.Value, output string) ([]*ort.Value, error) {
 	if s.reverted.Load() {
 		return s.plain().Run(ctx, inputs, output)
 	}
@@ -327,13 +328,13 @@ func (s *session) once(ctx context.Context, inputs map[string]*ort.Value, output
 
 // makePlain is a session of the model without graft's operators, made when a run failed. It is nil where there is none:
 // the files are not what they were.
-func (s *session) makePlain() *ort.Session {
+func (s *runner) makePlain() *session.Session {
 	if s.files.Unchanged() != nil {
 		return nil
 	}
 	options := s.made
 	options.Unpatched = true
-	plain, err := s.library.NewSession(s.path, options)
+	plain, err := session.Open(s.library, s.path, options)
 	if err == nil {
 		err = s.files.Unchanged()
 	}
@@ -346,7 +347,7 @@ func (s *session) makePlain() *ort.Session {
 }
 
 // tensor makes an input of rows that are filled up to a length.
-func (s *session) tensor(in input, rows []Row, length int) (*ort.Value, error) {
+func (s *runner) tensor(in input, rows []Row, length int) (*ort.Value, error) {
 	data := make([]int64, 0, len(rows)*length)
 	for _, r := range rows {
 		n := r.Length()
@@ -408,7 +409,7 @@ func floatsOf(v *ort.Value) ([]float32, error) {
 }
 
 // close ends the session. Nothing may run.
-func (s *session) close() {
+func (s *runner) close() {
 	s.native.Close()
 	s.second.Load().Close()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
@@ -37,7 +38,7 @@ func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip i
 }
 
 // reference is a model as exported, at a level of ONNX Runtime's optimiser.
-func reference(t *testing.T, l *ort.Library, folder string, level ort.OptimizationLevel) *exported.Generator {
+func reference(t *testing.T, l *ort.Library, folder string, level session.OptimizationLevel) *exported.Generator {
 	t.Helper()
 	m := must.Value(exported.OpenAt(folder, decode.Options{Library: l, ReferenceSelector: true}, level))(t)
 	t.Cleanup(func() { m.Close() })
@@ -68,7 +69,7 @@ func TestForced(t *testing.T) {
 			dir := t.TempDir()
 			must.Succeed(t, models.Small(c.folder, dir))
 			g := open(t, dir, func(o *decode.Options) { o.Attention.Self = c.strategy })
-			m, plain := reference(t, l, dir, ort.OptimizeNone), reference(t, l, dir, ort.OptimizeDefault)
+			m, plain := reference(t, l, dir, session.OptimizeNone), reference(t, l, dir, session.OptimizeDefault)
 			r := rand.New(rand.NewPCG(5, 5))
 			tokens := func(n int) []int32 {
 				list := make([]int32, n)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/rewrite/linear"
 	"github.com/opgraft/graft/host/session/fold"
 	"github.com/opgraft/graft/host/session/loaded"
@@ -15,7 +17,7 @@ import (
 
 // Session is one of ONNX Runtime's with the weights that it takes as inputs.
 type Session struct {
-	*ort.Session
+	*session.Session
 	panels  *panels
 	given   map[string]*ort.Value // inputs that are the same in every run
 	plugins []string
@@ -51,9 +53,9 @@ func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error)
 	if err != nil {
 		return nil, err
 	}
-	s.Session, err = g.Open(o.Library, ort.SessionOptions{
+	s.Session, err = g.Open(o.Library, session.Options{
 		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile,
-		Domains: []ort.Domain{domain}}, o.MapWeights, o.Share)
+		Domains: []operator.Domain{domain}}, o.MapWeights, o.Share)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // batch is one run of a batch.
@@ -69,7 +70,7 @@ func (b *batch) choose(selector search.Selector, requests []*search.State, logit
 }
 
 // prefill feeds the decoder the first n tokens of every prompt.
-func (b *batch) prefill(f *feeds, s *ort.Session, inputs []request, n int) error {
+func (b *batch) prefill(f *feeds, s *session.Session, inputs []request, n int) error {
 	var tokens []int64
 	for _, in := range inputs {
 		for _, t := range in.prompt[:n] {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // feeds are the inputs of a run.
@@ -84,7 +85,7 @@ func ones(n int64) []int64 {
 }
 
 // common feeds a decoder: n tokens for each of some rows, after the past.
-func (b *batch) common(f *feeds, s *ort.Session, tokens []int64, rows, n int64, past bool) error {
+func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int64, past bool) error {
 	for _, in := range s.Inputs() {
 		var err error
 		switch is := roles.ByName(in.Name); {

@@ -14,7 +14,7 @@ import (
 	"github.com/opgraft/graft/host/generate/decode"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/search"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // Generator is an open model with its configuration, as decode.Generator is one. A
@@ -35,12 +35,12 @@ type Generator struct {
 // memory is taken as a batch needs it. A decoder that was exported without a past is
 // refused (ErrNoPast).
 func Open(folder string, o decode.Options) (*Generator, error) {
-	return OpenAt(folder, o, ort.OptimizeDefault)
+	return OpenAt(folder, o, session.OptimizeDefault)
 }
 
 // OpenAt is Open with a level of ONNX Runtime's own optimiser, which rounds otherwise in places: of models that round
 // rows as they run, how many answers differ between two levels says how many a rounding decides.
-func OpenAt(folder string, o decode.Options, level ort.OptimizationLevel) (*Generator, error) {
+func OpenAt(folder string, o decode.Options, level session.OptimizationLevel) (*Generator, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err

@@ -12,14 +12,15 @@ import (
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // sessions are the graphs of an exported model, open.
 type sessions struct {
 	library *ort.Library
-	encoder *ort.Session // nil for a decoder alone
-	first   *ort.Session // the decoder without a past; nil when one session does both
-	decoder *ort.Session
+	encoder *session.Session // nil for a decoder alone
+	first   *session.Session // the decoder without a past; nil when one session does both
+	decoder *session.Session
 	// headSize is that of pasts whose graph leaves it open, as onnxruntime-genai's builder does; 0 where it is not known.
 	headSize int64
 	// self and cross are what the decoder's and the encoder's keys and values took in
@@ -34,7 +35,7 @@ var ErrNoPast = errors.New("the decoder was exported without a past: it would co
 
 // openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
 // they are and told which branch to take.
-func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.OptimizationLevel) (_ *sessions,
+func openSessions(l *ort.Library, f *modeldir.Files, threads int, level session.OptimizationLevel) (_ *sessions,
 	err error) {
 	m := &sessions{library: l}
 	defer func() {
@@ -42,7 +43,7 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.Opti
 			m.close()
 		}
 	}()
-	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: threads, Optimization: level}
+	o := session.Options{Unpatched: true, IntraOpThreads: threads, Optimization: level}
 	if f.Encoder != "" {
 		if m.encoder, err = openSession(l, f.Encoder, o); err != nil {
 			return nil, err
@@ -69,8 +70,8 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int, level ort.Opti
 
 // openSession is a session of one graph. What is wrong with the files is said as the rest
 // of the program says it.
-func openSession(l *ort.Library, path string, o ort.SessionOptions) (*ort.Session, error) {
-	s, err := l.NewSession(path, o)
+func openSession(l *ort.Library, path string, o session.Options) (*session.Session, error) {
+	s, err := session.Open(l, path, o)
 	if err == nil {
 		return s, nil
 	}
@@ -83,7 +84,7 @@ func openSession(l *ort.Library, path string, o ort.SessionOptions) (*ort.Sessio
 }
 
 func (m *sessions) close() {
-	for _, s := range []*ort.Session{m.encoder, m.first, m.decoder} {
+	for _, s := range []*session.Session{m.encoder, m.first, m.decoder} {
 		if s != nil {
 			s.Close()
 		}

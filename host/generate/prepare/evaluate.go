@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/patch"
 )
@@ -35,7 +36,7 @@ type evaluator struct {
 	lists map[string][]graph.Dim
 	// The last part that was evaluated, and the names of its values.
 	names string
-	last  *ort.Session
+	last  *session.Session
 }
 
 type inputAxis struct {
@@ -185,7 +186,7 @@ func (e *evaluator) evaluate(names []string, at engine.Lengths) ([]engine.Evalua
 }
 
 // part is a session of what makes the values.
-func (e *evaluator) part(names []string) (*ort.Session, error) {
+func (e *evaluator) part(names []string) (*session.Session, error) {
 	key := strings.Join(names, "\x00")
 	if e.last != nil && e.names == key {
 		return e.last, nil
@@ -206,9 +207,9 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 		return nil, err
 	}
 	// Weights are read where they lie: what is computed from them is not asked for often.
-	o := ort.SessionOptions{Unpatched: true, IntraOpThreads: 1,
+	o := session.Options{Unpatched: true, IntraOpThreads: 1,
 		Config: map[string]string{"session.disable_prepacking": "1"}}
-	if e.last, err = session(e.library, e.model, p, o, false, shared.Never); err != nil {
+	if e.last, err = newSession(e.library, e.model, p, o, false, shared.Never); err != nil {
 		return nil, err
 	}
 	e.names = key
@@ -217,7 +218,7 @@ func (e *evaluator) part(names []string) (*ort.Session, error) {
 
 // inputs are one row of zeros for tokens and pasts, ones for masks, positions
 // that follow the past.
-func (e *evaluator) inputs(s *ort.Session, at engine.Lengths) (map[string]*ort.Value, error) {
+func (e *evaluator) inputs(s *session.Session, at engine.Lengths) (map[string]*ort.Value, error) {
 	values := map[string]*ort.Value{}
 	for _, in := range s.Inputs() {
 		if dims := e.lists[in.Name]; dims != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite/linear"
 	"github.com/opgraft/graft/host/session/loaded"
@@ -83,13 +84,13 @@ func (g *Graph) Close() { _ = g.Model.Close() } // it was only read
 
 // Open makes an unpatched session of the graph, which holds its weights, shared with other processes as is wished, or
 // with mapped maps the model's files.
-func (g *Graph) Open(l *ort.Library, o ort.SessionOptions, mapped bool, share shared.Wish) (*ort.Session, error) {
-	return session(l, g.Model, g.Graph.Model(), o, mapped, share)
+func (g *Graph) Open(l *ort.Library, o session.Options, mapped bool, share shared.Wish) (*session.Session, error) {
+	return newSession(l, g.Model, g.Graph.Model(), o, mapped, share)
 }
 
-// session makes one of a graph whose weights lie with a model.
-func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions, mapped bool,
-	share shared.Wish) (*ort.Session, error) {
+// newSession makes one of a graph whose weights lie with a model.
+func newSession(l *ort.Library, m *model.Model, p *onnx.Model, o session.Options, mapped bool,
+	share shared.Wish) (*session.Session, error) {
 	out, err := patch.Serialize(m, p, true, mapped, share)
 	if err != nil {
 		return nil, err
@@ -98,8 +99,8 @@ func session(l *ort.Library, m *model.Model, p *onnx.Model, o ort.SessionOptions
 		if o.Config == nil {
 			o.Config = map[string]string{}
 		}
-		o.Config[ort.ConfigExternalFolder] = out.Folder
+		o.Config[session.ConfigExternalFolder] = out.Folder
 	}
 	o.Weights = out.Weights
-	return l.NewSessionFromBytes(out.Model, o)
+	return session.FromBytes(l, out.Model, o)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -164,7 +165,7 @@ func rotation(x, angles []float32, i, size int, interleaved bool) float64 {
 // turnedBy runs a model.
 func turnedBy(t *testing.T, l *ort.Library, data []byte, rows int, x, angles []float32) []float32 {
 	t.Helper()
-	s, err := l.NewSessionFromBytes(data, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
+	s, err := session.FromBytes(l, data, session.Options{Unpatched: true, IntraOpThreads: 1})
 	must.Succeed(t, err)
 	defer s.Close()
 	inputs := map[string]*ort.Value{}

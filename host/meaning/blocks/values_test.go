@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
@@ -131,7 +132,7 @@ func (c *computed) values(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "values.onnx")
 	must.Succeed(t, c.model.Write(t.Context(), p, path, model.WriteOptions{}))
-	s := must.Value(c.library.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1}))(t)
+	s := must.Value(session.Open(c.library, path, session.Options{Unpatched: true, IntraOpThreads: 1}))(t)
 	defer s.Close()
 	batch := must.Value(inputs.Make(c.library, c.path, inputs.Options{Seed: 3, Dims: at, LooseDims: true}))(t)
 	defer batch.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -185,7 +186,7 @@ func randomGroup(r *rand.Rand) *group {
 func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 	t.Helper()
 	raw := must.Value(proto.Marshal(m))(t)
-	s, err := l.NewSessionFromBytes(raw, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
+	s, err := session.FromBytes(l, raw, session.Options{Unpatched: true, IntraOpThreads: 1})
 	if err != nil {
 		t.Fatalf("%s: %v", p.text, err)
 	}

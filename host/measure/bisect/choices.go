@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -85,8 +86,8 @@ func chosenBy(ctx context.Context, j comparison.Job) (found choices, err error) 
 		return found, err
 	}
 	planned := errors.New("planned") // in place of a session
-	_, err = l.NewSession(j.Model,
-		ort.SessionOptions{IntraOpThreads: j.Options.Threads, Patcher: func(r ort.Request) (*ort.Patch, error) {
+	_, err = session.Open(l, j.Model,
+		session.Options{IntraOpThreads: j.Options.Threads, Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po)}).Plan(ctx, r)
 			if p == nil || err != nil {
 				return nil, cmp.Or(err, planned)

@@ -15,6 +15,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -186,7 +187,7 @@ func closeAll(values []*ort.Value) {
 
 // instrumented is a session of a side that also gives values inside of the model. ONNX Runtime fuses none of them away.
 type instrumented struct {
-	session *ort.Session
+	session *session.Session
 	names   map[string]string // of what stands for the model's values in the session
 }
 
@@ -202,7 +203,7 @@ func (s *instrumented) values(ctx context.Context, fed *inputs.Batch, names []st
 func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o comparison.Options,
 	watch []string) (*instrumented, error) {
 	s := &instrumented{}
-	patcher := func(r ort.Request) (p *ort.Patch, err error) {
+	patcher := func(r session.Request) (p *session.Patch, err error) {
 		if side != "none" {
 			po, err := comparison.PlanOptions(set, side, o)
 			if err != nil {
@@ -217,7 +218,7 @@ func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o 
 			if err != nil {
 				return nil, err
 			}
-			p = &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights}
+			p = &session.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights}
 		}
 		if p.Model, s.names, err = watched(m.Proto().GetGraph(), p.Model, watch); err != nil {
 			p.Release()
@@ -226,8 +227,8 @@ func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o 
 		return p, nil
 	}
 	var err error
-	s.session, err = l.NewSession(m.Path(),
-		ort.SessionOptions{IntraOpThreads: o.Threads, Optimization: ort.OptimizeNone, Patcher: patcher})
+	s.session, err = session.Open(l, m.Path(),
+		session.Options{IntraOpThreads: o.Threads, Optimization: session.OptimizeNone, Patcher: patcher})
 	return s, err
 }
 

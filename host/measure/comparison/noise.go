@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // Noise is how far answers are from those of ONNX Runtime without any of its graph optimisations, with the same model
@@ -81,14 +82,14 @@ func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Opt
 
 // unoptimized is the model as ONNX Runtime runs it without its graph optimisations. It is opened when it is first
 // asked.
-type unoptimized struct{ session *ort.Session }
+type unoptimized struct{ session *session.Session }
 
 func (u *unoptimized) run(ctx context.Context, l *ort.Library, path string, o Options, fed map[string]*ort.Value,
 	names []string) ([]*ort.Value, error) {
 	if u.session == nil {
 		var err error
-		if u.session, err = l.NewSession(path,
-			ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Optimization: ort.OptimizeNone}); err != nil {
+		if u.session, err = session.Open(l, path,
+			session.Options{IntraOpThreads: o.Threads, Unpatched: true, Optimization: session.OptimizeNone}); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -17,9 +18,9 @@ import (
 // side is an open session of one of the two.
 type side struct {
 	Opened
-	session *ort.Session
+	session *session.Session
 	results []*ort.Value
-	hidden  *ort.Hidden
+	hidden  *session.Hidden
 }
 
 // first runs a side once, and holds its results.
@@ -44,7 +45,7 @@ const stopSpinning = "session.force_spinning_stop"
 // open makes the session of one side.
 func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name string, o Options) (*side, error) {
 	s := &side{Opened: Opened{Name: name, Plugins: []string{}, Versions: []string{}}}
-	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
+	so := session.Options{IntraOpThreads: o.Threads, Unpatched: true, Config: map[string]string{stopSpinning: "1"}}
 	plugins, err := isolated(set.Plugins, name)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name strin
 		po = set.Plan(po)
 		po.Kernel = loaded.Kernels(plugins)
 		patcher := &sessions.Patcher{Plugins: plugins, Options: po}
-		so.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		so.Patcher = func(r session.Request) (*session.Patch, error) {
 			p, err := patcher.Plan(ctx, r)
 			if p == nil || err != nil {
 				return nil, err
@@ -77,7 +78,7 @@ func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name strin
 		}
 	}
 	start := time.Now()
-	s.session, err = l.NewSession(path, so)
+	s.session, err = session.Open(l, path, so)
 	s.LoadMS = float64(time.Since(start).Microseconds()) / 1e3
 	return s, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -89,7 +90,7 @@ func TestInputsOperatorsTake(t *testing.T) {
 // runs fails where ONNX Runtime does not run a model on values.
 func runs(t *testing.T, path string, values map[string]*ort.Value) {
 	t.Helper()
-	s := must.Value(library(t).NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+	s := must.Value(session.Open(library(t), path, session.Options{Unpatched: true}))(t)
 	defer s.Close()
 	out := must.Value(s.Run(context.Background(), values))(t)
 	for _, v := range out {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 	"github.com/opgraft/graft/models"
 )
@@ -42,7 +42,7 @@ func TestDefaultWorkloads(t *testing.T) {
 			if text, ok := want[f.String()]; ok && b.Workload.String() != text {
 				t.Errorf("%q, want %q", b.Workload, text)
 			}
-			s := must.Value(library(t).NewSession(path, ort.SessionOptions{Unpatched: true}))(t)
+			s := must.Value(session.Open(library(t), path, session.Options{Unpatched: true}))(t)
 			defer s.Close()
 			results := must.Value(s.Run(context.Background(), b.Values))(t)
 			for _, v := range results {

@@ -18,6 +18,7 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -337,7 +338,7 @@ func apart(got, want []float32) float64 {
 // run compares what plain ONNX Runtime gives.
 func (p *problem) run(t *testing.T, l *ort.Library, what, path string, w []float32) {
 	t.Helper()
-	s, err := l.NewSession(path, ort.SessionOptions{Unpatched: true, IntraOpThreads: 1})
+	s, err := session.Open(l, path, session.Options{Unpatched: true, IntraOpThreads: 1})
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 )
 
 // reader reads whole texts with the graphs of a model as exported, unpatched and without a past, and with what is
@@ -29,7 +30,7 @@ type reading struct {
 	hidden  string   // its first output
 	outputs []string // those that are asked for
 	given   map[string]*ort.Value
-	session *ort.Session
+	session *session.Session
 }
 
 // newReader opens graphs: encoder is "" where there is none.
@@ -90,11 +91,11 @@ func (r *reader) start() error {
 		if err != nil {
 			return modelError(x.path, err)
 		}
-		o := ort.SessionOptions{Unpatched: true, IntraOpThreads: r.threads, Config: map[string]string{}}
+		o := session.Options{Unpatched: true, IntraOpThreads: r.threads, Config: map[string]string{}}
 		if out.Folder != "" {
-			o.Config[ort.ConfigExternalFolder] = out.Folder
+			o.Config[session.ConfigExternalFolder] = out.Folder
 		}
-		if x.session, err = r.library.NewSessionFromBytes(out.Bytes, o); err != nil {
+		if x.session, err = session.FromBytes(r.library, out.Bytes, o); err != nil {
 			return modelError(x.path, err)
 		}
 	}

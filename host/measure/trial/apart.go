@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -90,7 +91,7 @@ func (j Job) verdict(ctx context.Context) (v Verdict, err error) {
 	t := &Patcher{Sessions: &sessions.Patcher{Plugins: set.Plugins, Time: j.Time,
 		Options: set.Plan(plan.Options{Fixed: j.Plan, QuantizationNoise: j.Noise, Padding: j.Padding})}}
 	done := errors.New("compared") // in place of a session
-	_, failed := l.NewSession(j.Model, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+	_, failed := session.Open(l, j.Model, session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
 		c := t.trial(r)
 		var wrong plan.LeftOut
 		if wrong, err = c.compare(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/measure/statistics"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/sessions"
@@ -37,7 +38,7 @@ func BenchmarkLoad(b *testing.B) {
 			p := &Patcher{Sessions: &sessions.Patcher{Plugins: set.Plugins, Options: o}, All: all}
 			return func() float64 {
 				start := time.Now()
-				s, err := l.NewSession(path, ort.SessionOptions{Patcher: p.Patch})
+				s, err := session.Open(l, path, session.Options{Patcher: p.Patch})
 				took := time.Since(start)
 				must.Succeed(b, err)
 				s.Close()

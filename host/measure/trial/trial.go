@@ -17,6 +17,7 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
 )
@@ -36,17 +37,17 @@ type Patcher struct {
 	All      bool // compares every session but those that say otherwise
 }
 
-// Patch is the ort.Patcher of these plugins. That a session cannot be compared is an error: it is not patched then.
-func (t *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
+// Patch is the session.Patcher of these plugins. That a session cannot be compared is an error: it is not patched then.
+func (t *Patcher) Patch(r session.Request) (*session.Patch, error) {
 	asked, ok := r.Config(Config)
 	if !ok && !t.All || ok && (asked == "" || asked == "0") {
 		return t.Sessions.Patch(r)
 	}
-	return model.ReadAgainIfChanged(func() (*ort.Patch, error) { return t.verified(r) })
+	return model.ReadAgainIfChanged(func() (*session.Patch, error) { return t.verified(r) })
 }
 
 // verified is a patch without the operators that change answers.
-func (t *Patcher) verified(r ort.Request) (*ort.Patch, error) {
+func (t *Patcher) verified(r session.Request) (*session.Patch, error) {
 	ctx := context.Background()
 	wrong, err := t.trial(r).compare(ctx)
 	if err != nil {
@@ -75,14 +76,14 @@ func nodes(keys []plan.Key) string {
 // trial is a model that is being compared.
 type trial struct {
 	sessions sessions.Patcher
-	request  ort.Request
+	request  session.Request
 	fed      []*inputs.Batch
 	want     [][]*ort.Value
 	placed   []plan.Key // what is replaced before anything is left out
 }
 
 // trial is that of a session.
-func (t *Patcher) trial(r ort.Request) *trial {
+func (t *Patcher) trial(r session.Request) *trial {
 	c := &trial{sessions: *t.Sessions, request: r}
 	c.request.WayBack = false
 	c.sessions.Logger = nil
@@ -181,7 +182,7 @@ func closeAll(values []*ort.Value) {
 }
 
 // difference says how a patched session answers otherwise than the model; "" where it does not.
-func (c *trial) difference(ctx context.Context, p *ort.Patch) string {
+func (c *trial) difference(ctx context.Context, p *session.Patch) string {
 	s, err := c.request.Session(p)
 	if err != nil {
 		return err.Error()

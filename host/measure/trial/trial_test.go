@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/base/worker"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -123,10 +124,10 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 				Logger: slog.New(slog.NewTextHandler(&log, nil))}
 			p := &Patcher{Sessions: s, All: c.all}
 			content := modelOf(t, c.ops...)
-			x, err := l.NewSessionFromBytes(content, ort.SessionOptions{Config: c.config, Patcher: p.Patch})
+			x, err := session.FromBytes(l, content, session.Options{Config: c.config, Patcher: p.Patch})
 			must.Succeed(t, err)
 			defer x.Close()
-			plain := must.Value(l.NewSessionFromBytes(content, ort.SessionOptions{Unpatched: true}))(t)
+			plain := must.Value(session.FromBytes(l, content, session.Options{Unpatched: true}))(t)
 			defer plain.Close()
 			if !strings.Contains(log.String(), fmt.Sprintf("replaced=%d ", c.replaced)) {
 				t.Errorf("not %d replaced: %s", c.replaced, log.String())
@@ -135,7 +136,7 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 			defer in.Close()
 			right := true
 			var answers [2][]*ort.Value
-			for i, s := range []*ort.Session{x, plain} {
+			for i, s := range []*session.Session{x, plain} {
 				if answers[i], err = s.Run(context.Background(), map[string]*ort.Value{"x": in}); err != nil {
 					t.Fatal(err)
 				}
@@ -162,8 +163,8 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 func TestRandomNumbers(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	s := &sessions.Patcher{Plugins: load(t).Plugins, Options: plan.Options{Force: true}}
-	x, err := l.NewSessionFromBytes(modelOf(t, "RandomUniformLike"),
-		ort.SessionOptions{Patcher: (&Patcher{Sessions: s, All: true}).Patch})
+	x, err := session.FromBytes(l, modelOf(t, "RandomUniformLike"),
+		session.Options{Patcher: (&Patcher{Sessions: s, All: true}).Patch})
 	if err == nil {
 		x.Close()
 	}

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -31,10 +32,10 @@ func TestCrashesOften(t *testing.T) {
 		}
 	}
 	x := toy(t, Options{Crashes: 1 << 30})
-	s := session(t, x, false)
+	s := newSession(t, x, false)
 	draw := rand.New(rand.NewPCG(1, 2))
 	ways := []float32{crash, aborts, exits, 1007}
-	ended, before := int64(0), ort.Reverted()
+	ended, before := int64(0), hook.Reverted()
 	for i := range runs {
 		ready(t, x)
 		list := make([]float32, 1+draw.IntN(300))
@@ -52,8 +53,8 @@ func TestCrashesOften(t *testing.T) {
 	}
 	got := stat(x)
 	if got.Calls != int64(runs)-ended || got.Crashes != ended || got.Instead != ended || got.Gone ||
-		ort.Reverted() != before {
-		t.Errorf("of %d runs, %d of which ended a worker: %+v, %d reverted", runs, ended, got, ort.Reverted()-before)
+		hook.Reverted() != before {
+		t.Errorf("of %d runs, %d of which ended a worker: %+v, %d reverted", runs, ended, got, hook.Reverted()-before)
 	}
 	t.Logf("%d runs, %d workers ended: %+v", runs, ended, got)
 }
@@ -97,7 +98,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 	x := toy(t, Options{Crashes: 1 << 30})
 	var stop atomic.Bool
 	var group sync.WaitGroup
-	sessions := []*ort.Session{session(t, x, false), session(t, x, false)}
+	sessions := []*session.Session{newSession(t, x, false), newSession(t, x, false)}
 	for i := range 6 {
 		group.Go(func() {
 			for n := float32(0); !stop.Load() && !t.Failed(); n++ {
@@ -113,7 +114,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 			_ = syscall.Kill(list[rand.IntN(len(list))], syscall.SIGKILL)
 		}
 		if i%3 == 0 {
-			s := session(t, x, false)
+			s := newSession(t, x, false)
 			right(t, s, 1, 2)
 			s.Close()
 		}
@@ -128,7 +129,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 // TestManyAtOnce: more calls at once than a worker has windows for.
 func TestManyAtOnce(t *testing.T) {
 	x := toy(t, Options{})
-	s := session(t, x, false)
+	s := newSession(t, x, false)
 	var group sync.WaitGroup
 	for i := range slots + 20 {
 		group.Go(func() {
@@ -146,7 +147,7 @@ func TestManyAtOnce(t *testing.T) {
 // TestMemory: a worker that takes memory without end is ended, and nothing else.
 func TestMemory(t *testing.T) {
 	x := toy(t, Options{Memory: 256 << 20})
-	s := session(t, x, false)
+	s := newSession(t, x, false)
 	right(t, s, endless)
 	ready(t, x)
 	right(t, s, 1)
@@ -161,7 +162,7 @@ func TestNothingLeft(t *testing.T) {
 	idle = 50 * time.Millisecond
 	x := toy(t, Options{})
 	for range 2 {
-		s := session(t, x, false)
+		s := newSession(t, x, false)
 		right(t, s, 1, 2)
 		x.mu.Lock()
 		l := x.link

@@ -18,6 +18,9 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/hook"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/plugintest"
@@ -71,29 +74,32 @@ func scaled(t testing.TB, domain string) []byte {
 	return b
 }
 
-// session is one whose doubling x does, with a way back to the model unless it is strict.
-func session(t testing.TB, x *Isolated, strict bool) *ort.Session {
+// newSession is one whose doubling x does, with a way back to the model unless it is strict.
+func newSession(t testing.TB, x *Isolated, strict bool) *session.Session {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
 	operators := must.Value(x.Operators(l))(t)
 	plain := scaled(t, "")
-	hook := ort.Hook{Strict: strict, Logger: x.options.Logger, Patcher: func(r ort.Request) (*ort.Patch, error) {
-		p := &ort.Patch{Model: scaled(t, manifest.Domain),
-			Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}, Apart: x}
+	h := hook.Hook{Strict: strict, Logger: x.options.Logger, Patcher: func(r session.Request) (*session.Patch, error) {
+		p := &session.Patch{Model: scaled(t, manifest.Domain),
+			Domains: []operator.Domain{{Name: manifest.Domain, Operators: operators}}, Apart: x}
 		if r.WayBack {
-			p.Plain = &ort.Plain{Model: func() ([]byte, func() error, error) { return plain, func() error { return nil }, nil }}
+			p.Plain = &session.Plain{Model: func() ([]byte, func() error, error) {
+				return plain, func() error { return nil },
+					nil
+			}}
 		}
 		return p, nil
 	}}
-	must.Succeed(t, l.Install(hook))
-	s := must.Value(l.NewSessionFromBytes(plain, ort.SessionOptions{IntraOpThreads: 1}))(t)
-	must.Succeed(t, l.Uninstall())
+	must.Succeed(t, hook.Install(l, h))
+	s := must.Value(session.FromBytes(l, plain, session.Options{IntraOpThreads: 1}))(t)
+	must.Succeed(t, hook.Uninstall(l))
 	t.Cleanup(s.Close)
 	return s
 }
 
 // run is a run.
-func run(t testing.TB, s *ort.Session, x ...float32) ([]float32, error) {
+func run(t testing.TB, s *session.Session, x ...float32) ([]float32, error) {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
 	in := must.Value(ort.NewTensor(l, []int64{int64(len(x))}, x))(t)
@@ -108,7 +114,7 @@ func run(t testing.TB, s *ort.Session, x ...float32) ([]float32, error) {
 }
 
 // right runs and compares.
-func right(t testing.TB, s *ort.Session, x ...float32) {
+func right(t testing.TB, s *session.Session, x ...float32) {
 	t.Helper()
 	want := make([]float32, len(x))
 	for i, v := range x {
@@ -144,7 +150,7 @@ func ready(t testing.TB, x *Isolated) {
 // TestCalls: a worker does the operator, for no element and for many.
 func TestCalls(t *testing.T) {
 	x := toy(t, Options{})
-	s := session(t, x, true)
+	s := newSession(t, x, true)
 	right(t, s)
 	right(t, s, 1, -2, 3)
 	right(t, s, slices.Repeat([]float32{0.5, 4}, 1<<16)...)
@@ -165,7 +171,7 @@ func TestEnds(t *testing.T) {
 		"a rank of 17": 1012, "no tensor": 1013, "a place in the header": 1016, "an answer of another call": 1015} {
 		t.Run(name, func(t *testing.T) {
 			x := toy(t, Options{})
-			s := session(t, x, false)
+			s := newSession(t, x, false)
 			right(t, s, 1, 2)
 			right(t, s, asked, 2)
 			got := stat(x)
@@ -184,7 +190,7 @@ func TestEnds(t *testing.T) {
 // TestHang: a call without an answer ends its worker.
 func TestHang(t *testing.T) {
 	x := toy(t, Options{Deadline: 2 * time.Second})
-	s := session(t, x, false)
+	s := newSession(t, x, false)
 	right(t, s, hangs)
 	if got := stat(x); got.Crashes != 1 || got.Hangs != 1 || got.Instead != 1 {
 		t.Errorf("counted %+v", got)
@@ -196,7 +202,7 @@ func TestHang(t *testing.T) {
 // TestStrict: without a way back the error is the run's, in words, and the next run is well.
 func TestStrict(t *testing.T) {
 	x := toy(t, Options{})
-	s := session(t, x, true)
+	s := newSession(t, x, true)
 	_, err := run(t, s, crash)
 	var e *ort.Error
 	if !errors.As(err, &e) || e.Code != ort.CodeEngineError ||
@@ -210,8 +216,8 @@ func TestStrict(t *testing.T) {
 // TestGivenUp: after as many crashes as are borne the session runs unpatched.
 func TestGivenUp(t *testing.T) {
 	x := toy(t, Options{Crashes: 2})
-	s := session(t, x, false)
-	before := ort.Reverted()
+	s := newSession(t, x, false)
+	before := hook.Reverted()
 	for range 2 {
 		ready(t, x)
 		right(t, s, crash)
@@ -219,8 +225,8 @@ func TestGivenUp(t *testing.T) {
 	calls := stat(x).Calls
 	right(t, s, 1)
 	right(t, s, 2)
-	if got := stat(x); !got.Gone || got.Calls != calls || got.Crashes != 2 || ort.Reverted() != before+1 {
-		t.Errorf("counted %+v, %d reverted", got, ort.Reverted()-before)
+	if got := stat(x); !got.Gone || got.Calls != calls || got.Crashes != 2 || hook.Reverted() != before+1 {
+		t.Errorf("counted %+v, %d reverted", got, hook.Reverted()-before)
 	}
 	if x.Gone() == nil || !strings.Contains(x.Gone().Error(), "ended its worker 2 times, and is not run again: ") {
 		t.Errorf("it says %v", x.Gone())
@@ -230,7 +236,7 @@ func TestGivenUp(t *testing.T) {
 // TestInPlace: a run whose output has its place in the memory of an input could not be repeated, and is the model's.
 func TestInPlace(t *testing.T) {
 	x := toy(t, Options{})
-	s := session(t, x, false)
+	s := newSession(t, x, false)
 	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, first := range []float32{2, crash} {
 		v := must.Value(ort.NewTensor(l, []int64{2}, []float32{first, 3}))(t)

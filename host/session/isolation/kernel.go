@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/signature"
@@ -52,7 +52,7 @@ func (x *Isolated) Kernel(operator string, attributes []manifest.Attribute, inpu
 }
 
 // make numbers the kernel, lays its constants down and has the worker make it.
-func (k *Kernel) make(constants map[int]ort.Tensor) error {
+func (k *Kernel) make(constants map[int]operator.Tensor) error {
 	x := k.of
 	k.number, k.constant = numbers.Add(1), map[int]int{}
 	l, err := x.acquire() // before it is held: it may be the first
@@ -76,7 +76,7 @@ func (k *Kernel) make(constants map[int]ort.Tensor) error {
 }
 
 // lay puts a constant where workers can read it.
-func (k *Kernel) lay(input int, t ort.Tensor) error {
+func (k *Kernel) lay(input int, t operator.Tensor) error {
 	number, err := numberOf(t.Element)
 	if err != nil {
 		return err

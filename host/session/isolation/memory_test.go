@@ -16,6 +16,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -116,11 +118,11 @@ func TestConstants(t *testing.T) {
 	x := toy(t, Options{Crashes: 100})
 	l := must.Value(ort.FindAndOpen(""))(t)
 	operators := must.Value(x.Operators(l))(t)
-	var list []*ort.Session
+	var list []*session.Session
 	for i := range 3 {
-		s := must.Value(l.NewSessionFromBytes(constantly(t, []float32{float32(i), 2, 3}),
-			ort.SessionOptions{Unpatched: true, IntraOpThreads: 1, Optimization: ort.OptimizeNone,
-				Domains: []ort.Domain{{Name: manifest.Domain, Operators: operators}}}))(t)
+		s := must.Value(session.FromBytes(l, constantly(t, []float32{float32(i), 2, 3}),
+			session.Options{Unpatched: true, IntraOpThreads: 1, Optimization: session.OptimizeNone,
+				Domains: []operator.Domain{{Name: manifest.Domain, Operators: operators}}}))(t)
 		list = append(list, s)
 	}
 	x.mu.Lock()
@@ -161,7 +163,7 @@ func TestConstants(t *testing.T) {
 // TestManyCalls: the number of a call begins again.
 func TestManyCalls(t *testing.T) {
 	x := toy(t, Options{})
-	s := session(t, x, true)
+	s := newSession(t, x, true)
 	right(t, s, 1)
 	x.mu.Lock()
 	l := x.link

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/plugin/signature"
 )
 
@@ -26,7 +27,7 @@ func (x *Isolated) Operators(l *ort.Library) ([]uintptr, error) {
 			return nil, err
 		}
 		for _, o := range overloads {
-			address, err := l.NewOperator(o)
+			address, err := operator.New(l, o)
 			if err != nil {
 				return nil, err
 			}
@@ -40,7 +41,7 @@ func (x *Isolated) Operators(l *ort.Library) ([]uintptr, error) {
 // overloads are an operator with each choice of types for its type variables: the runtime takes one a parameter.
 // There is none of an operator with an output whose type no input says: a host calls that by itself, and no node can
 // be it.
-func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err error) {
+func (x *Isolated) overloads(op *signature.Operator) (list []operator.Operator, err error) {
 	variables := map[int]signature.Parameter{}
 	for _, p := range slices.Concat(op.Inputs, op.Outputs) {
 		if p.TypeVariable >= 0 {
@@ -69,14 +70,14 @@ func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err e
 			len(choices), most)
 	}
 	for _, c := range choices {
-		o := ort.Operator{Name: op.Name, Since: op.SinceVersion,
-			Create: func(n *ort.NodeInfo) (ort.NodeKernel, error) { return x.create(op, n) }}
+		o := operator.Operator{Name: op.Name, Since: op.SinceVersion,
+			Create: func(n *operator.Node) (operator.Kernel, error) { return x.create(op, n) }}
 		for _, side := range []struct {
 			from []signature.Parameter
-			to   *[]ort.Parameter
+			to   *[]operator.Parameter
 		}{{op.Inputs, &o.Inputs}, {op.Outputs, &o.Outputs}} {
 			for _, p := range side.from {
-				to := ort.Parameter{Optional: p.Optional, Variadic: p.Variadic, MinCount: p.MinCount,
+				to := operator.Parameter{Optional: p.Optional, Variadic: p.Variadic, MinCount: p.MinCount,
 					OneType: p.TypeVariable >= 0 || len(p.Types) == 1}
 				if p.TypeVariable >= 0 {
 					to.Element = c[p.TypeVariable]
@@ -88,7 +89,7 @@ func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err e
 				*side.to = append(*side.to, to)
 			}
 		}
-		if !slices.ContainsFunc(o.Outputs, func(p ort.Parameter) bool { return p.Element == ort.Undefined }) {
+		if !slices.ContainsFunc(o.Outputs, func(p operator.Parameter) bool { return p.Element == ort.Undefined }) {
 			list = append(list, o)
 		}
 	}
@@ -96,7 +97,7 @@ func (x *Isolated) overloads(op *signature.Operator) (list []ort.Operator, err e
 }
 
 // create makes the kernel of a node.
-func (x *Isolated) create(op *signature.Operator, n *ort.NodeInfo) (*Kernel, error) {
+func (x *Isolated) create(op *signature.Operator, n *operator.Node) (*Kernel, error) {
 	k := &Kernel{of: x, operator: op.Name, inputs: n.Inputs, outputs: n.Outputs}
 	if n.Inputs+n.Outputs > maxTensors {
 		return nil, fmt.Errorf("a node %s of isolated plugin %s has %d inputs and outputs, needed at most %d", op.Name,
@@ -129,7 +130,7 @@ func (x *Isolated) create(op *signature.Operator, n *ort.NodeInfo) (*Kernel, err
 			k.attributes = append(k.attributes, signature.Attribute{Name: a.Name, Kind: a.Kind, Default: value})
 		}
 	}
-	constants := map[int]ort.Tensor{}
+	constants := map[int]operator.Tensor{}
 	for i := range n.Inputs {
 		t, ok, err := n.Constant(i)
 		if err != nil {
@@ -146,7 +147,7 @@ func (x *Isolated) create(op *signature.Operator, n *ort.NodeInfo) (*Kernel, err
 }
 
 // Run is a call of ONNX Runtime's. Where its worker ended, the error has ort.CodeEngineError.
-func (k *Kernel) Run(c *ort.Call) error {
+func (k *Kernel) Run(c *operator.Call) error {
 	err := k.call(c)
 	var e *Ended
 	if errors.As(err, &e) {
@@ -156,7 +157,7 @@ func (k *Kernel) Run(c *ort.Call) error {
 }
 
 // call puts inputs into a window and takes outputs from it.
-func (k *Kernel) call(c *ort.Call) error {
+func (k *Kernel) call(c *operator.Call) error {
 	l, err := k.of.acquire()
 	if err != nil {
 		return err

@@ -17,6 +17,8 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/session/isolation"
@@ -72,15 +74,15 @@ func gelu(t testing.TB) []byte {
 }
 
 // sides are a session with the plugin's code here and one with it in a worker.
-func sides(t testing.TB, l *ort.Library) map[string]*ort.Session {
+func sides(t testing.TB, l *ort.Library) map[string]*session.Session {
 	t.Helper()
-	list := map[string]*ort.Session{}
+	list := map[string]*session.Session{}
 	for name, isolate := range map[string][]string{"here": nil, "isolated": {"fused-gelu"}} {
 		set, err := built(t, isolate...)
 		must.Succeed(t, err)
 		domain := must.Value(Domain(set.Plugins, []string{"fused-gelu"}, []string{"FusedGelu"}, l))(t)
-		if list[name], err = l.NewSessionFromBytes(gelu(t),
-			ort.SessionOptions{IntraOpThreads: 1, Unpatched: true, Domains: []ort.Domain{domain}}); err != nil {
+		if list[name], err = session.FromBytes(l, gelu(t),
+			session.Options{IntraOpThreads: 1, Unpatched: true, Domains: []operator.Domain{domain}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(list[name].Close)

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
@@ -269,8 +270,8 @@ func (s *Set) Require(names []string) error {
 
 // Domain gathers those operators of the named plugins that stand in a model as ONNX Runtime takes them, and
 // no other: each is listed by its name in operators.
-func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library) (ort.Domain, error) {
-	d := ort.Domain{Name: manifest.Domain}
+func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library) (operator.Domain, error) {
+	d := operator.Domain{Name: manifest.Domain}
 	base, err := l.APIBase()
 	if err != nil {
 		return d, err
@@ -285,7 +286,7 @@ func Domain(plugins []*plugin.Plugin, names, operators []string, l *ort.Library)
 			return d, err
 		}
 		for _, op := range ops {
-			if slices.Contains(operators, ort.OperatorName(op)) {
+			if slices.Contains(operators, operator.Name(op)) {
 				d.Operators = append(d.Operators, op)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
@@ -157,13 +158,13 @@ func (s *Backend) Manifests(cpu []*manifest.Manifest) []*manifest.Manifest {
 
 // Domain gathers operators of the named plugins as the function Domain does: those of the CPU, which a
 // session may still need for nodes that its device's provider leaves to it, and those of the device.
-func (s *Backend) Domain(cpu []*plugin.Plugin, names, operators []string, l *ort.Library) (ort.Domain, error) {
+func (s *Backend) Domain(cpu []*plugin.Plugin, names, operators []string, l *ort.Library) (operator.Domain, error) {
 	var host, device []string
 	for _, name := range names {
 		_, onHost := Named(cpu, name)
 		_, there := Named(s.Plugins, name)
 		if onHost != nil && there != nil {
-			return ort.Domain{}, errors.Join(onHost, there)
+			return operator.Domain{}, errors.Join(onHost, there)
 		}
 		if onHost == nil {
 			host = append(host, name)

@@ -18,11 +18,11 @@ import (
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/rewrite/linear"
-	"github.com/opgraft/graft/host/rewrite/session"
+	rewrite "github.com/opgraft/graft/host/rewrite/session"
 )
 
 // Analysis is a model with what was recognised in it and what is planned.
@@ -221,7 +221,7 @@ func (a *Analysis) Apply(ctx context.Context) (err error) {
 
 // place puts the operators of the plan into the graph.
 func (a *Analysis) place() error {
-	if err := session.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
+	if err := rewrite.Apply(a.Graph, a.Shapes, a.Plan); err != nil {
 		return err
 	}
 	if a.Plan.Panels() {
@@ -235,7 +235,7 @@ func (a *Analysis) place() error {
 // unpad removes the model's padding, and applies the other choices of the plan to what is left.
 func (a *Analysis) unpad(ctx context.Context) error {
 	if err := a.Within(ctx, func() error {
-		return session.RemovePadding(a.Graph, a.Shapes, a.Padding, a.Plan.Rows() == plan.MaskedRows)
+		return rewrite.RemovePadding(a.Graph, a.Shapes, a.Padding, a.Plan.Rows() == plan.MaskedRows)
 	}); err != nil {
 		return errors.Join(ErrPadding, err)
 	}
@@ -288,11 +288,11 @@ func recovered(during string, m *model.Model, err *error) {
 }
 
 // Hidden are the outputs whose rows of hidden tokens are zeros in a session of the plan; nil for none.
-func (a *Analysis) Hidden() *ort.Hidden {
+func (a *Analysis) Hidden() *session.Hidden {
 	if a.Padding == nil || len(a.Padding.Outputs) == 0 || a.Plan.Rows() != plan.VisibleRows {
 		return nil
 	}
-	return &ort.Hidden{Mask: a.Padding.From, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
+	return &session.Hidden{Mask: a.Padding.From, Added: a.Padding.Added, Outputs: a.Padding.Outputs}
 }
 
 // Plugins names the plugins that the plan uses.

@@ -8,14 +8,15 @@ import (
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin/manifest"
 )
 
 // Session is what a session of ONNX Runtime is made from.
 type Session struct {
 	Model   []byte
-	Folder  string       // of files that Model refers to, for ort.ConfigExternalFolder; "" for none
-	Weights []ort.Weight // which the session takes over, or which are to be released
+	Folder  string           // of files that Model refers to, for session.ConfigExternalFolder; "" for none
+	Weights []session.Weight // which the session takes over, or which are to be released
 }
 
 // Serialize makes one of a graph whose weights lie with a model. The session holds its weights, and no
@@ -39,7 +40,7 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wis
 			s.Folder = model.NowhereFolder
 		}
 		s.Weights = append(s.Weights,
-			ort.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace,
+			session.Weight{Name: w.Name, Element: ort.ElementType(w.DataType), Shape: w.Dims, Data: w.Data, InPlace: w.InPlace,
 				Packed: w.Packed, Release: w.Release})
 	}
 	return s, nil

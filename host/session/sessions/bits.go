@@ -15,6 +15,8 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/capability"
@@ -31,7 +33,7 @@ const (
 
 // fusionsOf are what ONNX Runtime fuses in a session's model. Those that operators would take in are among them where
 // the operators have the bits of its nodes here: kernels of another version, or for another CPU, round otherwise.
-func (s *Patcher) fusionsOf(r ort.Request) ([]plan.Fusion, error) {
+func (s *Patcher) fusionsOf(r session.Request) ([]plan.Fusion, error) {
 	list, err := fusions(r)
 	if err != nil || !slices.ContainsFunc(list, func(f plan.Fusion) bool { return kind(f) != "" }) {
 		return list, err
@@ -84,8 +86,8 @@ func (s *Patcher) equalBits(l *ort.Library) (map[string]bool, error) {
 	}
 	sides := make([][]map[string][]byte, 2)
 	models := []*onnx.Model{bitsModel("", ""), bitsModel(multiplies, attends)}
-	for i, o := range []ort.SessionOptions{{}, {Domains: []ort.Domain{domain}}} {
-		o.IntraOpThreads, o.Unpatched, o.Optimization, o.LogSeverity = 1, true, ort.OptimizeNone, ort.LogError
+	for i, o := range []session.Options{{}, {Domains: []operator.Domain{domain}}} {
+		o.IntraOpThreads, o.Unpatched, o.Optimization, o.LogSeverity = 1, true, session.OptimizeNone, session.LogError
 		if sides[i], err = bitsOf(l, o, models[i]); err != nil {
 			return nil, fmt.Errorf("the model that compares them: %w", err)
 		}
@@ -110,12 +112,12 @@ const (
 var bitsRuns = []struct{ keys, size int64 }{{37, 32}, {300, 64}}
 
 // bitsOf are the outputs of one of the models, for each run.
-func bitsOf(l *ort.Library, o ort.SessionOptions, m *onnx.Model) (runs []map[string][]byte, err error) {
+func bitsOf(l *ort.Library, o session.Options, m *onnx.Model) (runs []map[string][]byte, err error) {
 	model, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.NewSessionFromBytes(model, o)
+	s, err := session.FromBytes(l, model, o)
 	if err != nil {
 		return nil, err
 	}

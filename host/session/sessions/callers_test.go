@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
@@ -32,7 +33,7 @@ func BenchmarkCallers(b *testing.B) {
 		for _, tokens := range []int{16, 64} {
 			for _, callers := range []int{1, 2, 4, 8} {
 				for _, side := range []string{"plain", "patched"} {
-					o := ort.SessionOptions{IntraOpThreads: threads, Unpatched: side == "plain",
+					o := session.Options{IntraOpThreads: threads, Unpatched: side == "plain",
 						Config: map[string]string{"session.force_spinning_stop": "1"}}
 					if side == "patched" {
 						o.Patcher = (&Patcher{Plugins: set.Plugins, Options: set.Plan(plan.Options{})}).Patch
@@ -47,8 +48,8 @@ func BenchmarkCallers(b *testing.B) {
 }
 
 // call runs a session from several goroutines, b.N times in all.
-func call(b *testing.B, l *ort.Library, path string, o ort.SessionOptions, tokens, callers int) {
-	s := must.Value(l.NewSession(path, o))(b)
+func call(b *testing.B, l *ort.Library, path string, o session.Options, tokens, callers int) {
+	s := must.Value(session.Open(l, path, o))(b)
 	defer s.Close()
 	fed := map[string]*ort.Value{}
 	for _, in := range s.Inputs() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -21,7 +22,7 @@ var onDevice = map[string]bool{
 
 // deviceOf says where a session computes, by its config entry or its providers. An obstacle is the reason
 // why no installed plugin can.
-func deviceOf(r ort.Request) (d tensor.Device, obstacle string, err error) {
+func deviceOf(r session.Request) (d tensor.Device, obstacle string, err error) {
 	if text, ok := r.Config(ConfigDevice); ok {
 		if d, err = tensor.ParseDevice(text); err != nil {
 			err = fmt.Errorf("session config entry %s: %w", ConfigDevice, err)

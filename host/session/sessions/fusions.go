@@ -5,12 +5,12 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 )
 
 // fusions says what ONNX Runtime fuses in the program's own model, with the program's options.
-func fusions(r ort.Request) (list []plan.Fusion, err error) {
+func fusions(r session.Request) (list []plan.Fusion, err error) {
 	err = r.Optimized(func(b []byte) error {
 		m, err := model.Parse(b, "")
 		if err != nil {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/tensor"
 	"github.com/opgraft/graft/host/session/isolation"
@@ -22,7 +22,7 @@ func names(list string) (out []string) {
 }
 
 // isolating is a Patcher of which those plugins are isolated that a session asks for.
-func (s *Patcher) isolating(r ort.Request) (*Patcher, error) {
+func (s *Patcher) isolating(r session.Request) (*Patcher, error) {
 	v, _ := r.Config(ConfigIsolate)
 	list := names(v)
 	if len(list) == 0 {
@@ -39,7 +39,7 @@ func (s *Patcher) isolating(r ort.Request) (*Patcher, error) {
 
 // isolated leaves out of a plan the isolated plugins that a session cannot use: those that are not run again, and on
 // a device all.
-func (s *Patcher) isolated(r ort.Request, o *plan.Options, device tensor.Device) {
+func (s *Patcher) isolated(r session.Request, o *plan.Options, device tensor.Device) {
 	for _, p := range s.Plugins {
 		x := isolation.For(p)
 		if x == nil {

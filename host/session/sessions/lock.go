@@ -3,7 +3,7 @@ package sessions
 import (
 	"slices"
 
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/lockfile"
@@ -31,7 +31,7 @@ func (s *Patcher) lock(o *plan.Options, path string) error {
 }
 
 // lockedOn holds the variants for a session's device against its lock.
-func lockedOn(r ort.Request, plugins []*plugin.Plugin) error {
+func lockedOn(r session.Request, plugins []*plugin.Plugin) error {
 	path, ok := r.Config(ConfigLock)
 	if !ok || path == "" || len(plugins) == 0 {
 		return nil

@@ -2,7 +2,7 @@ package sessions
 
 import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plugin/tensor"
 )
 
@@ -11,7 +11,7 @@ import (
 //
 // A planned block lies beside what the first run of its shapes took without one, so that an arena becomes twice as
 // large, and grows with every larger combination. Where lengths vary that gains nothing.
-func (s *Patcher) memory(r ort.Request, g *onnx.Graph, device tensor.Device) (unplanned, shared bool) {
+func (s *Patcher) memory(r session.Request, g *onnx.Graph, device tensor.Device) (unplanned, shared bool) {
 	asked, own := s.BoundMemory, s.OwnArenas
 	if v, ok := r.Config(ConfigMemory); ok {
 		asked = v != "" && v != "0"

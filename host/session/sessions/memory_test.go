@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -39,9 +40,9 @@ func TestMemory(t *testing.T) {
 			config[ConfigMemory] = c.entry
 		}
 		s := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true}, BoundMemory: c.bound, OwnArenas: c.own}
-		var got *ort.Patch
-		made := must.Value(l.NewSessionFromBytes(c.model,
-			ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
+		var got *session.Patch
+		made := must.Value(session.FromBytes(l, c.model,
+			session.Options{Config: config, Patcher: func(r session.Request) (*session.Patch, error) {
 				p, err := s.Patch(r)
 				got = p
 				return p, err
@@ -68,7 +69,7 @@ func varyingRows(t *testing.T, content []byte) []byte {
 func TestCyclesLeaveNothing(t *testing.T) {
 	set := load(t, "cpu")
 	cycle := func() {
-		made := session(t, set, nil)
+		made := newSession(t, set, nil)
 		made.expectAnswer(t)
 		made.session.Close()
 	}

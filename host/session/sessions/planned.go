@@ -7,7 +7,8 @@ import (
 	"maps"
 
 	"github.com/opgraft/graft/host/onnx/graph"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -22,7 +23,7 @@ type Planned struct {
 	Analysis *patch.Analysis
 
 	patcher *Patcher
-	request ort.Request
+	request session.Request
 	backend *loaded.Backend
 	device  tensor.Device
 	release func() // the model, which sessions of the same plan may share
@@ -30,22 +31,22 @@ type Planned struct {
 
 // Plan reads a session's model and plans what replaces which of its parts. It is nil for a session that is to stay as
 // it is, by its entries or because of its device.
-func (s *Patcher) Plan(ctx context.Context, r ort.Request) (*Planned, error) {
+func (s *Patcher) Plan(ctx context.Context, r session.Request) (*Planned, error) {
 	return s.plan(ctx, r, nil, nil)
 }
 
 // PlanWithout is Plan with some operators left out.
-func (s *Patcher) PlanWithout(ctx context.Context, r ort.Request, these plan.LeftOut) (*Planned, error) {
+func (s *Patcher) PlanWithout(ctx context.Context, r session.Request, these plan.LeftOut) (*Planned, error) {
 	return s.plan(ctx, r, these, nil)
 }
 
 // PlanViewed is Plan for a model that the caller has opened and viewed, with patch.ViewFor. View and model belong to
 // the plan from then on, and are closed where there is none.
-func (s *Patcher) PlanViewed(ctx context.Context, r ort.Request, view *patch.Analysis) (*Planned, error) {
+func (s *Patcher) PlanViewed(ctx context.Context, r session.Request, view *patch.Analysis) (*Planned, error) {
 	return s.plan(ctx, r, nil, view)
 }
 
-func (s *Patcher) plan(ctx context.Context, r ort.Request, without plan.LeftOut, view *patch.Analysis) (_ *Planned,
+func (s *Patcher) plan(ctx context.Context, r session.Request, without plan.LeftOut, view *patch.Analysis) (_ *Planned,
 	err error) {
 	defer func() {
 		if view != nil {
@@ -100,7 +101,7 @@ func (s *Patcher) plan(ctx context.Context, r ort.Request, without plan.LeftOut,
 
 // rewritten plans a session's model, from a view of it or from its file, and rewrites its graph. What turns out not to
 // be possible is planned anew without it, from the file. The model is the caller's to close.
-func (s *Patcher) rewritten(ctx context.Context, r ort.Request, view *patch.Analysis, without plan.LeftOut,
+func (s *Patcher) rewritten(ctx context.Context, r session.Request, view *patch.Analysis, without plan.LeftOut,
 	manifests []*manifest.Manifest, o plan.Options) (*patch.Analysis, error) {
 	for {
 		a, err := s.rewrittenOnce(ctx, r, view, without, manifests, o)
@@ -130,7 +131,7 @@ func (s *Patcher) rewritten(ctx context.Context, r ort.Request, view *patch.Anal
 }
 
 // rewrittenOnce is rewritten with nothing planned anew. The model is closed with an error.
-func (s *Patcher) rewrittenOnce(ctx context.Context, r ort.Request, view *patch.Analysis, without plan.LeftOut,
+func (s *Patcher) rewrittenOnce(ctx context.Context, r session.Request, view *patch.Analysis, without plan.LeftOut,
 	manifests []*manifest.Manifest, o plan.Options) (_ *patch.Analysis, err error) {
 	ctx = graph.WithProcessorTime(ctx, cmp.Or(s.Time, patch.DefaultTime))
 	a := view
@@ -173,7 +174,7 @@ func (p *Planned) Close() {
 }
 
 // Patch hands over what the session is made from, and ends the plan. It is nil where nothing is replaced.
-func (p *Planned) Patch() (made *ort.Patch, err error) {
+func (p *Planned) Patch() (made *session.Patch, err error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -190,7 +191,7 @@ func (p *Planned) Patch() (made *ort.Patch, err error) {
 	return made, nil
 }
 
-func (p *Planned) serialized() (*ort.Patch, error) {
+func (p *Planned) serialized() (*session.Patch, error) {
 	s, a, r := p.patcher, p.Analysis, p.request
 	domain, err := p.backend.Domain(s.Plugins, a.Plugins(), patch.Placed(a.Model.Proto()), r.Library)
 	if err != nil {
@@ -201,8 +202,8 @@ func (p *Planned) serialized() (*ort.Patch, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &ort.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights,
-		Domains: []ort.Domain{domain}, Hidden: a.Hidden(), NoMemoryPattern: bound, ShareArena: share}
+	made := &session.Patch{Model: out.Model, ExternalFolder: out.Folder, Weights: out.Weights,
+		Domains: []operator.Domain{domain}, Hidden: a.Hidden(), NoMemoryPattern: bound, ShareArena: share}
 	if isolated := loaded.Isolated(s.Plugins, a.Plugins()); len(isolated) > 0 {
 		made.Apart = isolated
 	}

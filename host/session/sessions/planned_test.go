@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
@@ -23,7 +24,7 @@ func TestLeftOutWherePaddingStays(t *testing.T) {
 	set := must.Value(loaded.Load(nil, true))(t)
 	planned := func(s *Patcher, these plan.LeftOut) *patch.Analysis {
 		var a *patch.Analysis
-		x := must.Value(l.NewSession(encoder, ort.SessionOptions{Patcher: func(r ort.Request) (*ort.Patch, error) {
+		x := must.Value(session.Open(l, encoder, session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := s.PlanWithout(t.Context(), r, these)
 			if err != nil {
 				return nil, err
@@ -63,7 +64,7 @@ func TestLeftOutWherePaddingStays(t *testing.T) {
 
 // TestLoggedCounts: what is replaced is a part of what is counted beside it, of attention or of a pattern.
 func TestLoggedCounts(t *testing.T) {
-	if m := session(t, load(t, "cpu"), nil); m.err != nil || !strings.Contains(m.log, " blocks=1 replaced=1 ") {
+	if m := newSession(t, load(t, "cpu"), nil); m.err != nil || !strings.Contains(m.log, " blocks=1 replaced=1 ") {
 		t.Errorf("error %v, logged %s", m.err, m.log)
 	}
 }

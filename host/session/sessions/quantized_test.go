@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/internal/must"
@@ -40,7 +41,7 @@ func TestSessionsOfQuantizedModels(t *testing.T) {
 		replaced := -1
 		p := &Patcher{Plugins: set.Plugins, Options: plan.Options{Force: true, QuantizationNoise: c.option},
 			Logger: slog.New(slog.DiscardHandler)}
-		s := must.Value(l.NewSessionFromBytes(b, ort.SessionOptions{Config: c.config,
+		s := must.Value(session.FromBytes(l, b, session.Options{Config: c.config,
 			Patcher: watched(p, func(a *patch.Analysis) { replaced = a.Plan.Replaced() })}))(t)
 		s.Close()
 		if replaced != c.want {

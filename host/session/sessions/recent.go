@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/onnx/model"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/session/isolation"
@@ -111,7 +111,7 @@ func keepPlan(key string, a *patch.Analysis) (done func()) {
 }
 
 // key says on what a session's plan depends besides the content of its files; "" where it is not to be used again.
-func (s *Patcher) key(r ort.Request, without plan.LeftOut) string {
+func (s *Patcher) key(r session.Request, without plan.LeftOut) string {
 	if r.Path == "" {
 		return "" // bytes of the program's, which may be gone
 	}

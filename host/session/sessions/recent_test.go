@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/internal/must"
@@ -29,28 +30,28 @@ func TestPlannedOnce(t *testing.T) {
 		defer lock.Unlock()
 		last = a
 	})
-	session := func(config map[string]string) *patch.Analysis {
+	analysis := func(config map[string]string) *patch.Analysis {
 		t.Helper()
 		m := &made{}
-		m.session, m.err = l.NewSession(path, ort.SessionOptions{Config: config, Patcher: patcher})
+		m.session, m.err = session.Open(l, path, session.Options{Config: config, Patcher: patcher})
 		m.expectAnswer(t)
 		m.session.Close()
 		return last
 	}
-	first := session(nil)
+	first := analysis(nil)
 	if first.Plan.Replaced() == 0 {
 		t.Fatal("nothing is replaced")
 	}
-	if session(nil) != first {
+	if analysis(nil) != first {
 		t.Error("planned twice")
 	}
-	if session(map[string]string{ConfigNoise: "1"}) == first {
+	if analysis(map[string]string{ConfigNoise: "1"}) == first {
 		t.Error("one plan for other entries")
 	}
 	var several sync.WaitGroup
 	for range 8 {
 		several.Go(func() {
-			if s, err := l.NewSession(path, ort.SessionOptions{Patcher: patcher}); err != nil {
+			if s, err := session.Open(l, path, session.Options{Patcher: patcher}); err != nil {
 				t.Error(err)
 			} else {
 				s.Close()
@@ -61,7 +62,7 @@ func TestPlannedOnce(t *testing.T) {
 
 	// A file that was written again is another.
 	must.Succeed(t, os.WriteFile(path, append(joining(t), 0x3a, 0), 0o644))
-	second := session(nil)
+	second := analysis(nil)
 	if second == first {
 		t.Error("one plan for two files")
 	}
@@ -89,7 +90,7 @@ func TestPlannedOnce(t *testing.T) {
 	if p.users != 0 {
 		t.Errorf("%d users of a plan that is done with", p.users)
 	}
-	if session(nil) == second {
+	if analysis(nil) == second {
 		t.Error("planned with a model that is closed")
 	}
 	third := recent.plans[key]

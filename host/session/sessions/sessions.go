@@ -9,7 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/onnx/model"
-	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -53,10 +53,11 @@ type Patcher struct {
 	applies func(context.Context, *patch.Analysis) error // Analysis.Apply, for tests; nil for that
 }
 
-// Patch is the ort.Patcher of these plugins. It returns nil for a model in which nothing is replaced. A file that was
+// Patch is the session.Patcher of these plugins. It returns nil for a model in which nothing is replaced. A file that
+// was
 // replaced by a new version meanwhile is read once more.
-func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
-	return model.ReadAgainIfChanged(func() (*ort.Patch, error) {
+func (s *Patcher) Patch(r session.Request) (*session.Patch, error) {
+	return model.ReadAgainIfChanged(func() (*session.Patch, error) {
 		p, err := s.Plan(context.Background(), r)
 		if err != nil {
 			return nil, err
@@ -66,10 +67,10 @@ func (s *Patcher) Patch(r ort.Request) (*ort.Patch, error) {
 }
 
 // mapped reports a session whose weights lie in files that it maps.
-func (s *Patcher) mapped(r ort.Request) bool { return s.MapWeights && r.Path != "" }
+func (s *Patcher) mapped(r session.Request) bool { return s.MapWeights && r.Path != "" }
 
 // share says whether a session shares its weights with other processes.
-func (s *Patcher) share(r ort.Request) shared.Wish {
+func (s *Patcher) share(r session.Request) shared.Wish {
 	switch v, ok := r.Config(ConfigShare); {
 	case !ok:
 		return s.Share
@@ -80,16 +81,16 @@ func (s *Patcher) share(r ort.Request) shared.Wish {
 }
 
 // Open reads the model of a session that is about to be made.
-func Open(r ort.Request) (*model.Model, error) {
+func Open(r session.Request) (*model.Model, error) {
 	if r.Path != "" {
 		return model.Open(r.Path)
 	}
-	folder, _ := r.Config(ort.ConfigExternalFolder)
+	folder, _ := r.Config(session.ConfigExternalFolder)
 	return model.Parse(r.Model, folder)
 }
 
 // log says in one line what a session is about to be made from.
-func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
+func (s *Patcher) log(r session.Request, a *patch.Analysis, device tensor.Device) {
 	if a.Obstacle != "" {
 		s.logUnchanged(r, a.Obstacle)
 		return
@@ -103,7 +104,7 @@ func (s *Patcher) log(r ort.Request, a *patch.Analysis, device tensor.Device) {
 
 // plain is the model as the program has it, for the session that takes over when a run of the patched one fails. nil is
 // for none.
-func (s *Patcher) plain(m *model.Model, r ort.Request) *ort.Plain {
+func (s *Patcher) plain(m *model.Model, r session.Request) *session.Plain {
 	p, err := plain(m, r)
 	if err != nil && s.Logger != nil {
 		s.Logger.Info("graft: the session has no way back when an operator fails", "model", modelName(r), "reason", err)
@@ -112,13 +113,13 @@ func (s *Patcher) plain(m *model.Model, r ort.Request) *ort.Plain {
 }
 
 // logUnchanged says in one line why a session is left unchanged.
-func (s *Patcher) logUnchanged(r ort.Request, why string) {
+func (s *Patcher) logUnchanged(r session.Request, why string) {
 	if s.Logger != nil {
 		s.Logger.Info("graft: model left unchanged", "model", modelName(r), "reason", why)
 	}
 }
 
-func modelName(r ort.Request) string {
+func modelName(r session.Request) string {
 	if r.Path == "" {
 		return "model bytes"
 	}
@@ -126,7 +127,7 @@ func modelName(r ort.Request) string {
 }
 
 // options are the session's own, or nil when it is to be left unchanged.
-func (s *Patcher) options(r ort.Request) (*plan.Options, error) {
+func (s *Patcher) options(r session.Request) (*plan.Options, error) {
 	if v, ok := r.Config(ConfigDisable); ok && v != "" && v != "0" {
 		return nil, nil
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/opgraft/graft/host/base/cuda/cudatest"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/operator"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -128,15 +130,15 @@ func joining(t *testing.T) []byte {
 // made is a session of the model above: what was chosen, registered and logged for it.
 type made struct {
 	choice  plan.Choice
-	domains []ort.Domain
+	domains []operator.Domain
 	log     string
-	session *ort.Session
+	session *session.Session
 	err     error
 }
 
 // watched is the patcher of s, which tells what it planned.
-func watched(s *Patcher, tell func(*patch.Analysis)) ort.Patcher {
-	return func(r ort.Request) (*ort.Patch, error) {
+func watched(s *Patcher, tell func(*patch.Analysis)) session.Patcher {
+	return func(r session.Request) (*session.Patch, error) {
 		p, err := s.Plan(context.Background(), r)
 		if p == nil || err != nil {
 			return nil, err
@@ -146,8 +148,8 @@ func watched(s *Patcher, tell func(*patch.Analysis)) ort.Patcher {
 	}
 }
 
-// session makes one with these config entries, whose providers are ep.<name> as ONNX Runtime files them.
-func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
+// newSession makes one with these config entries, whose providers are ep.<name> as ONNX Runtime files them.
+func newSession(t *testing.T, set *loaded.Set, config map[string]string) *made {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
 	m := &made{}
@@ -159,8 +161,8 @@ func session(t *testing.T, set *loaded.Set, config map[string]string) *made {
 			m.choice = a.Plan.Choices[0]
 		}
 	})
-	m.session, m.err = l.NewSessionFromBytes(joining(t),
-		ort.SessionOptions{Config: config, Patcher: func(r ort.Request) (*ort.Patch, error) {
+	m.session, m.err = session.FromBytes(l, joining(t),
+		session.Options{Config: config, Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := patcher(r)
 			if p != nil {
 				m.domains = p.Domains
@@ -199,7 +201,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 	t.Setenv("GRAFT_CUDA_DRIVER", cudatest.Library(t))
 	set := load(t, "cpu", "cuda")
 
-	cpu := session(t, set, nil)
+	cpu := newSession(t, set, nil)
 	cpu.expectAnswer(t)
 	if cpu.choice.Variant != "cpu" || len(cpu.domains) != 1 || !strings.Contains(cpu.log, "device=cpu ") {
 		t.Errorf("without providers: variant %q, %d domains, log %s", cpu.choice.Variant, len(cpu.domains), cpu.log)
@@ -208,7 +210,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 		t.Error("a session on the CPU loaded the CUDA library")
 	}
 
-	gpu := session(t, set, onCUDA)
+	gpu := newSession(t, set, onCUDA)
 	gpu.expectAnswer(t)
 	if gpu.choice.Variant != "cuda" || gpu.choice.Operator.Name != "Join" ||
 		!strings.Contains(gpu.choice.Reason, "of the bytes") ||
@@ -226,20 +228,20 @@ func TestSessionsChooseVariants(t *testing.T) {
 		if text == "cpu" {
 			config["ep.cudaexecutionprovider.device_id"] = "0"
 		}
-		said := session(t, set, config)
+		said := newSession(t, set, config)
 		said.expectAnswer(t)
 		if said.choice.Variant != want {
 			t.Errorf("%s %s: variant %q because %q", ConfigDevice, text, said.choice.Variant, said.choice.Reason)
 		}
 	}
-	if bad := session(t, set, map[string]string{ConfigDevice: "gpu"}); bad.err == nil ||
+	if bad := newSession(t, set, map[string]string{ConfigDevice: "gpu"}); bad.err == nil ||
 		!strings.HasSuffix(bad.err.Error(),
 			`session config entry graft.device: found device "gpu", needed cpu, cuda or cuda:NUMBER`) {
 		t.Errorf("a device that is none: %v", bad.err)
 	}
 
 	t.Run("a variant for the CPU alone", func(t *testing.T) {
-		m := session(t, load(t, "cpu"), onCUDA)
+		m := newSession(t, load(t, "cpu"), onCUDA)
 		m.expectAnswer(t)
 		if m.choice.Operator != nil || !strings.Contains(m.choice.Reason, "kit-check: none for cuda: ") ||
 			!strings.Contains(m.choice.Reason, "libkit_check_cuda.so: no such file") || m.domains != nil {
@@ -251,13 +253,13 @@ func TestSessionsChooseVariants(t *testing.T) {
 		if err := set.Require([]string{"kit-check"}); err != nil {
 			t.Error(err)
 		}
-		m := session(t, set, nil)
+		m := newSession(t, set, nil)
 		m.expectAnswer(t)
 		if m.choice.Operator != nil {
 			t.Errorf("on the CPU: %+v", m.choice)
 		}
 		// This runtime has no provider for it; that it was registered is what the refusal shows.
-		if m = session(t, set, onCUDA); m.choice.Variant != "cuda" || m.err == nil ||
+		if m = newSession(t, set, onCUDA); m.choice.Variant != "cuda" || m.err == nil ||
 			!strings.Contains(m.err.Error(), "Could not find an implementation for Join(1)") {
 			t.Errorf("on CUDA: variant %q, %v", m.choice.Variant, m.err)
 		}
@@ -276,12 +278,12 @@ func TestSessionsWithoutADriver(t *testing.T) {
 		return
 	}
 	set := load(t, "cpu", "cuda")
-	cpu := session(t, set, nil)
+	cpu := newSession(t, set, nil)
 	cpu.expectAnswer(t)
 	if cpu.choice.Variant != "cpu" {
 		t.Errorf("on the CPU: variant %q because %q", cpu.choice.Variant, cpu.choice.Reason)
 	}
-	gpu := session(t, set, onCUDA)
+	gpu := newSession(t, set, onCUDA)
 	gpu.expectAnswer(t)
 	if gpu.choice.Operator != nil ||
 		!strings.Contains(gpu.choice.Reason,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/internal/must"
 )
 
@@ -26,8 +27,8 @@ func TestShare(t *testing.T) {
 		{shared.Always, map[string]string{ConfigShare: ""}, shared.Never},
 	} {
 		var got shared.Wish = -1
-		s := must.Value(l.NewSessionFromBytes(joining(t),
-			ort.SessionOptions{Config: c.entry, Patcher: func(r ort.Request) (*ort.Patch, error) {
+		s := must.Value(session.FromBytes(l, joining(t),
+			session.Options{Config: c.entry, Patcher: func(r session.Request) (*session.Patch, error) {
 				got = (&Patcher{Share: c.all}).share(r)
 				return nil, nil
 			}}))(t)

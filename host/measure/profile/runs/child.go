@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/measure/comparison"
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/session/sessions"
 )
@@ -77,7 +78,7 @@ type here struct {
 	model         string
 	library       *ort.Library
 	fed           *inputs.Batch
-	run, profiled *ort.Session
+	run, profiled *session.Session
 }
 
 func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
@@ -96,7 +97,7 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 	}
 	a.Inputs, a.Workload, a.Lengths = h.fed.Infos, h.fed.Workload, h.fed.Lengths
 	// Threads that wait awake for the next run would do so on the cores of the other session.
-	so := ort.SessionOptions{IntraOpThreads: o.Threads, Unpatched: true,
+	so := session.Options{IntraOpThreads: o.Threads, Unpatched: true,
 		Config: map[string]string{"session.force_spinning_stop": "1"}}
 	a.Plugins = []string{}
 	if o.Patched {
@@ -104,7 +105,7 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 			Padding: o.Padding, Fixed: o.Fixed}
 		so.Unpatched = false
 		s := &sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po)}
-		so.Patcher = func(r ort.Request) (*ort.Patch, error) {
+		so.Patcher = func(r session.Request) (*session.Patch, error) {
 			p, err := s.Plan(ctx, r)
 			if p == nil || err != nil {
 				return nil, err
@@ -117,20 +118,20 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 			return p.Patch()
 		}
 	}
-	if h.run, err = h.library.NewSession(j.Model, so); err != nil {
+	if h.run, err = session.Open(h.library, j.Model, so); err != nil {
 		return nil, a, err
 	}
 	so.Profile, so.OptimizedModel = filepath.Join(j.Scratch, profilePrefix), filepath.Join(j.Scratch, graphFile)
-	so.LogSeverity = ort.LogError // it warns that the graph is for this machine
+	so.LogSeverity = session.LogError // it warns that the graph is for this machine
 	so.Config = map[string]string{"session.force_spinning_stop": "1",
 		"session.optimized_model_external_initializers_file_name":         weightsFile,
 		"session.optimized_model_external_initializers_min_size_in_bytes": "1024"}
-	if h.profiled, err = h.library.NewSession(j.Model, so); err != nil {
+	if h.profiled, err = session.Open(h.library, j.Model, so); err != nil {
 		h.run.Close()
 		return nil, a, err
 	}
 	// A first run says whether there is one, and makes what later runs have.
-	for _, s := range []*ort.Session{h.run, h.profiled} {
+	for _, s := range []*session.Session{h.run, h.profiled} {
 		if _, err := h.once(ctx, s); err != nil {
 			return nil, a, err
 		}
@@ -139,7 +140,7 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 }
 
 // once is a run of a session, in milliseconds.
-func (h *here) once(ctx context.Context, s *ort.Session) (float64, error) {
+func (h *here) once(ctx context.Context, s *session.Session) (float64, error) {
 	start := time.Now()
 	results, err := s.Run(ctx, h.fed.Values)
 	took := float64(time.Since(start).Nanoseconds()) / 1e6
@@ -159,7 +160,7 @@ const batch = time.Second
 // on both alike.
 func (h *here) rounds(ctx context.Context, r roundsRequest) (a roundsAnswer, err error) {
 	for range r.Warmup {
-		for _, s := range []*ort.Session{h.run, h.profiled} {
+		for _, s := range []*session.Session{h.run, h.profiled} {
 			if _, err := h.once(ctx, s); err != nil {
 				return a, err
 			}
