@@ -321,7 +321,13 @@ func (n *Node) Is(ops ...string) bool {
 // Unread says what a node says beyond what is read of its operator, and so why it is left alone; "" for nothing. See
 // [onnx.Unread].
 func (n *Node) Unread() string {
-	return onnx.Unread(n.Proto, n.Graph.Opset(domainName(n.Proto.GetDomain())))
+	inputs := make([]string, len(n.In)) // as edited, where those of Proto are those of the file
+	for i, v := range n.In {
+		if v != nil {
+			inputs[i] = v.Name
+		}
+	}
+	return onnx.Unread(n.Proto, inputs, n.Graph.Opset(domainName(n.Proto.GetDomain())))
 }
 
 // Input is the i-th input, or nil when it is left out.

@@ -19,7 +19,7 @@ const (
 // NBits are the integers of a MatMulNBits of 4 or 8 bits in float32, or why they are not known. Constants are those
 // of its graph, by name; nil for what is none.
 func NBits(n *onnx.Node, constant func(name string) *onnx.Tensor) (q *Integers, why string) {
-	if why := onnx.Unread(n, 1); why != "" {
+	if why := onnx.Unread(n, n.GetInput(), 1); why != "" {
 		return nil, why
 	}
 	input := func(at int) string {

@@ -50,10 +50,10 @@ var read = map[string]reading{
 	"com.microsoft.QuickGelu":   {[]int64{1}, 1, "alpha"},
 }
 
-// Unread says what a node says beyond what is read of its operator, in a model that imports a version of its domain:
-// an attribute, an input or a definition of another operator set. Such a node means something else than is known, and
-// is left alone. "" where all of it is read, and for operators that nothing is read of.
-func Unread(n *Node, version int64) string {
+// Unread says what a node of these inputs says beyond what is read of its operator, in a model that imports a version
+// of its domain: an attribute, an input or a definition of another operator set. Such a node means something else than
+// is known, and is left alone. "" where all of it is read, and for operators that nothing is read of.
+func Unread(n *Node, inputs []string, version int64) string {
 	domain, op := n.GetDomain(), n.GetOpType()
 	own := domain == "" || domain == "ai.onnx"
 	if own && version > NewestOpset {
@@ -83,7 +83,7 @@ func Unread(n *Node, version int64) string {
 	case !known:
 		r.inputs = schema.MaxInputs
 	}
-	for i, name := range n.GetInput() {
+	for i, name := range inputs {
 		if i >= r.inputs && name != "" {
 			return fmt.Sprintf("its input %d, %s, is not known", i+1, name)
 		}

@@ -25,27 +25,27 @@ func TestUnread(t *testing.T) {
 				return n
 			}
 			n := node()
-			if why := Unread(n, version); why != "" {
+			if why := Unread(n, n.GetInput(), version); why != "" {
 				t.Errorf("%s %d: %s", op, version, why)
 			}
 			n.Input = append(n.Input, "")
-			if why := Unread(n, version); why != "" {
+			if why := Unread(n, n.GetInput(), version); why != "" {
 				t.Errorf("%s %d with an input left out: %s", op, version, why)
 			}
 			n.Input = append(n.Input, "more")
-			if why := Unread(n, version); !strings.Contains(why, "more, is not known") {
+			if why := Unread(n, n.GetInput(), version); !strings.Contains(why, "more, is not known") {
 				t.Errorf("%s %d with a further input: %q", op, version, why)
 			}
 			n = node()
 			n.Attribute = []*Attribute{{Name: proto.String("newest"), Type: Attribute_INT.Enum(), I: proto.Int64(1)}}
-			if why := Unread(n, version); why != "its attribute newest is not known" {
+			if why := Unread(n, n.GetInput(), version); why != "its attribute newest is not known" {
 				t.Errorf("%s %d with a further attribute: %q", op, version, why)
 			}
 			newer, want := int64(NewestOpset+1), "its opset 29 is newer than 28"
 			if domain != "" {
 				newer, want = 2, "version 2 of com.microsoft is not known"
 			}
-			if why := Unread(node(), newer); !strings.Contains(why, want) {
+			if why := Unread(node(), node().GetInput(), newer); !strings.Contains(why, want) {
 				t.Errorf("%s of version %d: %q", op, newer, why)
 			}
 		}
@@ -73,7 +73,7 @@ func TestUnread(t *testing.T) {
 		if c.attribute != nil {
 			n.Attribute = []*Attribute{c.attribute}
 		}
-		if why := Unread(n, c.version); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+		if why := Unread(n, n.GetInput(), c.version); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
 			t.Errorf("%s %d: %q, want %q", c.op, c.version, why, c.want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestUnreadDefinitions(t *testing.T) {
 	for op, versions := range schemas() {
 		for _, s := range versions {
 			newest = max(newest, s.Since)
-			if why := Unread(&Node{OpType: proto.String(op)}, s.Since); why != "" {
+			if why := Unread(&Node{OpType: proto.String(op)}, nil, s.Since); why != "" {
 				t.Errorf("%s of opset %d: %s", op, s.Since, why)
 			}
 		}
