@@ -157,8 +157,15 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root)
 			return nil, err
 		}
 	}
-	for _, np := range p.Node {
-		if err := g.adopt(np); err != nil {
+	sorted := false
+	for i := range p.Node {
+		if !sorted && g.missing(p.Node[i]) {
+			if err := inOrder(p.Node[i:]); err != nil {
+				return nil, err
+			}
+			sorted = true
+		}
+		if err := g.adopt(p.Node[i]); err != nil {
 			return nil, err
 		}
 	}
