@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/session/patch"
@@ -22,7 +23,8 @@ type Patched struct {
 // Patch writes the model at path, with operators replaced and its weights, to out, for programs in any language. What
 // fits into no single ONNX file (2 GiB) gets a second one, out with ".data" after its name. That no block is replaced
 // is [ErrNothingReplaced]; nothing is written then. Options that only sessions follow are [ErrOption].
-func Patch(ctx context.Context, path, out string, o Options) (*Patched, error) {
+func Patch(ctx context.Context, path, out string, o Options) (patched *Patched, err error) {
+	defer diagnostic.Recovered(path, "patching", &err)
 	if err := o.check(); err != nil {
 		return nil, err
 	}

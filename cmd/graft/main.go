@@ -70,7 +70,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(c.out)
 	root.SetErr(messages)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := execute(ctx, root)
 	if err == nil || c.out.err != nil {
 		err = c.out.err
 	}
@@ -84,6 +84,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	report(stderr, asJSON, helped(cmd, err))
 	return exitCode(err)
+}
+
+// execute runs a command, of which a panic is an error like any other.
+func execute(ctx context.Context, root *cobra.Command) (cmd *cobra.Command, err error) {
+	cmd = root
+	defer diagnostic.Recovered("", "command", &err)
+	return root.ExecuteContextC(ctx)
 }
 
 // cli is what all commands share.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/ort"
@@ -146,8 +147,10 @@ func Abandon[T interface{ Close() }](ctx context.Context, open func() (T, error)
 	}
 	done := make(chan result, 1)
 	go func() {
-		made, err := open()
-		done <- result{made, err}
+		var r result
+		defer func() { done <- r }()
+		defer diagnostic.Recovered("", "opening", &r.err)
+		r.made, r.err = open()
 	}()
 	select {
 	case r := <-done:

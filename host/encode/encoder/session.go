@@ -121,11 +121,23 @@ func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[
 			inputs[v.Name] = r.Of(v)
 		}
 		s.positions = int(min(r.Positions, 1<<30))
+		return nil
+	})
+	if err != nil {
+		return nil, padded, err
+	}
+	err = view.Within(ctx, func() error {
 		if facts, _ := padding.Find(view.Graph, view.Shapes, view.Report); facts != nil && !facts.Rounds {
 			padded = plan.IgnorePadding // nothing here reads what is computed for padding
 		}
 		return nil
 	})
+	if err != nil && ctx.Err() == nil { // the model runs all the same, padding and all
+		if s.logger != nil {
+			s.logger.Warn("padding is computed as well", "reason", err)
+		}
+		return inputs, plan.ExactPadding, nil
+	}
 	return inputs, padded, err
 }
 

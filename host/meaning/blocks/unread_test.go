@@ -147,3 +147,44 @@ func TestUnreadRows(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputsLeftOut: what is left out among a node's outputs is no value, as ONNX Runtime's optimizer of transformers
+// writes encoders that normalize before attention.
+func TestOutputsLeftOut(t *testing.T) {
+	g, s := blockstest.Graph(t, `
+		in ids i64[b, s]
+		in mask i64[b, s]
+		out y f32[b, s, 64]
+		const table f32[100, 64]
+		const w f32[64]
+		const o f32[64, 64]
+		x = Gather(table, ids)
+		e = MatMul(x, o)
+		n0, , , x0 = com.microsoft.SkipLayerNormalization(x, e, w, w)
+		h = Reshape(n0, [0,0,4,16])
+		q = Transpose(h) perm=0,2,1,3
+		kt = Transpose(h) perm=0,2,3,1
+		m = Cast(mask) to=1
+		u = Unsqueeze(m, [1,2])
+		i = Sub(1.0, u)
+		bias = Mul(i, -3.4e38)
+		a = MatMul(q, kt)
+		c = Add(a, bias)
+		p = Softmax(c)
+		z = MatMul(p, q)
+		zt = Transpose(z) perm=0,2,1,3
+		rows = Reshape(zt, [0,0,64])
+		l = MatMul(rows, o)
+		n, , , sum = com.microsoft.SkipLayerNormalization(l, x0, w, w)
+		f = MatMul(n, o)
+		y = Add(f, sum)`)
+	f, why := padding.Find(g, s, blocks.Find(g, s))
+	if f == nil || len(f.Late) == 0 {
+		t.Fatalf("%+v, %s", f, why)
+	}
+	for v := range f.Places {
+		if v == nil {
+			t.Error("rows of no value have a place")
+		}
+	}
+}

@@ -77,7 +77,9 @@ func (r *rows) find() (why string, failed []*Block) {
 		r.through[n] = p
 		late := slices.ContainsFunc(p.from(), func(i int) bool { return r.late[n.In[i]] || r.beyond[n.In[i]] })
 		for i, at := range p.out {
-			r.facts.Places[n.Out[i]] = at
+			if v := n.Output(i); v != nil {
+				r.facts.Places[v] = at
+			}
 		}
 		for _, v := range n.Out {
 			if v != nil {

@@ -92,6 +92,7 @@ type stopped struct{ err *diagnostic.Error }
 // than a graph of this size needs, which is the same each time, and when the context ends, or the processor
 // time of [WithProcessorTime] has: then [errors.Is] finds the context's error as well. What it was to make
 // must not be used then. A part of another part shares its bounds.
+// A panic of the part is an error too.
 func (g *Graph) Bounded(ctx context.Context, part func() error) (err error) {
 	b := &g.root.bounds
 	if b.ctx != nil {
@@ -107,7 +108,7 @@ func (g *Graph) Bounded(ctx context.Context, part func() error) (err error) {
 		case stopped:
 			err = p.err
 		default:
-			panic(p)
+			err = diagnostic.Fault("", "analysis", p)
 		}
 	}()
 	g.Spend(1)

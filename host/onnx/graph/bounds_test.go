@@ -158,3 +158,13 @@ func TestEquatedBackwards(t *testing.T) {
 		t.Errorf("the last is %s", d)
 	}
 }
+
+// TestBoundedPanic: a part that panics is an error that says where, and the program goes on.
+func TestBoundedPanic(t *testing.T) {
+	g := chain(t, 1)
+	err := g.Bounded(t.Context(), func() error { return fmt.Errorf("%s", g.Nodes[0].Out[3].Name) })
+	if err == nil || !strings.Contains(err.Error(), "shows a fault in its analysis (runtime error: index out of range [3] "+
+		"with length 1 at bounds_test.go:") {
+		t.Error(err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/meaning/padding"
@@ -122,7 +123,7 @@ func apartOn(o plan.Options) apart {
 }
 
 func view(ctx context.Context, m *model.Model, p *onnx.Model, what apart) (a *Analysis, err error) {
-	defer recovered("analysis", m, &err)
+	defer diagnostic.Recovered(m.Path(), "analysis", &err)
 	ctx = limited(ctx)
 	g, err := graph.NewWithin(ctx, p, m)
 	if err == nil {
@@ -164,7 +165,7 @@ func view(ctx context.Context, m *model.Model, p *onnx.Model, what apart) (a *An
 
 // Choose plans which operators take the blocks. Errors are those of Analyse.
 func (a *Analysis) Choose(ctx context.Context, manifests []*manifest.Manifest, o plan.Options) (err error) {
-	defer recovered("analysis", a.Model, &err)
+	defer diagnostic.Recovered(a.Model.Path(), "analysis", &err)
 	return a.Within(ctx, func() error {
 		a.Plan, a.manifests, a.options = plan.Make(a.Graph, a.Shapes, a.Report, manifests, o), manifests, o
 		if a.Padding, a.PaddingReason = padding.Find(a.Graph, a.Shapes, a.Report); a.Padding != nil {
@@ -207,7 +208,7 @@ func (a *Analysis) Settle(ctx context.Context, manifests []*manifest.Manifest, o
 // Apply rewrites the model as planned. It may be called once. After an error, which may be
 // one of Analyse too, the model is not to be used.
 func (a *Analysis) Apply(ctx context.Context) (err error) {
-	defer recovered("rewriting", a.Model, &err)
+	defer diagnostic.Recovered(a.Model.Path(), "rewriting", &err)
 	if a.applied {
 		return fmt.Errorf("%s: the plan was applied before", a.Model.Path())
 	}
@@ -276,15 +277,6 @@ func (a *Analysis) Within(ctx context.Context, part func() error) error {
 		return fmt.Errorf("%s: %w", a.Model.Path(), err)
 	}
 	return nil
-}
-
-// recovered makes an error of a panic. A model is hostile until proven otherwise:
-// what slips through the checks must not end the program that wanted a session.
-func recovered(during string, m *model.Model, err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("%s: this model shows a fault in its %s (%v), please report it; it runs without graft", m.Path(),
-			during, r)
-	}
 }
 
 // Hidden are the outputs whose rows of hidden tokens are zeros in a session of the plan; nil for none.
