@@ -163,8 +163,8 @@ func TestEquatedBackwards(t *testing.T) {
 func TestBoundedPanic(t *testing.T) {
 	g := chain(t, 1)
 	err := g.Bounded(t.Context(), func() error { return fmt.Errorf("%s", g.Nodes[0].Out[3].Name) })
-	if err == nil || !strings.Contains(err.Error(), "shows a fault in its analysis (runtime error: index out of range [3] "+
-		"with length 1 at bounds_test.go:") {
+	const want = "shows a fault in its analysis (runtime error: index out of range [3] with length 1 at bounds_test.go:"
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Error(err)
 	}
 }
