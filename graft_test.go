@@ -141,9 +141,7 @@ func TestEnableRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			err := graft.EnableWith(c.options)
-			if !errors.Is(err, c.kind) {
-				t.Fatalf("%v, want an error of the kind %v", err, c.kind)
-			}
+			must.Fail(t, err, c.kind)
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q, want %q in it", err, want)
@@ -404,9 +402,7 @@ func TestPatchRefuses(t *testing.T) {
 					t.Errorf("error %q, want %q in it", err, want)
 				}
 			}
-			if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("a file was written: %v", err)
-			}
+			must.Fail(t, must.Error(os.Stat(out)), fs.ErrNotExist)
 		})
 	}
 }

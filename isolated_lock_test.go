@@ -1,7 +1,6 @@
 package graft_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,10 +71,7 @@ func TestLockWithIsolation(t *testing.T) {
 		{lockOf(t, other), "fused-gelu", "another fused-gelu 0.1.0: " + gelu + "/plugin.yaml: sha256 ", graft.ErrBadPlugin},
 		{lockOf(t, gelu), "flash-decode", `no plugin "flash-decode" is loaded, found fused-gelu`, graft.ErrNoPlugin},
 	} {
-		if err := enabled(test.lock, test.isolated); !errors.Is(err, test.kind) ||
-			!strings.Contains(err.Error(), test.want) {
-			t.Errorf("isolated %s: %v, want %s", test.isolated, err, test.want)
-		}
+		must.Fail(t, enabled(test.lock, test.isolated), test.kind, test.want)
 	}
 
 	must.Succeed(t, graft.Disable())

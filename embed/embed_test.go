@@ -136,9 +136,7 @@ func TestEmbedEnds(t *testing.T) {
 	waiting(2)
 	cancel(because)
 	for range 2 {
-		if err := <-ended; !errors.Is(err, because) {
-			t.Errorf("found %v", err)
-		}
+		must.Fail(t, <-ended, because)
 	}
 	for range 3 {
 		go func() {
@@ -154,14 +152,9 @@ func TestEmbedEnds(t *testing.T) {
 	}
 	e.Close()
 	for range 3 {
-		if err := <-ended; !errors.Is(err, graft.ErrClosed) ||
-			err.Error() != "the batcher was closed before this input was computed" {
-			t.Errorf("found %v", err)
-		}
+		must.FailExactly(t, <-ended, "the batcher was closed before this input was computed", graft.ErrClosed)
 	}
-	if _, err := e.Embed(t.Context(), "a text"); !errors.Is(err, graft.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	must.Fail(t, must.Error(e.Embed(t.Context(), "a text")), graft.ErrClosed)
 	for i := 0; runtime.NumGoroutine() > before; i++ {
 		if i > 1e7 {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
@@ -196,9 +189,7 @@ func TestRank(t *testing.T) {
 			t.Error("a bad query has an answer")
 		}
 		r.Close()
-		if _, err := r.Rank(t.Context(), "a", "b"); !errors.Is(err, graft.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		must.Fail(t, must.Error(r.Rank(t.Context(), "a", "b")), graft.ErrClosed)
 	}
 }
 
@@ -232,24 +223,14 @@ func TestEncoderOptions(t *testing.T) {
 			t.Errorf("found %v, want %v: %s", err, c.kind, c.want)
 		}
 	}
-	if _, err := embed.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil,
-		embed.BatchOptions{MaxQueue: -1}); !errors.Is(err, graft.ErrOption) {
-		t.Errorf("a batcher: %v", err)
-	}
-	if _, err := embed.NewBatcher[int, int](nil, nil, embed.BatchOptions{}); !errors.Is(err, graft.ErrOption) {
-		t.Errorf("a batcher of nothing: %v", err)
-	}
-	if _, err := embed.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"),
-		embed.Options{Common: graft.Common{AcceptUnverified: true}}); !errors.Is(err, graft.ErrBadModel) ||
-		!errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
-	}
+	must.Fail(t, must.Error(embed.NewBatcher(func(context.Context, []int) ([]int, error) { return nil, nil }, nil,
+		embed.BatchOptions{MaxQueue: -1})), graft.ErrOption)
+	must.Fail(t, must.Error(embed.NewBatcher[int, int](nil, nil, embed.BatchOptions{})), graft.ErrOption)
+	must.Fail(t, must.Error(embed.NewReranker(t.Context(), filepath.Join(t.TempDir(), "none"),
+		embed.Options{Common: graft.Common{AcceptUnverified: true}})), graft.ErrBadModel, fs.ErrNotExist)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := embed.NewEmbedder(ended, "../models/encoders/embedder", embed.Options{}); !errors.Is(err,
-		context.Canceled) {
-		t.Errorf("a context that had ended: %v", err)
-	}
+	must.Fail(t, must.Error(embed.NewEmbedder(ended, "../models/encoders/embedder", embed.Options{})), context.Canceled)
 }
 
 func TestPad(t *testing.T) {

@@ -154,9 +154,7 @@ func TestWrongInstructionsAreRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := parseInstruction(entries(test.pairs...))
-			if err == nil || err.Error() != test.want {
-				t.Errorf("error %v, need %q", err, test.want)
-			}
+			must.FailExactly(t, err, test.want)
 		})
 	}
 }

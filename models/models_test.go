@@ -107,14 +107,9 @@ func checkTensor(t *testing.T, x *onnx.Tensor) {
 
 func TestStoredGraphsHoldNoWeightsAndNoPaths(t *testing.T) {
 	for _, f := range models.Fixtures() {
-		b, err := f.Graph()
-		if err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+		b := must.Value(f.Graph())(t, f)
 		var m onnx.Model
-		if err := proto.Unmarshal(b, &m); err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+		must.Succeed(t, proto.Unmarshal(b, &m), f)
 		seeded := 0
 		visit(m.GetGraph(), func(x *onnx.Tensor) {
 			if !isSeeded(x) {
@@ -133,19 +128,14 @@ func TestStoredGraphsHoldNoWeightsAndNoPaths(t *testing.T) {
 				t.Errorf("%s: names a place on the exporting machine: %s", f, path)
 			}
 		}
-		if _, err := f.ConfigJSON(); err != nil {
-			t.Errorf("%s: %v", f, err)
-		}
+		must.Value(f.ConfigJSON())(t, f)
 	}
 }
 
 func TestGoldenHashes(t *testing.T) {
 	got := map[string]string{}
 	for _, f := range tiny(t) {
-		b, err := f.Bytes(seed)
-		if err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+		b := must.Value(f.Bytes(seed))(t, f)
 		sum := sha256.Sum256(b)
 		got[f.String()] = hex.EncodeToString(sum[:])
 	}

@@ -68,12 +68,8 @@ func TestGenerateCancelled(t *testing.T) {
 	for _, err := range g.Generate(ctx, slices.Values([]string{"word"}), textgen.Search{}) {
 		last = err
 	}
-	if !errors.Is(last, cause) {
-		t.Errorf("a cancelled call ended with %v", last)
-	}
-	if _, err := g.GenerateText(ctx, "word", textgen.Search{}); !errors.Is(err, cause) {
-		t.Errorf("a cancelled call ended with %v", err)
-	}
+	must.Fail(t, last, cause)
+	must.Fail(t, must.Error(g.GenerateText(ctx, "word", textgen.Search{})), cause)
 }
 
 // An input from which nothing can be generated does not touch those beside it.
@@ -139,15 +135,11 @@ func TestOptionErrors(t *testing.T) {
 		{textgen.Search{Task: "translate"}, "task"},
 	} {
 		_, err := g.GenerateText(t.Context(), "word", c.options)
-		if !errors.Is(err, graft.ErrOption) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v, want ErrOption with %q", err, c.want)
-		}
+		must.Fail(t, err, graft.ErrOption, c.want)
 	}
 	// null turns an option off; that is never ignored.
-	if _, err := g.GenerateText(t.Context(), "word",
-		textgen.Search{Set: map[string]any{"temperature": nil, "no_repeat_ngram_size": nil}}); err != nil {
-		t.Error(err)
-	}
+	must.Value(g.GenerateText(t.Context(), "word",
+		textgen.Search{Set: map[string]any{"temperature": nil, "no_repeat_ngram_size": nil}}))(t)
 	// Every option that has a field, where it applies.
 	sampling := textgen.Search{Beams: 1, DoSample: true, Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01,
 		TypicalP: 0.99, Seed: 7, RepetitionPenalty: 1.1, NoRepeatNgramSize: 3, ReturnSequences: 2}
@@ -254,15 +246,9 @@ func TestCloseEndsCalls(t *testing.T) {
 		ended <- last
 	}()
 	<-started
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, graft.ErrClosed) {
-		t.Errorf("the call ended with %v", err)
-	}
-	if _, err := g.GenerateText(t.Context(), "word", textgen.Search{}); !errors.Is(err, graft.ErrClosed) {
-		t.Errorf("a call after Close: %v", err)
-	}
+	must.Succeed(t, g.Close())
+	must.Fail(t, <-ended, graft.ErrClosed)
+	must.Fail(t, must.Error(g.GenerateText(t.Context(), "word", textgen.Search{})), graft.ErrClosed)
 }
 
 // What a model folder lacks, and options that mean nothing, are one clear error of its kind.
@@ -364,9 +350,7 @@ func TestDrafts(t *testing.T) {
 		}
 	}
 	_, err := g.GenerateText(t.Context(), "word", textgen.Search{Drafts: textgen.ModelDrafts})
-	if !errors.Is(err, graft.ErrOption) {
-		t.Errorf("drafts of a model, with which the generator was not opened: %v", err)
-	}
+	must.Fail(t, err, graft.ErrOption)
 }
 
 // The drafts of a model change no token either. Its folder is named when the model is opened; calls turn it off and on.

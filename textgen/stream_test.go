@@ -74,21 +74,14 @@ func TestStreamEnds(t *testing.T) {
 		}
 		return last
 	}
-	if err := last("word", textgen.Search{Beams: 4}); !errors.Is(err, graft.ErrOption) {
-		t.Errorf("with beams: %v", err)
-	}
-	if err := last("word", textgen.Search{Beams: 1, DoSample: true, ReturnSequences: 2}); !errors.Is(err,
-		graft.ErrOption) {
-		t.Errorf("of two sequences: %v", err)
-	}
+	must.Fail(t, last("word", textgen.Search{Beams: 4}), graft.ErrOption)
+	must.Fail(t, last("word", textgen.Search{Beams: 1, DoSample: true, ReturnSequences: 2}), graft.ErrOption)
 	var of *graft.InputError
 	if err := last("\xff", textgen.Search{Beams: 1}); !errors.As(err, &of) {
 		t.Errorf("a bad input: %v", err)
 	}
 	g.Close()
-	if err := last("word", textgen.Search{Beams: 1}); !errors.Is(err, graft.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	must.Fail(t, last("word", textgen.Search{Beams: 1}), graft.ErrClosed)
 }
 
 // TestStopStrings: a sequence ends with the token that completes one of them.
@@ -106,13 +99,9 @@ func TestStopStrings(t *testing.T) {
 		}
 	}
 	_, err := g.GenerateText(t.Context(), "word", textgen.Search{Beams: 2, StopStrings: []string{"a"}})
-	if !errors.Is(err, graft.ErrOption) {
-		t.Errorf("with beams: %v", err)
-	}
+	must.Fail(t, err, graft.ErrOption)
 	_, err = g.GenerateText(t.Context(), "word", textgen.Search{StopStrings: []string{""}})
-	if !errors.Is(err, graft.ErrOption) {
-		t.Errorf("an empty one: %v", err)
-	}
+	must.Fail(t, err, graft.ErrOption)
 }
 
 // TestChat: a conversation is rendered and generated from, with the special tokens that the template says and no
@@ -146,20 +135,12 @@ func TestChat(t *testing.T) {
 func TestChatRefused(t *testing.T) {
 	g := chatty(t, "{{ raise_exception('not today') }}")
 	_, err := g.Chat(t.Context(), nil, textgen.ChatOptions{})
-	if !errors.Is(err, graft.ErrBadModel) || !strings.Contains(err.Error(), "not today") {
-		t.Errorf("a template that refuses: %v", err)
-	}
+	must.Fail(t, err, graft.ErrBadModel, "not today")
 	plain := chatty(t, "")
 	_, err = plain.Chat(t.Context(), nil, textgen.ChatOptions{})
-	if !errors.Is(err, graft.ErrBadModel) || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no template: %v", err)
-	}
+	must.Fail(t, err, graft.ErrBadModel, fs.ErrNotExist)
 	for _, err := range plain.ChatStream(t.Context(), nil, textgen.ChatOptions{}) {
-		if !errors.Is(err, graft.ErrBadModel) {
-			t.Errorf("no template, streamed: %v", err)
-		}
+		must.Fail(t, err, graft.ErrBadModel)
 	}
-	if _, err := plain.GenerateText(t.Context(), "The", textgen.Search{}); err != nil {
-		t.Error(err)
-	}
+	must.Value(plain.GenerateText(t.Context(), "The", textgen.Search{}))(t)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"github.com/opgraft/graft/internal/must"
 	"os"
 	"os/exec"
 	"strings"
@@ -69,19 +70,13 @@ func TestManyInstallers(t *testing.T) {
 	}
 	one("install", []string{"plugin", "install", "-q", "in/0.1.0"}, "installed toy 0.1.0 into",
 		"toy 0.1.0 is installed already", 1)
-	if err := p.is("0.1.0"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, p.is("0.1.0"))
 	one("upgrade", []string{"plugin", "upgrade", "-q", "toy", "in/0.2.0"}, "installed toy 0.2.0 into",
 		"toy 0.2.0 is installed already", 2)
-	if err := p.is("0.2.0", "0.1.0"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, p.is("0.2.0", "0.1.0"))
 	one("rollback", []string{"plugin", "rollback", "-q", "toy", "--to", "0.1.0"},
 		"toy 0.1.0 is current, and 0.2.0 is retained", "toy 0.1.0 is current already", 2)
-	if err := p.is("0.1.0", "0.2.0"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, p.is("0.1.0", "0.2.0"))
 }
 
 // TestInstallersOfOneName: of installers of two plugins of one name, those of one are through; those of the other are
@@ -104,7 +99,5 @@ func TestInstallersOfOneName(t *testing.T) {
 	if err != nil || len(through) != 1 || through[now] != 4 {
 		t.Errorf("%v were through, and %s is installed, %v", through, now, err)
 	}
-	if err := tidy(p, 1); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, tidy(p, 1))
 }

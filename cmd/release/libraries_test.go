@@ -78,12 +78,8 @@ func TestPortable(t *testing.T) {
 // TestReplaceable: only a release is written over.
 func TestReplaceable(t *testing.T) {
 	folder := t.TempDir()
-	if err := replaceable(filepath.Join(folder, "none")); err != nil {
-		t.Error(err)
-	}
-	if err := replaceable(folder); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, replaceable(filepath.Join(folder, "none")))
+	must.Succeed(t, replaceable(folder))
 	for i, name := range []string{"notes.txt", "SHA256SUMS"} {
 		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), nil, 0o644))
 		if err := replaceable(folder); (err == nil) != (i == 1) {

@@ -1,7 +1,6 @@
 package generate_test
 
 import (
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -154,10 +153,7 @@ func TestModelsOfSoundAreRefused(t *testing.T) {
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
 		_, err := generate.Open(dir, decode.Options{})
-		if err == nil || !strings.Contains(err.Error(),
-			"config.json: the model makes sound ("+c.class+"), needed one that makes text") {
-			t.Errorf("%s: %v", c.config, err)
-		}
+		must.Fail(t, err, "config.json: the model makes sound ("+c.class+"), needed one that makes text")
 	}
 }
 
@@ -168,8 +164,5 @@ func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 	must.Succeed(t, err)
 	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), data, 0o644))
 	_, err = generate.OpenExported(dir, options(t, 1))
-	if !errors.Is(err, exported.ErrNoPast) ||
-		!strings.Contains(err.Error(), "model.onnx: the decoder was exported without a past") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, err, exported.ErrNoPast, "model.onnx: the decoder was exported without a past")
 }

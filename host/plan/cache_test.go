@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // Layers of published models.
@@ -268,7 +269,5 @@ func TestNamesOfCaches(t *testing.T) {
 	if got := (plan.Candidate{Strategy: plan.Keys, Storage: plan.Float16}).String(); got != "keys in float16" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := plan.ParsePrefer("size"); err == nil || !strings.Contains(err.Error(), "needed is speed or memory") {
-		t.Errorf("got the error %v", err)
-	}
+	must.Fail(t, must.Error(plan.ParsePrefer("size")), "needed is speed or memory")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/plugintest"
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestOpenForCUDA(t *testing.T) {
@@ -25,12 +26,8 @@ func TestOpenForCUDA(t *testing.T) {
 			folder := plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library)
 			p, err := Open(folder, OpenOptions{Device: "cuda", AcceptUnverified: true})
 			if test.want != "" {
-				if err == nil || err.Error() != folder+"/libtoy_cuda.so: "+test.want {
-					t.Errorf("error\n%v\nwant\n%s", err, test.want)
-				}
-				if !errors.Is(err, refusal.ErrDevice) || !errors.Is(err, refusal.ErrIncompatible) {
-					t.Error("the error is not of kind ErrDevice and ErrIncompatible")
-				}
+				must.FailExactly(t, err, folder+"/libtoy_cuda.so: "+test.want)
+				must.Fail(t, err, refusal.ErrDevice, refusal.ErrIncompatible)
 				if plugintest.Exists(mark) {
 					t.Error("the library was loaded")
 				}
@@ -60,9 +57,7 @@ func TestOpenForCUDARefusals(t *testing.T) {
 	_, err := Open(folder, OpenOptions{Device: "cuda", AcceptUnverified: true})
 	want := folder +
 		`/libtoy_cuda.so: found cuda="" in the ELF note of a CUDA library, needed the major version of CUDA that it is built for; build the library with the CMake function of abi/, which states it`
-	if err == nil || err.Error() != want {
-		t.Errorf("no CUDA in the note: %v", err)
-	}
+	must.FailExactly(t, err, want)
 	library, mark := plugintest.Marked(t)
 	folder = plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library)
 	if _, err := Open(folder, OpenOptions{Device: "cuda"}); !errors.Is(err, refusal.ErrVerification) ||
@@ -70,9 +65,7 @@ func TestOpenForCUDARefusals(t *testing.T) {
 		t.Errorf("a library that was not verified: %v", err)
 	}
 	folder = plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), "")
-	if _, err := Open(folder, OpenOptions{Device: "cuda"}); !errors.Is(err, refusal.ErrNotFound) {
-		t.Errorf("an absent library: %v", err)
-	}
+	must.Fail(t, must.Error(Open(folder, OpenOptions{Device: "cuda"})), refusal.ErrNotFound)
 	// A variant need not have every operator of the plugin; what it has is for the planner to see.
 	library = plugintest.Build(t, `-DFOR_CUDA="13"`, `-DOPERATOR_NAME="Other"`)
 	p, err := Open(plugintest.WriteBoth(t, plugintest.TwoVariants, plugintest.Build(t), library),

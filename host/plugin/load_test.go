@@ -112,9 +112,7 @@ func TestOpenRefusals(t *testing.T) {
 			if !errors.As(err, &e) || !strings.HasSuffix(e.Path, "/libtoy.so") || err.Error() != e.Path+": "+test.want {
 				t.Errorf("error\n%v\nwant\n%s", err, test.want)
 			}
-			if !errors.Is(err, refusal.ErrIncompatible) {
-				t.Error("error is not of kind ErrIncompatible")
-			}
+			must.Fail(t, err, refusal.ErrIncompatible)
 		})
 	}
 	t.Run("missing symbol", func(t *testing.T) {
@@ -143,10 +141,7 @@ func TestOpenRefusals(t *testing.T) {
 	})
 	t.Run("no variant", func(t *testing.T) {
 		_, err := Open(plugintest.Write(t, t.TempDir(), plugintest.Manifest, ""), OpenOptions{Device: "cuda"})
-		if err == nil || !strings.Contains(err.Error(), "needed cuda on "+manifest.ThisPlatform.String()) ||
-			!errors.Is(err, refusal.ErrIncompatible) {
-			t.Errorf("error %v", err)
-		}
+		must.Fail(t, err, "needed cuda on "+manifest.ThisPlatform.String(), refusal.ErrIncompatible)
 	})
 	t.Run("the folder of its sources", func(t *testing.T) {
 		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
@@ -159,18 +154,14 @@ func TestOpenRefusals(t *testing.T) {
 		_, err := Open(folder, OpenOptions{})
 		want := folder + "/libtoy.so: no such file; the folder holds the plugin's sources, needed a shared library; name " +
 			"the folder that it was built into: " + built
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrNotFound)
 	})
 	t.Run("no library", func(t *testing.T) {
 		folder := plugintest.Write(t, t.TempDir(), plugintest.Manifest, "")
 		_, err := Open(folder, OpenOptions{})
 		want := folder + "/libtoy.so: no such file, needed a shared library; correct the file name in plugin.yaml or " +
 			"build the library"
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrNotFound)
 	})
 }
 
@@ -185,9 +176,7 @@ func TestOpenWithoutRecord(t *testing.T) {
 	want := folder + "/libtoy.so: found a library that has not been verified here (sha256 " + sha[:12] +
 		"...), needed one that graft has run apart from this program first; run: graft plugin install " +
 		quoted + " (or, to use it where it is: graft plugin verify " + quoted + ")"
-	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
-		t.Errorf("error\n%v\nwant\n%s", err, want)
-	}
+	must.FailExactly(t, err, want, refusal.ErrVerification)
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the library ran before it was verified")
 	}
@@ -199,12 +188,8 @@ func TestOpenWithoutRecord(t *testing.T) {
 	}
 	must.Succeed(t, os.Remove(filepath.Join(data, trust.FileName)))
 	recordFolder(t, data, folder)
-	if _, err := Open(folder, OpenOptions{}); err != nil {
-		t.Errorf("a recorded library: %v", err)
-	}
-	if _, err := os.Stat(mark); err != nil {
-		t.Errorf("the library did not run: %v", err)
-	}
+	must.Value(Open(folder, OpenOptions{}))(t, "a recorded library")
+	must.Value(os.Stat(mark))(t, "the library did not run")
 	// Another version stands beside it, though the process has loaded the file of this path before.
 	must.Succeed(t, os.Remove(filepath.Join(folder, "libtoy.so")))
 	plugintest.WriteFile(t, filepath.Join(folder, "libtoy.so"), plugintest.ReadFile(t, plugintest.Build(t, "-DSCORE=40")))
@@ -368,12 +353,8 @@ func TestFold(t *testing.T) {
 		t.Errorf("constants that do not qualify: %v", err)
 	}
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{2}, Floats: []float64{1}}}, nil)
-	if err == nil || err.Error() != p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as "+
-		"floats or as ints" {
-		t.Errorf("too few elements: %v", err)
-	}
+	must.FailExactly(t, err, p.Path+": fold of Scale: constant w: found 1 elements, needed 2 for shape [2], as "+
+		"floats or as ints")
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "not a name", Shape: []int64{1}, Floats: []float64{1}}}, nil)
-	if err == nil || err.Error() != p.Path+`: fold of Scale: it emitted a constant called "not a name"` {
-		t.Errorf("a bad name: %v", err)
-	}
+	must.FailExactly(t, err, p.Path+`: fold of Scale: it emitted a constant called "not a name"`)
 }

@@ -119,22 +119,16 @@ func TestContentIsTheRecord(t *testing.T) {
 			must.Succeed(t, test.change(folder))
 			_, err := Open(folder, OpenOptions{Trust: record})
 			if test.want == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				must.Succeed(t, err)
 				return
 			}
 			if err == nil || len(err.Error()) < len(folder+test.want) ||
 				err.Error()[:len(folder+test.want)] != folder+test.want || !errors.Is(err, refusal.ErrVerification) {
 				t.Errorf("error\n%v\nwant\n%s%s", err, folder, test.want)
 			}
-			if checked := Check(folder, OpenOptions{Trust: record}); checked == nil || checked.Error() != err.Error() {
-				t.Errorf("check: %v, want %v", checked, err)
-			}
+			must.FailExactly(t, Check(folder, OpenOptions{Trust: record}), err.Error())
 			// Its author's own choice, and the child's: only what the parent has seen.
-			if _, err := Open(folder, OpenOptions{AcceptUnverified: true}); err != nil {
-				t.Errorf("accepted unverified: %v", err)
-			}
+			must.Value(Open(folder, OpenOptions{AcceptUnverified: true}))(t, "accepted unverified")
 		})
 	}
 }
@@ -155,9 +149,7 @@ func TestRecordOfOthers(t *testing.T) {
 	must.Succeed(t, errors.Join(os.Chmod(path, 0o644), os.Chmod(filepath.Dir(data), 0o755), os.Chmod(data, 0o777)))
 	want = data + ": found that others can write to it (mode 777), needed a place for verified plugins that only its " +
 		"owner can change; run: chmod go-w " + data
-	if _, err := Open(folder, OpenOptions{Trust: record}); err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	must.FailExactly(t, must.Error(Open(folder, OpenOptions{Trust: record})), want)
 }
 
 // TestDescriptorIsTaken closes a loaded library's descriptor, as programs do that close all they do not know, and

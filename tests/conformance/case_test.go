@@ -50,9 +50,7 @@ func readCases(t *testing.T) []testCase {
 	for i, path := range paths {
 		data := must.Value(os.ReadFile(path))(t)
 		c := testCase{name: filepath.Base(filepath.Dir(path)), path: path, model: &onnx.Model{}}
-		if err := proto.Unmarshal(data, c.model); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
+		must.Succeed(t, proto.Unmarshal(data, c.model), path)
 		cases[i] = c
 	}
 	return cases

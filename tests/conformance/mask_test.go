@@ -59,9 +59,7 @@ func TestShortMask(t *testing.T) {
 			must.Succeed(t, replaced(testCase{path: path}))
 			found := must.Value(run(s, inputs))(t)
 			defer closeAll(found)
-			if err := differences(short, want, found, comparison.CompareValues); err != nil {
-				t.Error(err)
-			}
+			must.Succeed(t, differences(short, want, found, comparison.CompareValues))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // unfedCount is how many cases feed an optional without content.
@@ -60,9 +61,7 @@ func TestNodes(t *testing.T) {
 					n.add(&n.explained)
 					err = underForce(c)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				must.Succeed(t, err)
 			})
 		}
 	})

@@ -327,9 +327,7 @@ func TestMapWeights(t *testing.T) {
 		}
 		g := must.Value(textgen.New(t.Context(), folder, options))(t)
 		expectMapped(t, "a generator", decoder, mapped)
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, g.Close())
 	}
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)

@@ -112,10 +112,7 @@ func TestFactsStay(t *testing.T) {
 				if *only != 0 {
 					seed = *only
 				}
-				d, err := o.Vary(seed)
-				if err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
-				}
+				d := must.Value(o.Vary(seed))(t, "seed", seed)
 				for name, n := range d.Steps {
 					steps[name] += n
 				}
@@ -196,10 +193,7 @@ func TestAnswersStay(t *testing.T) {
 			runs++
 			options := comparison.Options{A: "none", B: "auto", Force: true,
 				Inputs: inputs.Options{Seed: seed, Dims: lengths, LooseDims: true}}
-			r, err := comparison.Answers(context.Background(), l, set, path, options)
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+			r := must.Value(comparison.Answers(context.Background(), l, set, path, options))(t, "seed", seed)
 			for _, out := range r.Parity.Outputs {
 				if !out.OK {
 					t.Errorf("seed %d: %s: %s, %d of %v differ, max %g absolute, %g relative", seed, out.Name, out.Problem,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/internal/must"
@@ -36,9 +35,7 @@ func TestEveryModelIsAskedEverything(t *testing.T) {
 				t.Fatalf("%s holds a case of %q", name, c.Model)
 			}
 			var given map[string]any
-			if err := json.Unmarshal(c.Options, &given); err != nil {
-				t.Fatalf("%s %s: options %s: %v", name, c, c.Options, err)
-			}
+			must.Succeed(t, json.Unmarshal(c.Options, &given), name, c, "options", c.Options)
 			for option := range given {
 				seen[name+" "+c.Kind+" "+option] = true
 			}
@@ -74,9 +71,7 @@ func TestCasesAreRealAndHoldTogether(t *testing.T) {
 				t.Errorf("%.0f %% of the cases have an option that changes nothing, at most 15 %% may", 100*share)
 			}
 			for _, c := range e.Cases {
-				if err := sound(e, c); err != nil {
-					t.Errorf("%s: %v", c, err)
-				}
+				must.Succeed(t, sound(e, c), c)
 			}
 		})
 	}
@@ -134,8 +129,5 @@ func TestEveryFolderHasExpectations(t *testing.T) {
 }
 
 func TestLoadNamesWhatThereIs(t *testing.T) {
-	if _, err := Load("gpt3"); err == nil ||
-		!strings.Contains(err.Error(), `no expected tokens for "gpt3": there are those for arcee`) {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(t, must.Error(Load("gpt3")), `no expected tokens for "gpt3": there are those for arcee`)
 }

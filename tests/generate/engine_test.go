@@ -60,12 +60,9 @@ func compareBy(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 	}
 	equal := 0
 	for _, cases := range alike {
-		o, err := searchWith(cases[0].Options)
-		if err != nil {
-			t.Fatalf("%s: %v", cases[0], err)
-		}
+		o := must.Value(searchWith(cases[0].Options))(t, cases[0])
 		i := -1
-		err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+		err := g.Run(t.Context(), o, func() (*decode.Input, error) {
 			if i++; i >= len(cases) {
 				return nil, nil
 			}
@@ -81,9 +78,7 @@ func compareBy(t *testing.T, g generate.Device, e *Expected, searchWith func([]b
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatalf("%s: %v", cases[0], err)
-		}
+		must.Succeed(t, err, cases[0])
 	}
 	t.Logf("%d of %d cases equal", equal, len(e.Cases))
 }

@@ -97,12 +97,9 @@ func generated(t *testing.T, g generate.Device, e *Expected,
 	t.Helper()
 	list := make([][][]int32, len(e.Cases))
 	for i, c := range e.Cases {
-		o, err := searchWith(c.Options)
-		if err != nil {
-			t.Fatalf("%s: %v", c, err)
-		}
+		o := must.Value(searchWith(c.Options))(t, c)
 		given := false
-		err = g.Run(t.Context(), o, func() (*decode.Input, error) {
+		must.Succeed(t, g.Run(t.Context(), o, func() (*decode.Input, error) {
 			if given {
 				return nil, nil
 			}
@@ -113,10 +110,7 @@ func generated(t *testing.T, g generate.Device, e *Expected,
 				list[i] = append(list[i], h.Tokens)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatalf("%s: %v", c, err)
-		}
+		}), c)
 	}
 	return list
 }

@@ -74,9 +74,7 @@ func read(t *testing.T, path string, into any) {
 	if err == nil {
 		err = json.Unmarshal(b, into)
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+	must.Succeed(t, err, path)
 }
 
 func newSession(t *testing.T, l *ort.Library, path string, patcher session.Patcher) *session.Session {

@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -155,9 +154,7 @@ func TestIsolatedOptions(t *testing.T) {
 		c.options.Folders = append(c.options.Folders, made.trap)
 		c.options.AcceptUnverified = true
 		err := graft.EnableWith(c.options)
-		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("got %v, want %v with %q", err, c.kind, c.want)
-		}
+		must.Fail(t, err, c.kind, c.want)
 		disable(t)
 	}
 }

@@ -162,9 +162,7 @@ func sessions(t *testing.T, path string, runs bool, want string) {
 	lines := log.take(t)
 	switch {
 	case unpatched != nil:
-		if err == nil || err.Error() != unpatched.Error() {
-			t.Errorf("with graft the error is %v, without %v", err, unpatched)
-		}
+		must.FailExactly(t, err, unpatched.Error())
 		for _, l := range lines {
 			if l.Level == "WARN" {
 				t.Errorf("a warning beside ONNX Runtime's own error: %+v", l)

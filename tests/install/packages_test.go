@@ -83,9 +83,7 @@ func TestNpm(t *testing.T) {
 	var paths struct{ Binary, Library string }
 	must.Succeed(t, json.Unmarshal([]byte(out), &paths))
 	for _, path := range []string{paths.Binary, paths.Library} {
-		if _, err := os.Stat(path); err != nil {
-			t.Error(err)
-		}
+		must.Value(os.Stat(path))(t)
 	}
 	if _, _, err := try(t, folder, env, filepath.Join(folder, "node_modules", ".bin", "graft"), "inspect",
 		"no-such-file.onnx"); err == nil {
@@ -133,9 +131,7 @@ func TestDebian(t *testing.T) {
 	}
 	for _, name := range []string{"usr/lib/graft/libgraft.so", "usr/share/doc/graft/copyright",
 		"usr/share/doc/graft/THIRD-PARTY-LICENSES.txt", "usr/share/man/man1/graft.1.gz"} {
-		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-			t.Error(err)
-		}
+		must.Value(os.Stat(filepath.Join(folder, name)))(t)
 	}
 	if fields := run(t, folder, env, tool, "-f", archive, "Architecture", "Depends"); !strings.Contains(fields,
 		runtime.GOARCH) || !strings.Contains(fields, "libc6 (>= 2.28)") {

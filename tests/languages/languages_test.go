@@ -759,10 +759,8 @@ func TestHeader(t *testing.T) {
 		t.Error(err)
 	}
 	// For programs in C, too.
-	if err := command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c",
-		"../../bindings/c/graft_enable.h"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, command("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c",
+		"../../bindings/c/graft_enable.h"))
 }
 
 func TestSHA256(t *testing.T) {

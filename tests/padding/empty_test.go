@@ -38,9 +38,7 @@ func TestNothingToEncode(t *testing.T) {
 					fed, err := inputs.Of(b.library, m,
 						inputs.Options{Seed: 1, Lengths: map[roles.Length]int64{roles.Batch: size[0], roles.New: size[1],
 							roles.Encoder: size[1]}})
-					if err != nil {
-						t.Fatalf("%s: %v", where, err)
-					}
+					must.Succeed(t, err, where)
 					want, err := plain.Run(t.Context(), fed.Values)
 					if err != nil {
 						continue

@@ -266,14 +266,8 @@ func TestFusedEncoders(t *testing.T) {
 // same compares a run of two sessions.
 func (b *bench) same(t *testing.T, where string, plain, s *session.Session, fed map[string]*ort.Value) {
 	t.Helper()
-	want, err := plain.Run(t.Context(), fed)
-	if err != nil {
-		t.Fatalf("%s: %v", where, err)
-	}
-	got, err := s.Run(t.Context(), fed)
-	if err != nil {
-		t.Fatalf("%s: %v", where, err)
-	}
+	want := must.Value(plain.Run(t.Context(), fed))(t, where)
+	got := must.Value(s.Run(t.Context(), fed))(t, where)
 	for i := range want {
 		if why := differs(want[i], got[i], nil, false); why != "" {
 			t.Errorf("%s: output %d%s", where, i, why)

@@ -104,22 +104,13 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		// A sequence that is hidden wholly has rows of its own where something else than rows is read of it.
 		visible := mask(r, batch, positions, !facts.Added)
 		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
-		fed, err := inputs.Of(b.library, m,
+		fed := must.Value(inputs.Of(b.library, m,
 			inputs.Options{Seed: uint64(round),
 				Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions),
-					roles.Encoder: int64(positions)}})
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
+					roles.Encoder: int64(positions)}}))(t, where)
 		must.Succeed(t, write(fed.Values[facts.From], visible, facts.Added))
-		expected, err := plain.Run(t.Context(), fed.Values)
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
-		got, err := s.Run(t.Context(), fed.Values)
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
+		expected := must.Value(plain.Run(t.Context(), fed.Values))(t, where)
+		got := must.Value(s.Run(t.Context(), fed.Values))(t, where)
 		for i, o := range plain.Outputs() {
 			rows := computed == plan.VisibleRows && slices.Contains(facts.Outputs, o.Name)
 			if why := differs(expected[i], got[i], visible, rows); why != "" {

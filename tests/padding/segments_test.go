@@ -99,21 +99,12 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 		r := rand.New(rand.NewPCG(uint64(round), 11))
 		batch, positions := 1+r.IntN(4), 1+r.IntN(40)
 		where := fmt.Sprintf("round %d, %d x %d", round, batch, positions)
-		fed, err := inputs.Of(b.library, m,
+		fed := must.Value(inputs.Of(b.library, m,
 			inputs.Options{Seed: uint64(round),
-				Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions)}})
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
+				Lengths: map[roles.Length]int64{roles.Batch: int64(batch), roles.New: int64(positions)}}))(t, where)
 		must.Succeed(t, writeSegments(r, fed.Values["given"], added))
-		want, err := plain.Run(t.Context(), fed.Values)
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
-		got, err := s.Run(t.Context(), fed.Values)
-		if err != nil {
-			t.Fatalf("%s: %v", where, err)
-		}
+		want := must.Value(plain.Run(t.Context(), fed.Values))(t, where)
+		got := must.Value(s.Run(t.Context(), fed.Values))(t, where)
 		for i, o := range plain.Outputs() {
 			if why := differs(want[i], got[i], make([]bool, batch*positions), false); why != "" {
 				t.Errorf("%s: %s%s", where, o.Name, why)

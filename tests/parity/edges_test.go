@@ -58,10 +58,7 @@ func TestEdges(t *testing.T) {
 			} {
 				o := comparison.Options{A: "none", B: "auto", Force: true, Unoptimized: true,
 					Inputs: inputs.Options{Seed: 1, Dims: dims, LooseDims: true}}
-				r, err := comparison.Answers(context.Background(), l, set, path, o)
-				if err != nil {
-					t.Fatalf("at %v: %v", dims, err)
-				}
+				r := must.Value(comparison.Answers(context.Background(), l, set, path, o))(t, "at", dims)
 				if r.B.Replaced == 0 {
 					t.Error("nothing was replaced")
 				}
@@ -211,9 +208,7 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	}
 	list["IR version 3"] = old
 	for name, p := range list {
-		if err := named(p); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Succeed(t, named(p), name)
 	}
 	return list
 }

@@ -207,12 +207,9 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%s, as nodes: %v: %d replaced of %d", name, nodes, replaced, want.all)
 			}
 			must.Succeed(t, source.Write(context.Background(), p, paths[1], model.WriteOptions{}))
-			r, err := comparison.Answers(t.Context(), library, set, paths[0],
+			r := must.Value(comparison.Answers(t.Context(), library, set, paths[0],
 				comparison.Options{A: "none", B: "none", ModelB: paths[1],
-					Inputs: inputs.Options{Seed: 1, Dims: lengths, LooseDims: true}})
-			if err != nil {
-				t.Fatalf("%s, as nodes: %v: %v", name, nodes, err)
-			}
+					Inputs: inputs.Options{Seed: 1, Dims: lengths, LooseDims: true}}))(t, name, "as nodes:", nodes)
 			for _, out := range r.Parity.Outputs {
 				if !out.OK {
 					t.Errorf("%s, as nodes: %v: %s: %s, %d of %v differ, max %g absolute", name, nodes, out.Name, out.Problem,

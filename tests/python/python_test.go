@@ -84,10 +84,7 @@ func TestPatchedFiles(t *testing.T) {
 		if f.Exporter == "full" {
 			continue
 		}
-		j, err := write(t, library, set, f)
-		if err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+		j := must.Value(write(t, library, set, f))(t, f)
 		if len(j.Libraries) == 0 {
 			t.Logf("%s: nothing can be replaced in it", f)
 			continue

@@ -2,6 +2,7 @@ package random
 
 import (
 	"errors"
+	"github.com/opgraft/graft/internal/must"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -24,10 +25,7 @@ func TestRandomEncoders(t *testing.T) {
 	for seed := *first; seed < *first+n; seed++ {
 		g := MakeEncoder(seed, Limits{})
 		if seed%3 == 0 {
-			v, err := g.Vary(t.Context(), seed)
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+			v := must.Value(g.Vary(t.Context(), seed))(t, "seed", seed)
 			g = v
 		}
 		threads := 1 + 2*int(seed%2)
@@ -71,7 +69,5 @@ func TestRandomEncoders(t *testing.T) {
 func TestMaskThatTheGraphTurns(t *testing.T) {
 	const seed = 3673 // with axes of one in the mask that it is given
 	b := newBench(t)
-	if _, err := b.check(t.Context(), MakeEncoder(seed, Limits{}), 1+2*(seed%2)); err != nil {
-		t.Error(err)
-	}
+	must.Value(b.check(t.Context(), MakeEncoder(seed, Limits{}), 1+2*(seed%2)))(t)
 }

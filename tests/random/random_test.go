@@ -47,10 +47,7 @@ func TestRandomGraphs(t *testing.T) {
 	for seed := *first; seed < *first+n; seed++ {
 		g := Make(seed, Limits{})
 		if seed%3 == 0 {
-			v, err := g.Vary(t.Context(), seed)
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+			v := must.Value(g.Vary(t.Context(), seed))(t, "seed", seed)
 			g = v
 		}
 		threads := 1 + 2*int(seed%2)
@@ -65,9 +62,7 @@ func TestRandomGraphs(t *testing.T) {
 			t.Errorf("seed %d: %v", seed, err)
 			if *keep != "" {
 				err := b.shrink(t.Context(), g, threads).Write(filepath.Join(*keep, strconv.FormatUint(seed, 10)))
-				if err != nil {
-					t.Error(err)
-				}
+				must.Succeed(t, err)
 			}
 		}
 		if len(c.Replaced) > 0 {
@@ -109,9 +104,7 @@ func TestFound(t *testing.T) {
 		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
 			g := must.Value(Read(filepath.Dir(f)))(t)
 			for _, threads := range []int{1, 3} {
-				if _, err := b.check(t.Context(), g, threads); err != nil {
-					t.Errorf("%d threads: %v", threads, err)
-				}
+				must.Value(b.check(t.Context(), g, threads))(t, threads, "threads")
 			}
 		})
 	}

@@ -33,10 +33,7 @@ func documents(t *testing.T) []string {
 func read(t *testing.T, document string) []block {
 	t.Helper()
 	data := must.Value(os.ReadFile(filepath.Join(root(t), document)))(t)
-	list, err := cutBlocks(string(data))
-	if err != nil {
-		t.Fatalf("%s: %v", document, err)
-	}
+	list := must.Value(cutBlocks(string(data)))(t, document)
 	return list
 }
 

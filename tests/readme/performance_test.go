@@ -38,9 +38,7 @@ func TestPerformanceFigures(t *testing.T) {
 		var file struct {
 			Outcome struct{ Got string }
 		}
-		if err := json.Unmarshal(data, &file); err != nil {
-			t.Fatalf("%s: %v", figure, err)
-		}
+		must.Succeed(t, json.Unmarshal(data, &file), figure)
 		claims := ratio.FindAllString(line, -1)
 		for _, i := range interval.FindAllStringSubmatch(line, -1) {
 			if strings.Contains(file.Outcome.Got, i[0]) {

@@ -25,10 +25,7 @@ func (s *sandbox) output(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("bash", append([]string{"-c", `graft "$@"`, "graft"}, args...)...)
 	cmd.Dir, cmd.Env = s.folder, s.env
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("graft %s: %v", strings.Join(args, " "), err)
-	}
+	out := must.Value(cmd.Output())(t, "graft", strings.Join(args, " "))
 	return out
 }
 
@@ -73,10 +70,7 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 func TestKeysAreCurrent(t *testing.T) {
 	cmd := exec.Command("go", "run", "./docs/gen", "-")
 	cmd.Dir = root(t)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go run ./docs/gen: %v", err)
-	}
+	out := must.Value(cmd.Output())(t, "go run ./docs/gen")
 	if string(out) != text(t, "docs/json.md") {
 		t.Errorf("docs/json.md is not current: run go generate ./cmd/graft")
 	}
@@ -147,10 +141,7 @@ func TestEveryFolderIsDocumented(t *testing.T) {
 	lines := func(name string, args ...string) []string {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = root(t)
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
-		}
+		out := must.Value(cmd.Output())(t, name, strings.Join(args, " "))
 		return strings.Split(strings.TrimSpace(string(out)), "\n")
 	}
 	need := func(document, code string) {

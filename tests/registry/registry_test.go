@@ -189,10 +189,7 @@ func TestRegistry(t *testing.T) {
 	}
 	logIn(t, host, "user", password)
 	c := client(t)
-	if _, err := c.Pull(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrRemote) ||
-		!strings.Contains(err.Error(), "found nothing there") {
-		t.Errorf("what is not there: %v", err)
-	}
+	must.Fail(t, must.Error(c.Pull(t.Context(), r, t.TempDir())), registry.ErrRemote, "found nothing there")
 	if _, err := c.Push(t.Context(), archive, m, reference(t, "oci://"+host+"/team/flash:0.2.0")); !errors.Is(err,
 		registry.ErrReference) || !strings.Contains(err.Error(), "flash:0.1.0_abc") {
 		t.Errorf("a tag that is not the version: %v", err)
@@ -205,9 +202,7 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
 	write(t, archive+signing.Suffix, "signature")
-	if _, err := c.Push(t.Context(), archive, m, r); !errors.Is(err, registry.ErrExists) {
-		t.Errorf("a version was replaced: %v", err)
-	}
+	must.Fail(t, must.Error(c.Push(t.Context(), archive, m, r)), registry.ErrExists)
 	m.Version = "0.2.0"
 	second, err := c.Push(t.Context(), archive, m, reference(t, "oci://"+host+"/team/flash:0.2.0"))
 	if err != nil || !second.Signed {
@@ -244,7 +239,5 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("got %+v, %v", list, err)
 		}
 	}
-	if _, err := c.PullIndex(t.Context(), r, t.TempDir()); !errors.Is(err, registry.ErrContent) {
-		t.Errorf("a plugin as an index: %v", err)
-	}
+	must.Fail(t, must.Error(c.PullIndex(t.Context(), r, t.TempDir())), registry.ErrContent)
 }

@@ -184,10 +184,8 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 	}
 	g.MaxInput = 7
 	o := g.Search()
-	if _, err := g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil,
-		pipeline.Options{}); err == nil || !strings.Contains(err.Error(), "the model reads images") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, must.Error(g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil,
+		pipeline.Options{})), "the model reads images")
 	must.Succeed(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
 	if _, err := generate.Open(dir, options(t)); err == nil ||
 		!strings.Contains(err.Error(), "preprocessor_config.json: not found, needed how pixel values are computed") {

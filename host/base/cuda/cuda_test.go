@@ -37,9 +37,7 @@ func TestOnDevice(t *testing.T) {
 	for _, device := range devices {
 		info := must.Value(device.Info())(t)
 		t.Logf("%+v", info)
-		if err := exercise(device); err != nil {
-			t.Errorf("device %d: %v", device.Ordinal(), err)
-		}
+		must.Succeed(t, exercise(device), "device", device.Ordinal())
 	}
 }
 

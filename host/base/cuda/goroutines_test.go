@@ -43,12 +43,8 @@ func TestThreads(t *testing.T) {
 		t.Errorf("after a panic in Do %d contexts are current", x.fake.Get("current"))
 	}
 	x.fake.Set("fail", "cuCtxPopCurrent:1:700")
-	if err := x.context.Synchronize(); !errors.Is(err, cuda.IllegalAddress) {
-		t.Errorf("cuCtxPopCurrent failed and the error is %v", err)
-	}
-	if err := x.context.Do(x.context.Close); err != nil {
-		t.Errorf("Close in Do: %v", err)
-	}
+	must.Fail(t, x.context.Synchronize(), cuda.IllegalAddress)
+	must.Succeed(t, x.context.Do(x.context.Close), "Close in Do")
 }
 
 // TestManyGoroutines use one context, and close it under their own feet.
@@ -68,9 +64,7 @@ func TestManyGoroutines(t *testing.T) {
 		})
 	}
 	time.Sleep(200 * time.Millisecond)
-	if err := x.context.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, x.context.Close())
 	all.Wait()
 }
 
@@ -120,9 +114,7 @@ func TestCloseWaits(t *testing.T) {
 			for x.fake.Get("waiting") == 0 {
 				runtime.Gosched()
 			}
-			if err := closeOne(x); err != nil {
-				t.Error(err)
-			}
+			must.Succeed(t, closeOne(x))
 			if x.fake.Get("waiting") != 0 {
 				t.Error("closed while a call waits")
 			}
@@ -151,12 +143,8 @@ func TestStreamsAreAsynchronous(t *testing.T) {
 			t.Errorf("the %s is done: %v, %v", name, done, err)
 		}
 	}
-	if _, err := x.event.Elapsed(x.event); !errors.Is(err, cuda.NotReady) {
-		t.Errorf("the time between events that were not reached: %v", err)
-	}
-	if _, err := x.event.Elapsed(x.second); !errors.Is(err, cuda.InvalidHandle) {
-		t.Errorf("the time to an event without time: %v", err)
-	}
+	must.Fail(t, must.Error(x.event.Elapsed(x.event)), cuda.NotReady)
+	must.Fail(t, must.Error(x.event.Elapsed(x.second)), cuda.InvalidHandle)
 	if err := x.stream.Synchronize(); err != nil || string(out) != "graphics" {
 		t.Errorf("copied %q: %v", out, err)
 	}

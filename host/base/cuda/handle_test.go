@@ -117,14 +117,10 @@ func TestUseAfterClose(t *testing.T) {
 				"memory": x.memory.Close, "context": x.context.Close}[what]
 			must.Succeed(t, closeOne())
 			refused(t, use(x), cuda.ErrClosed, "found ", what+" that is closed")
-			if err := closeOne(); err != nil {
-				t.Errorf("the second Close: %v", err)
-			}
+			must.Succeed(t, closeOne(), "the second Close")
 			must.Succeed(t, x.context.Close())
 			refused(t, use(x), cuda.ErrClosed, "found a context that is closed")
-			if err := closeOne(); err != nil {
-				t.Errorf("the Close after the context's: %v", err)
-			}
+			must.Succeed(t, closeOne(), "the Close after the context's")
 		})
 	}
 }
@@ -178,9 +174,7 @@ func TestFailingClose(t *testing.T) {
 			if err := closeOne(x); !errors.As(err, &call) || call.Function != name {
 				t.Errorf("%s failed and the error is %v", name, err)
 			}
-			if err := closeOne(x); err != nil {
-				t.Errorf("%s: the second Close: %v", name, err)
-			}
+			must.Succeed(t, closeOne(x), name, "the second Close")
 			if name == "cuDevicePrimaryCtxRelease" { // nobody else gives it back
 				x.fake.Set("contexts", "0")
 			}
@@ -219,7 +213,5 @@ func TestOtherContext(t *testing.T) {
 		t.Errorf("%d contexts", x.fake.Get("contexts"))
 	}
 	must.Succeed(t, same.Close())
-	if err := x.context.Synchronize(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, x.context.Synchronize())
 }

@@ -46,9 +46,7 @@ func TestLaunchArguments(t *testing.T) {
 		{x.memory, uint64(x.memory.Ptr()), [1]float32{1}, struct{ n int32 }{1}},
 		{cuda.DevicePtr(0), x.memory, float32(1), int32(0)},
 	} {
-		if err := x.scale.Launch(config, args...); err != nil {
-			t.Errorf("%v: %v", args, err)
-		}
+		must.Succeed(t, x.scale.Launch(config, args...), args)
 	}
 }
 
@@ -79,14 +77,10 @@ func TestLaunchLimits(t *testing.T) {
 	}
 	// Both Functions are one kernel: what one raises holds for the other.
 	must.Succeed(t, same.SetMaxDynamicSharedSize(100<<10))
-	if err := reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 100 << 10}, x.memory); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 100 << 10}, x.memory))
 	refused(t, reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 100<<10 + 1}, x.memory),
 		cuda.ErrArgument, "needed at most 102400")
-	if err := reverse.SetMaxDynamicSharedSize(1 << 10); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, reverse.SetMaxDynamicSharedSize(1<<10))
 	refused(t, reverse.Launch(cuda.LaunchConfig{Grid: one, Block: one, SharedMem: 2 << 10}, x.memory), cuda.ErrArgument,
 		"needed at most 1024")
 	refused(t, reverse.SetMaxDynamicSharedSize(-1), cuda.ErrArgument, "found -1 bytes, needed 0 or more")
@@ -200,15 +194,10 @@ func TestCopyArguments(t *testing.T) {
 		c.MemcpyHtoDAsync(x.memory, nil, nil), c.MemcpyDtoHAsync(nil, x.memory, nil),
 		c.MemcpyDtoDAsync(x.memory, x.memory, 0, nil),
 	} {
-		if err != nil {
-			t.Errorf("%d: %v", i, err)
-		}
+		must.Succeed(t, err, i)
 	}
 	_, err := c.MemAlloc(1 << 40)
-	if want := "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY): 1099511627776 bytes"; err == nil ||
-		err.Error() != want {
-		t.Errorf("found %v, want %s", err, want)
-	}
+	must.FailExactly(t, err, "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY): 1099511627776 bytes")
 	if _, err := c.MemAllocHost(1 << 40); err == nil {
 		t.Error("a tebibyte of the host was pinned")
 	}

@@ -30,10 +30,7 @@ func TestModules(t *testing.T) {
 			"a PTX JIT compilation failed (CUDA_ERROR_INVALID_PTX): ptxas application ptx input, " +
 				"line 3; fatal   : Parsing error"},
 	} {
-		if _, err := x.context.LoadModuleData([]byte(c.image)); !errors.Is(err, c.result) ||
-			!strings.Contains(err.Error(), c.text) {
-			t.Errorf("%q: %v", c.image, err)
-		}
+		must.Fail(t, must.Error(x.context.LoadModuleData([]byte(c.image))), c.result, c.text)
 	}
 	_, err := x.context.LoadModuleData(nil)
 	refused(t, err, cuda.ErrArgument, "found an empty image, needed PTX")
@@ -57,9 +54,7 @@ func TestModules(t *testing.T) {
 		if err != nil || x.fake.Get("image") != len(image) {
 			t.Fatalf("an image of %d bytes comes as one of %d: %v", len(image), x.fake.Get("image"), err)
 		}
-		if err := module.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, module.Close())
 	}
 	path := filepath.Join(t.TempDir(), "kernels.ptx")
 	must.Succeed(t, os.WriteFile(path, cudatest.Kernels, 0o600))
@@ -67,9 +62,7 @@ func TestModules(t *testing.T) {
 	if f, err := module.Function("reverse"); err != nil || f.Name() != "reverse" {
 		t.Error(err)
 	}
-	if _, err := x.context.LoadModule(path + "2"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	must.Fail(t, must.Error(x.context.LoadModule(path+"2")), os.ErrNotExist)
 	must.Succeed(t, os.WriteFile(path, []byte("text"), 0o600))
 	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) ||
 		!strings.HasPrefix(err.Error(), path+": ") {

@@ -236,13 +236,8 @@ func TestDevices(t *testing.T) {
 		_, err = driver.Device(ordinal)
 		refused(t, err, cuda.ErrNoDevice, fmt.Sprintf("found no device %d, needed 0 to 1", ordinal))
 	}
-	if _, err := devices[0].Attribute(12345); !errors.Is(err, cuda.InvalidValue) ||
-		!strings.Contains(err.Error(), "device attribute 12345") {
-		t.Errorf("an unknown attribute: %v", err)
-	}
-	if _, err := (cuda.Device{}).Name(); !errors.Is(err, cuda.ErrArgument) {
-		t.Errorf("nobody's device: %v", err)
-	}
+	must.Fail(t, must.Error(devices[0].Attribute(12345)), cuda.InvalidValue, "device attribute 12345")
+	must.Fail(t, must.Error((cuda.Device{}).Name()), cuda.ErrArgument)
 	for _, name := range []string{"cuDeviceGetCount", "cuDeviceGet"} {
 		fake.Set("fail", name+":1:700")
 		var call *cuda.CallError

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 var errKind = errors.New("bad model")
@@ -35,9 +36,7 @@ func TestParts(t *testing.T) {
 	e := &diagnostic.Error{Kind: errKind, Path: "m.onnx", Found: "no such file", Fix: "check the path",
 		Cause: fs.ErrNotExist}
 	err := fmt.Errorf("opening: %w", e)
-	if !errors.Is(err, errKind) || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v lost its kind or its cause", err)
-	}
+	must.Fail(t, err, errKind, fs.ErrNotExist)
 	if errors.Is(&diagnostic.Error{Found: "x"}, errKind) {
 		t.Error("an error without a kind has one")
 	}

@@ -119,10 +119,8 @@ func TestAFailedWriteLeavesWhatWasThere(t *testing.T) {
 	path := filepath.Join(folder, "a")
 	write(t, path, "old", Shared)
 	full := errors.New("full")
-	if err := WriteFrom(path, Shared,
-		func(w io.Writer) error { _, _ = w.Write([]byte("half")); return full }); !errors.Is(err, full) {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, WriteFrom(path, Shared,
+		func(w io.Writer) error { _, _ = w.Write([]byte("half")); return full }), full)
 	if data, _ := os.ReadFile(path); string(data) != "old" || names(t, folder) != "a" {
 		t.Errorf("found %q among %s", data, names(t, folder))
 	}
@@ -206,14 +204,10 @@ func TestOpenOwn(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", name, data, err, want)
 		}
 	}
-	if _, err := ReadOwn(at("mine"), 3); err == nil || !strings.Contains(err.Error(), "found more than 3 bytes") {
-		t.Errorf("a larger file: %v", err)
-	}
+	must.Fail(t, must.Error(ReadOwn(at("mine"), 3)), "found more than 3 bytes")
 	if os.Geteuid() == 0 {
 		must.Succeed(t, os.Chown(at("theirs"), 12345, -1))
-		if _, err := ReadOwn(at("theirs"), 100); err == nil || !strings.Contains(err.Error(), "belongs to the user 12345") {
-			t.Errorf("another's file: %v", err)
-		}
+		must.Fail(t, must.Error(ReadOwn(at("theirs"), 100)), "belongs to the user 12345")
 	}
 }
 

@@ -4,7 +4,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -125,9 +124,7 @@ func TestScratchIsBounded(t *testing.T) {
 			var n int
 			err := child.Run(context.Background(), "fill", scribbled{What: what, Path: scratch}, &n)
 			child.Close()
-			if !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s without %q: %d, %v; want %q", what, without, n, err, want)
-			}
+			must.Fail(t, err, ErrEnded, want)
 		}
 	}
 }

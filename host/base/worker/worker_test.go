@@ -151,9 +151,7 @@ func TestCrashes(t *testing.T) {
 			child := started(t, Options{})
 			var ignored any
 			err := child.Run(context.Background(), test.task, test.request, &ignored)
-			if !errors.Is(err, ErrEnded) || err.Error() != test.want {
-				t.Errorf("error\n%v\nwant\n%s", err, test.want)
-			}
+			must.FailExactly(t, err, test.want, ErrEnded)
 			if again := child.Run(context.Background(), "double", 1, &ignored); again != err {
 				t.Errorf("a further task: %v, want the same error", again)
 			}
@@ -167,9 +165,7 @@ func TestDeadline(t *testing.T) {
 	err := child.Run(context.Background(), "hang", 1, &ignored)
 	want := "/p/libtoy.so: it gave no answer within 200ms and was ended in a child process (task hang); report this to " +
 		"its author, or allow more time when the machine is slow"
-	if !errors.Is(err, ErrDeadline) || err.Error() != want {
-		t.Errorf("error\n%v\nwant\n%s", err, want)
-	}
+	must.FailExactly(t, err, want, ErrDeadline)
 }
 
 func TestCancel(t *testing.T) {
@@ -177,12 +173,8 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	var ignored any
-	if err := child.Run(ctx, "hang", 1, &ignored); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v, want the context's", err)
-	}
-	if _, err := Start(ctx, Options{Subject: "x"}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("start with a context that ended: %v, want the context's error", err)
-	}
+	must.Fail(t, child.Run(ctx, "hang", 1, &ignored), context.DeadlineExceeded)
+	must.Fail(t, must.Error(Start(ctx, Options{Subject: "x"})), context.DeadlineExceeded)
 }
 
 func TestOutputDoesNotDisturb(t *testing.T) {
@@ -281,9 +273,7 @@ func TestExecutable(t *testing.T) {
 	want := "/p/libtoy.so: found no graft executable in " + filepath.Dir(self) +
 		" and on PATH, needed one to run a plugin apart from this program; install it: go install " +
 		"github.com/opgraft/graft/cmd/graft@latest"
-	if !errors.Is(err, ErrNoExecutable) || err.Error() != want {
-		t.Errorf("without any: %v, want %s", err, want)
-	}
+	must.FailExactly(t, err, want, ErrNoExecutable)
 	onPath := filepath.Join(folder, "graft")
 	must.Succeed(t, os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755))
 	if got, err := executable("/p/libtoy.so"); err != nil || got != onPath {

@@ -2,11 +2,11 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestArchiveLimits(t *testing.T) {
@@ -16,12 +16,8 @@ func TestArchiveLimits(t *testing.T) {
 	l.bytes = 7
 	err := unpack(context.Background(), path, t.TempDir(), l)
 	want := path + ": found more than 7 bytes of files, needed at most that; leave out what the plugin does not need"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	must.FailExactly(t, err, want)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := unpack(ctx, path, t.TempDir(), defaultLimits); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled context: %v", err)
-	}
+	must.Fail(t, unpack(ctx, path, t.TempDir(), defaultLimits), context.Canceled)
 }

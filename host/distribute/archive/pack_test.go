@@ -176,26 +176,18 @@ func TestPackRefuses(t *testing.T) {
 			must.Succeed(t, c.change(folder))
 			err := Pack(io.Discard, folder)
 			if c.want == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				must.Succeed(t, err)
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error\n%v\nwant\n%s: %s", err, folder, c.want)
-			}
+			must.Fail(t, err, c.want)
 			if !errors.Is(err, refusal.ErrArchive) && !errors.Is(err, refusal.ErrManifest) {
 				t.Error("the error has no kind")
 			}
 		})
 	}
-	if err := Pack(io.Discard, filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
-	}
+	must.Fail(t, Pack(io.Discard, filepath.Join(t.TempDir(), "none")), fs.ErrNotExist)
 	full := errors.New("full")
-	if err := Pack(failing{full}, tree(t, 0o022, false, nil)); !errors.Is(err, full) {
-		t.Errorf("a full disk: %v", err)
-	}
+	must.Fail(t, Pack(failing{full}, tree(t, 0o022, false, nil)), full)
 }
 
 type failing struct{ err error }

@@ -682,9 +682,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}
-	if _, err := c.Pull(ctx, Request{Reference: Reference{name, "main"}}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, must.Error(c.Pull(ctx, Request{Reference: Reference{name, "main"}})), context.Canceled)
 	c.o.Progress = func(int64, int64) {}
 	done := pull(t, c, Request{})
 	holds(t, done.Folder, r, ours...)

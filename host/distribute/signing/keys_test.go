@@ -73,15 +73,11 @@ func TestGenerate(t *testing.T) {
 		if string(read(t, path)) != was {
 			t.Errorf("%s was changed", path)
 		}
-		if _, err := os.Stat(other); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("half of a pair was written: %v", err)
-		}
+		must.Fail(t, must.Error(os.Stat(other)), fs.ErrNotExist)
 	}
 	stop := errors.New("stop")
-	if _, err := Generate(filepath.Join(folder, "no.key"), filepath.Join(folder, "no.pub"),
-		func() (string, error) { return "", stop }); !errors.Is(err, stop) {
-		t.Errorf("no password: %v", err)
-	}
+	must.Fail(t, must.Error(Generate(filepath.Join(folder, "no.key"), filepath.Join(folder, "no.pub"),
+		func() (string, error) { return "", stop })), stop)
 	if _, err := Generate(filepath.Join(folder, "none", "no.key"), filepath.Join(folder, "no.pub"), nil); !errors.Is(err,
 		ErrKey) {
 		t.Errorf("in a folder that is not there: %v", err)
@@ -127,9 +123,7 @@ func TestPasswords(t *testing.T) {
 		t.Error("the key has its password in it")
 	}
 	stop := errors.New("stop")
-	if _, err := ReadPrivate(path, func() (string, error) { return "", stop }); !errors.Is(err, stop) {
-		t.Errorf("nobody knows the password: %v", err)
-	}
+	must.Fail(t, must.Error(ReadPrivate(path, func() (string, error) { return "", stop })), stop)
 }
 
 // What is no key, or one that is damaged, is refused with its path.
@@ -153,9 +147,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	if _, err := ReadPublic(strings.Repeat("x", 10000)); !errors.Is(err, ErrKey) || len(err.Error()) > 1000 {
 		t.Errorf("a long name: %v", err)
 	}
-	if _, err := ReadPublic(own(t, "minisign.key")); err == nil || !strings.Contains(err.Error(), "found a secret key") {
-		t.Errorf("a secret key: %v", err)
-	}
+	must.Fail(t, must.Error(ReadPublic(own(t, "minisign.key"))), "found a secret key")
 	for name, text := range map[string]string{
 		"nothing": "", "a public key": public, "cut": private[:len(private)-12],
 		"another algorithm": strings.Replace(private, "RW", "RX", 1),
@@ -171,10 +163,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		changed := append([]byte{}, raw...)
 		changed[at] ^= 4
 		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
-		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) ||
-			!strings.Contains(err.Error(), "found a damaged key") {
-			t.Errorf("byte %d of the private key: %v", at, err)
-		}
+		must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "found a damaged key")
 	}
 	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false,
 		"archive.tar.gz.minisig": false, "archive.tar.gz": false} {
@@ -185,9 +174,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	path := own(t, "minisign.key")
 	for _, mode := range []fs.FileMode{0o640, 0o604, 0o660, 0o666} {
 		must.Succeed(t, os.Chmod(path, mode))
-		if _, err := ReadPrivate(path, nil); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "run: chmod ") {
-			t.Errorf("mode %o: %v", mode, err)
-		}
+		must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "run: chmod ")
 	}
 }
 
@@ -223,10 +210,7 @@ func TestTrusted(t *testing.T) {
 		{"no plugin's name", other, "", []string{"../x"}, "which is no plugin's name"},
 		{"an empty plugin", other, "", []string{""}, "which is no plugin's name"},
 	} {
-		if _, err := trusted.Add(t.Context(), c.key, c.as, c.plugins); !errors.Is(err, ErrKey) ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		must.Fail(t, must.Error(trusted.Add(t.Context(), c.key, c.as, c.plugins)), ErrKey, c.want)
 	}
 	// Another key that says to have the ID of one that is trusted.
 	raw, _ := base64.StdEncoding.DecodeString(b.String())
@@ -236,15 +220,9 @@ func TestTrusted(t *testing.T) {
 	if !ok || forged.ID() != a.ID() {
 		t.Fatal("no forged key")
 	}
-	if _, err := trusted.Add(t.Context(), forged, "", nil); !errors.Is(err, ErrKey) ||
-		!strings.Contains(err.Error(), "found another key with the ID "+a.ID()) {
-		t.Errorf("another key with an ID: %v", err)
-	}
+	must.Fail(t, must.Error(trusted.Add(t.Context(), forged, "", nil)), ErrKey, "found another key with the ID "+a.ID())
 	for _, what := range []string{"", "nobody", "toy"} {
-		if _, err := trusted.Remove(t.Context(), what); !errors.Is(err, ErrKey) ||
-			!strings.Contains(err.Error(), "found no key") {
-			t.Errorf("removing %q: %v", what, err)
-		}
+		must.Fail(t, must.Error(trusted.Remove(t.Context(), what)), ErrKey, "found no key")
 	}
 	for _, what := range []string{"someone", strings.ToLower(b.ID())} {
 		if k, err := trusted.Remove(t.Context(), what); err != nil || k.Key == "" {
@@ -256,15 +234,10 @@ func TestTrusted(t *testing.T) {
 	}
 	must.Value(trusted.Add(t.Context(), a, "both", nil))(t)
 	must.Value(trusted.Add(t.Context(), b, "both", nil))(t)
-	if _, err := trusted.Remove(t.Context(), "both"); !errors.Is(err, ErrKey) ||
-		!strings.Contains(err.Error(), "found two keys of the name both") {
-		t.Errorf("a name of two: %v", err)
-	}
+	must.Fail(t, must.Error(trusted.Remove(t.Context(), "both")), ErrKey, "found two keys of the name both")
 	must.Succeed(t, os.Chmod(folder, 0o500))
 	if os.Geteuid() != 0 {
-		if _, err := trusted.Remove(t.Context(), a.ID()); !errors.Is(err, refusal.ErrStore) {
-			t.Errorf("a folder that cannot be written: %v", err)
-		}
+		must.Fail(t, must.Error(trusted.Remove(t.Context(), a.ID())), refusal.ErrStore)
 	}
 	_ = os.Chmod(folder, 0o700)
 }

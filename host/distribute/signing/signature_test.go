@@ -51,14 +51,9 @@ func TestSign(t *testing.T) {
 		signer.Plugin != "toy" || signer.Version != "0.1.0" {
 		t.Fatalf("%+v, %v", signer, err)
 	}
-	if err := signer.Fits("a", "toy", "0.1.0"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, signer.Fits("a", "toy", "0.1.0"))
 	for _, other := range [][2]string{{"toy", "0.1.1"}, {"other", "0.1.0"}, {"", ""}} {
-		if err := signer.Fits("a", other[0], other[1]); !errors.Is(err, ErrSignature) ||
-			!errors.Is(err, refusal.ErrVerification) {
-			t.Errorf("%v: %v", other, err)
-		}
+		must.Fail(t, signer.Fits("a", other[0], other[1]), ErrSignature, refusal.ErrVerification)
 	}
 	if again := read(t, signed(t, private, "toy", "0.1.0")+Suffix); !bytes.Equal(again, first) {
 		t.Errorf("%q, and again %q", first, again)
@@ -68,15 +63,11 @@ func TestSign(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Sign(ctx, path, private, "toy", "0.2.0"); !errors.Is(err, context.Canceled) {
-		t.Errorf("stopped: %v", err)
-	}
+	must.Fail(t, must.Error(Sign(ctx, path, private, "toy", "0.2.0")), context.Canceled)
 	if !bytes.Equal(read(t, path+Suffix), first) {
 		t.Error("a signing that was stopped wrote")
 	}
-	if _, err := Sign(t.Context(), t.TempDir(), private, "toy", "0.2.0"); !errors.Is(err, ErrSignature) {
-		t.Errorf("a folder: %v", err)
-	}
+	must.Fail(t, must.Error(Sign(t.Context(), t.TempDir(), private, "toy", "0.2.0")), ErrSignature)
 }
 
 // What minisign 0.11 signed is signed, and its older form, which signs what is not hashed, is refused.
@@ -88,9 +79,7 @@ func TestSignaturesOfMinisign(t *testing.T) {
 	}
 	path := written(t, "an archive\n")
 	must.Succeed(t, os.WriteFile(path+Suffix, read(t, "testdata/legacy.minisig"), 0o600))
-	if _, err := check(t, path, trusting(public)); !errors.Is(err, ErrSignature) {
-		t.Errorf("the older form: %v", err)
-	}
+	must.Fail(t, must.Error(check(t, path, trusting(public))), ErrSignature)
 }
 
 // Who is not trusted is named, with the command that would change that; the key only where it did make the signature.
@@ -100,14 +89,10 @@ func TestUntrusted(t *testing.T) {
 	path := signed(t, private, "toy", "0.1.0")
 	const need = ", which is not trusted, needed one of a key in graft plugin trust list; "
 	_, err := check(t, path, trusting(other))
-	if want := path + ": found a signature of the key " + public.ID() + need +
-		"if its author says that this is their key, run: graft plugin trust add " + public.String() +
-		"; or install it unchecked: ACCEPT"; err == nil || err.Error() != want {
-		t.Errorf("error\n%v\nwant\n%s", err, want)
-	}
-	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, refusal.ErrVerification) {
-		t.Error("an error of another kind")
-	}
+	must.FailExactly(t, err, path+": found a signature of the key "+public.ID()+need+
+		"if its author says that this is their key, run: graft plugin trust add "+public.String()+
+		"; or install it unchecked: ACCEPT")
+	must.Fail(t, err, ErrUntrusted, refusal.ErrVerification)
 	text := string(read(t, path+Suffix))
 	for name, changed := range map[string]string{
 		"another key":  strings.Replace(text, public.String(), other.String(), 1),

@@ -61,9 +61,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		holds(t, s, want)
 		must.Succeed(t, os.Remove(filepath.Join(data, "filler")))
-		if _, err := s.Upgrade(t.Context(), "toy", newer, verification.Options{}); err != nil {
-			t.Errorf("%d bytes free before: %v", room, err)
-		}
+		must.Value(s.Upgrade(t.Context(), "toy", newer, verification.Options{}))(t, room, "bytes free before")
 		holds(t, s, "0.2.0")
 		must.Succeed(t, unix.Unmount(data, 0))
 	}
@@ -90,9 +88,7 @@ func holds(t *testing.T, s *Store, version string) {
 	if err != nil || len(list) != 1 || list[0].Version != version || list[0].Problem != "" {
 		t.Fatalf("the store holds %+v, %v; want version %s", list, err, version)
 	}
-	if err := plugin.Check(list[0].Folder, plugin.OpenOptions{Trust: s.Trust()}); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, plugin.Check(list[0].Folder, plugin.OpenOptions{Trust: s.Trust()}))
 	for _, old := range list[0].Retained {
 		if old.Version == version || old.Problem != "" {
 			t.Errorf("retained is %+v", old)

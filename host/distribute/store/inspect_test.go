@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,9 +41,7 @@ func TestInspect(t *testing.T) {
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("inspection ran the library")
 	}
-	if _, err := Inspect(context.Background(), filepath.Join(folder, "none")); !errors.Is(err, refusal.ErrNotFound) {
-		t.Errorf("nothing: %v", err)
-	}
+	must.Fail(t, must.Error(Inspect(context.Background(), filepath.Join(folder, "none"))), refusal.ErrNotFound)
 	if data, err := json.Marshal(in); err != nil || !strings.Contains(string(data), `"abi":"1.0"`) {
 		t.Errorf("JSON %s, %v", data, err)
 	}

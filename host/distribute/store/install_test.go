@@ -44,9 +44,7 @@ func TestInstall(t *testing.T) {
 	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
 		t.Errorf("the store holds %q", got)
 	}
-	if _, err := plugin.Open(in.Folder, plugin.OpenOptions{Trust: s.Trust()}); err != nil {
-		t.Errorf("open: %v", err)
-	}
+	must.Value(plugin.Open(in.Folder, plugin.OpenOptions{Trust: s.Trust()}))(t, "open")
 
 	list, err := s.List()
 	if err != nil || len(list) != 1 || list[0].Name != "toy" || list[0].Version != "0.1.0" || list[0].Source != from ||
@@ -68,9 +66,7 @@ func TestInstall(t *testing.T) {
 	_, err = s.Install(context.Background(), newer, verification.Options{Replace: "toy"})
 	wantErr := newer +
 		`/libtoy.so: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
-	if err == nil || err.Error() != wantErr || !errors.Is(err, refusal.ErrIncompatible) {
-		t.Errorf("a library of another version: %v, want %s", err, wantErr)
-	}
+	must.FailExactly(t, err, wantErr, refusal.ErrIncompatible)
 	plugintest.WriteFile(t, filepath.Join(newer, manifest.FileName),
 		[]byte(strings.ReplaceAll(plugintest.Manifest+plugintest.Cases, "amd64", runtime.GOARCH)+"# a newer one\n"))
 	plugintest.WriteFile(t, filepath.Join(newer, "NOTES"), []byte("new"))
@@ -94,13 +90,8 @@ func TestInstall(t *testing.T) {
 		t.Errorf("after removal the record holds %v, %v", content, err)
 	}
 	wantErr = s.root + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
-	if err := s.Remove(context.Background(), "toy"); err == nil || err.Error() != wantErr ||
-		!errors.Is(err, refusal.ErrNotFound) {
-		t.Errorf("removed again: %v", err)
-	}
-	if err := s.Remove(context.Background(), "../toy"); !errors.Is(err, refusal.ErrNotFound) {
-		t.Errorf("a name that is a path: %v", err)
-	}
+	must.FailExactly(t, s.Remove(context.Background(), "toy"), wantErr, refusal.ErrNotFound)
+	must.Fail(t, s.Remove(context.Background(), "../toy"), refusal.ErrNotFound)
 }
 
 func TestInstallRefusals(t *testing.T) {
@@ -152,12 +143,8 @@ func TestInstallRefusals(t *testing.T) {
 			s := At(t.TempDir())
 			from := source(t, test.flags...)
 			_, err := s.Install(context.Background(), from, verification.Options{Deadline: test.deadline})
-			if want := from + "/libtoy.so" + test.want; err == nil || err.Error() != want {
-				t.Errorf("error\n%v\nwant\n%s", err, want)
-			}
-			if !errors.Is(err, test.kind) {
-				t.Errorf("error is not of kind %v", test.kind)
-			}
+			must.FailExactly(t, err, from+"/libtoy.so"+test.want)
+			must.Fail(t, err, test.kind)
 			if e := (*diagnostic.Error)(nil); !errors.As(err, &e) || e.Path != from+"/libtoy.so" ||
 				strings.Contains(e.Found, stagingPrefix) {
 				t.Errorf("the error's parts are %+v, want the path of what the user has", e)
@@ -206,15 +193,11 @@ func TestInstallSources(t *testing.T) {
 	must.Succeed(t, os.Symlink(outside, filepath.Join(from, "notes")))
 	want := from + "/notes: cannot follow the link: path escapes from parent, needed links that stay inside the " +
 		"folder; replace it by the file"
-	if _, err := s.Install(context.Background(), from, verification.Options{}); err == nil || err.Error() != want {
-		t.Errorf("a link to the outside: %v, want %s", err, want)
-	}
+	must.FailExactly(t, must.Error(s.Install(context.Background(), from, verification.Options{})), want)
 	must.Succeed(t, os.Remove(filepath.Join(from, "notes")))
 	must.Succeed(t, syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600))
 	want = from + "/pipe: found a named pipe, needed plain files and folders; remove it from the folder"
-	if _, err := s.Install(context.Background(), from, verification.Options{}); err == nil || err.Error() != want {
-		t.Errorf("a named pipe: %v, want %s", err, want)
-	}
+	must.FailExactly(t, must.Error(s.Install(context.Background(), from, verification.Options{})), want)
 	must.Succeed(t, os.Remove(filepath.Join(from, "pipe")))
 	// A link that stays inside is copied as a file.
 	must.Succeed(t, os.Rename(library, library+".1"))

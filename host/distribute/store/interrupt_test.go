@@ -57,9 +57,7 @@ func TestInstallConcurrently(t *testing.T) {
 	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
 		t.Errorf("the store holds %q", got)
 	}
-	if _, err := s.Verify(context.Background(), []string{"toy"}, verification.Options{}); err != nil {
-		t.Errorf("verify: %v", err)
-	}
+	must.Value(s.Verify(context.Background(), []string{"toy"}, verification.Options{}))(t, "verify")
 }
 
 func TestInstallInterrupted(t *testing.T) {
@@ -76,9 +74,7 @@ func TestInstallInterrupted(t *testing.T) {
 			t.Errorf("%s: the store holds %q", flags, got)
 		}
 	}
-	if _, err := s.Verify(context.Background(), []string{"toy"}, verification.Options{}); err != nil {
-		t.Errorf("the plugin that was there: %v", err)
-	}
+	must.Value(s.Verify(context.Background(), []string{"toy"}, verification.Options{}))(t, "the plugin that was there")
 }
 
 // TestInstallKilled kills an installing process outright; the next installation sweeps up.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,9 +115,7 @@ func TestLockedSignatures(t *testing.T) {
 			done, err := s.InstallLocked(t.Context(), lock, sources, verification.Options{AllowUnsigned: test.allowed})
 			if test.refusal != "" {
 				want := strings.NewReplacer("MIRROR", test.mirror, "LOCK", lock.Path()).Replace(test.refusal)
-				if !errors.Is(err, test.kind) || err.Error() != want {
-					t.Errorf("error\n%v\nwant\n%s", err, want)
-				}
+				must.FailExactly(t, err, want, test.kind)
 				if want := map[bool]string{true: "", false: "0.1.0"}[test.before == ""]; shelf(t, s) != want {
 					t.Errorf("the store holds %q, want %q", shelf(t, s), want)
 				}

@@ -151,9 +151,7 @@ func TestInstallLocked(t *testing.T) {
 				}
 			}
 			if sources.Mirror != nil {
-				if err := sources.Mirror.Close(); err != nil {
-					t.Error(err)
-				}
+				must.Succeed(t, sources.Mirror.Close())
 			}
 		})
 	}

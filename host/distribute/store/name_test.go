@@ -39,9 +39,7 @@ func TestNamesAreNotTaken(t *testing.T) {
 		want := other + ": found that a plugin toy is there already, in " + where +
 			", needed a name that is not taken, or the word that this one takes it; run: graft plugin install --replace toy " +
 			other
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
-			t.Errorf("%s: error\n%v\nwant\n%s", what, err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrVerification)
 		if plugintest.Exists(mark) {
 			t.Errorf("%s: it ran", what)
 		}
@@ -50,16 +48,10 @@ func TestNamesAreNotTaken(t *testing.T) {
 	if got := entries(t, s); len(got) != 0 {
 		t.Errorf("the store holds %q", got)
 	}
-	if err := install(bundled, beside); err != nil {
-		t.Errorf("the bundled one itself: %v", err)
-	}
-	if err := install(bundled, nothing); err != nil {
-		t.Errorf("again from the same source: %v", err)
-	}
+	must.Succeed(t, install(bundled, beside), "the bundled one itself")
+	must.Succeed(t, install(bundled, nothing), "again from the same source")
 	copied := source(t)
-	if err := install(copied, beside); err != nil {
-		t.Errorf("the same files from elsewhere: %v", err)
-	}
+	must.Succeed(t, install(copied, beside), "the same files from elsewhere")
 	refused("over an installed one", install(other, nothing), filepath.Join(s.root, "toy")+", from "+copied)
 	wrong := nothing
 	wrong.Replace = "tory"
@@ -69,9 +61,7 @@ func TestNamesAreNotTaken(t *testing.T) {
 		t.Errorf("another name: %v", err)
 	}
 	beside.Replace = "toy"
-	if err := install(other, beside); err != nil {
-		t.Errorf("where the user says so: %v", err)
-	}
+	must.Succeed(t, install(other, beside), "where the user says so")
 	if known, err := s.Trust().Read(); err != nil || len(known.Plugins) != 1 ||
 		known.At(discovery.Current(filepath.Join(s.root, "toy"))) == nil {
 		t.Errorf("the record holds %v, %v; want what is installed", known, err)
@@ -122,9 +112,7 @@ func TestNamesOfAKey(t *testing.T) {
 		in, err := s.Install(context.Background(), packed(step.by, step.version), step.opts)
 		switch {
 		case step.want != "":
-			if err == nil || !strings.Contains(err.Error(), step.want) {
-				t.Errorf("%s: error\n%v\nwant\n%s", step.name, err, step.want)
-			}
+			must.Fail(t, err, step.want)
 		case err != nil:
 			t.Errorf("%s: %v", step.name, err)
 		case in.Version != step.version || in.Unsigned != (step.by == nil) ||

@@ -97,9 +97,7 @@ func TestVerifyChanges(t *testing.T) {
 	t.Run("nothing installed", func(t *testing.T) {
 		s := At(t.TempDir())
 		want := s.root + ": found no installed plugin; install one with: graft plugin install DIR"
-		if _, err := s.Verify(context.Background(), nil, verification.Options{}); err == nil || err.Error() != want {
-			t.Errorf("verify: %v, want %s", err, want)
-		}
+		must.FailExactly(t, must.Error(s.Verify(context.Background(), nil, verification.Options{})), want)
 		if list, err := s.List(); err != nil || len(list) != 0 {
 			t.Errorf("list: %v, %v", list, err)
 		}
@@ -121,13 +119,9 @@ func TestVerifyFolder(t *testing.T) {
 	s := At(t.TempDir())
 	folder := source(t)
 	before := must.Value(content.Read(folder, nil))(t)
-	if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); !errors.Is(err, refusal.ErrVerification) {
-		t.Errorf("before: %v, want a refusal", err)
-	}
+	must.Fail(t, must.Error(plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()})), refusal.ErrVerification)
 	must.Value(s.Verify(context.Background(), []string{folder}, verification.Options{}))(t)
-	if _, err := plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}); err != nil {
-		t.Errorf("after: %v", err)
-	}
+	must.Value(plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}))(t, "after")
 	after, err := content.Read(folder, nil)
 	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("the folder changed: %v, %v, %v", before, after, err)
@@ -148,9 +142,7 @@ func TestReadOnlyStore(t *testing.T) {
 		_, err := At(data).Install(context.Background(), from, verification.Options{})
 		want := data + "/plugins: cannot make the folder: permission denied; make the folder writable, or set " +
 			"XDG_DATA_HOME to one that is"
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrStore) {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrStore)
 	})
 	must.Succeed(t, os.Chmod(data, 0o755))
 	s := At(data)
@@ -160,9 +152,7 @@ func TestReadOnlyStore(t *testing.T) {
 	unprivileged(t, func() {
 		_, err := s.Install(context.Background(), from, verification.Options{})
 		want := s.root + ": cannot write: permission denied; make the folder writable, or set XDG_DATA_HOME to one that is"
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrStore) {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrStore)
 	})
 	must.Succeed(t, os.Chmod(s.root, 0o755))
 	if got := entries(t, s); len(got) != 0 {

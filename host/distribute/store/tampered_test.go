@@ -131,9 +131,7 @@ func TestTampered(t *testing.T) {
 	}
 	plugintest.WriteFile(t, path, good.archive)
 	plugintest.WriteFile(t, path+signing.Suffix, good.signature)
-	if _, err := s.Install(context.Background(), path, verification.Options{}); err != nil {
-		t.Errorf("as its author made it, afterwards: %v", err)
-	}
+	must.Value(s.Install(context.Background(), path, verification.Options{}))(t, "as its author made it, afterwards")
 }
 
 // tree is all below a folder, with its modes.

@@ -83,9 +83,7 @@ func TestVersions(t *testing.T) {
 			t.Run(test.name+kind, func(t *testing.T) {
 				s := At(t.TempDir())
 				for i, step := range strings.Split(test.steps, ", ") {
-					if err := do(t, s, from, step); err != nil {
-						t.Fatalf("%s: %v", step, err)
-					}
+					must.Succeed(t, do(t, s, from, step), step)
 					if i == 0 && kind != "" {
 						asOlder(t, s)
 						if got := shelf(t, s); got != "0.1.0" {
@@ -147,9 +145,7 @@ func TestVersionsRefused(t *testing.T) {
 	s := At(t.TempDir())
 	for _, step := range []string{"upgrade 0.2.0", "rollback", "remove"} {
 		want := s.root + `: found no plugin "toy", needed the name of an installed one; run: graft plugin list`
-		if err := do(t, s, from, step); err == nil || err.Error() != want || !errors.Is(err, refusal.ErrNotFound) {
-			t.Errorf("%s of nothing: %v", step, err)
-		}
+		must.FailExactly(t, do(t, s, from, step), want, refusal.ErrNotFound)
 	}
 	for _, step := range []string{"install 0.1.0", "upgrade 0.2.0"} {
 		must.Succeed(t, do(t, s, from, step))
@@ -173,9 +169,7 @@ func TestVersionsRefused(t *testing.T) {
 		{"remove @0.3.0", s.root + ": found no version 0.3.0 of toy, but 0.1.0, 0.2.0, needed the name of an installed " +
 			"one; run: graft plugin list"},
 	} {
-		if err := do(t, s, from, test.step); err == nil || err.Error() != test.want {
-			t.Errorf("%s:\n%v\nwant\n%s", test.step, err, test.want)
-		}
+		must.FailExactly(t, do(t, s, from, test.step), test.want)
 		if got := shelf(t, s); got != "0.2.0 (0.1.0)" {
 			t.Errorf("%s: the store holds %q", test.step, got)
 		}
@@ -191,13 +185,9 @@ func TestVersionsRefused(t *testing.T) {
 		!strings.HasPrefix(err.Error(), old+"/plugin.yaml: found sha256 ") || !errors.Is(err, refusal.ErrVerification) {
 		t.Errorf("a changed version: %v", err)
 	}
-	if err := do(t, s, from, "upgrade 0.3.0"); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, do(t, s, from, "upgrade 0.3.0"))
 	for range 2 {
-		if err := do(t, s, from, "rollback 0.2.0"); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, do(t, s, from, "rollback 0.2.0"))
 	}
 }
 

@@ -134,9 +134,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		time.Sleep(3500 * time.Millisecond)
 		start := time.Now()
-		if _, err := b.Submit(t.Context(), 900); err != nil {
-			t.Error(err)
-		}
+		must.Value(b.Submit(t.Context(), 900))(t)
 		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("the long item took %v, three batches take 3s", took)
 		}
@@ -171,9 +169,7 @@ func TestCancellation(t *testing.T) {
 		callers.Wait()
 		ended, cancel := context.WithCancelCause(t.Context())
 		cancel(because)
-		if _, err := b.Submit(ended, 4); !errors.Is(err, because) {
-			t.Errorf("a context that had ended: %v", err)
-		}
+		must.Fail(t, must.Error(b.Submit(ended, 4)), because)
 		if got := fmt.Sprint(r.batches); got != "[[1] [3]]" {
 			t.Errorf("batches %s", got)
 		}
@@ -196,9 +192,7 @@ func TestRunOfNobody(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(2+i)*time.Second)
 				defer cancel()
-				if _, err := b.Submit(ctx, i); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
+				must.Fail(t, must.Error(b.Submit(ctx, i)), context.DeadlineExceeded)
 			})
 		}
 		callers.Wait()
@@ -284,14 +278,10 @@ func TestFullQueue(t *testing.T) {
 		}
 		const want = "the queue of the batcher is full: 2 inputs wait; try again later, have fewer callers, or let more " +
 			"wait (MaxQueue)"
-		if _, err := b.Submit(t.Context(), 3); !errors.Is(err, ErrFull) || err.Error() != want {
-			t.Errorf("found %v, want %s", err, want)
-		}
+		must.FailExactly(t, must.Error(b.Submit(t.Context(), 3)), want, ErrFull)
 		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := b.Start(impatient, 4, true); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("one that waits for room, while its context ends: %v", err)
-		}
+		must.Fail(t, must.Error(b.Start(impatient, 4, true)), context.DeadlineExceeded)
 		patient := must.Value(b.Start(t.Context(), 5, true))(t)
 		if got, err := patient.Wait(t.Context()); got != 10 || err != nil {
 			t.Errorf("one that waits for room: %d, %v", got, err)
@@ -334,9 +324,7 @@ func TestClose(t *testing.T) {
 		const want = "the batcher was closed before this input was computed"
 		_, after := b.Submit(t.Context(), 5)
 		for _, err := range []error{errs[1], errs[2], after} {
-			if !errors.Is(err, ErrClosed) || err.Error() != want {
-				t.Errorf("found %v, want %s", err, want)
-			}
+			must.FailExactly(t, err, want, ErrClosed)
 		}
 		if m := b.Metrics(); m.Waiting != 0 || m.Running != 0 || m.Items != m.Computed+m.Refused {
 			t.Errorf("metrics %+v", m)
@@ -348,9 +336,7 @@ func TestCloseWhileAnItemWaitsForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New((&recorder{}).run, Options[int]{MaxDelay: time.Hour})
 		time.AfterFunc(time.Second, b.Close)
-		if _, err := b.Submit(t.Context(), 1); !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
+		must.Fail(t, must.Error(b.Submit(t.Context(), 1)), ErrClosed)
 	})
 }
 

@@ -80,27 +80,21 @@ func TestRunEnds(t *testing.T) {
 	e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), options(t, false)))(t)
 	defer e.Close()
 	written := func(Vector) error { return nil }
-	if _, err := e.Run(t.Context(), func() (string, error) { return "", because }, "", written,
-		pipeline.Options{}); !errors.Is(err, because) {
-		t.Errorf("reading: %v", err)
-	}
-	if _, err := e.Run(t.Context(), lines(500), "", func(v Vector) error {
+	must.Fail(t, must.Error(e.Run(t.Context(), func() (string, error) { return "", because }, "", written,
+		pipeline.Options{})), because)
+	must.Fail(t, must.Error(e.Run(t.Context(), lines(500), "", func(v Vector) error {
 		if v.Index == 20 {
 			return because
 		}
 		return nil
-	}, pipeline.Options{}); !errors.Is(err, because) {
-		t.Errorf("writing: %v", err)
-	}
+	}, pipeline.Options{})), because)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := e.Run(ctx, lines(1<<30), "", func(v Vector) error {
+	must.Fail(t, must.Error(e.Run(ctx, lines(1<<30), "", func(v Vector) error {
 		if v.Index == 20 {
 			cancel(because)
 		}
 		return nil
-	}, pipeline.Options{}); !errors.Is(err, because) {
-		t.Errorf("a context that ends: %v", err)
-	}
+	}, pipeline.Options{})), because)
 	if _, err := e.Run(t.Context(), lines(3), "summary", written, pipeline.Options{}); err == nil ||
 		!strings.Contains(err.Error(), `no prompt "summary"`) {
 		t.Errorf("an unknown prompt: %v", err)

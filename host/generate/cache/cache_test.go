@@ -103,9 +103,7 @@ func TestSequencesAgainstCopies(t *testing.T) {
 				}
 			}
 			for k := range sequences {
-				if err := check(p, sequences[k], copies[k]); err != nil {
-					t.Fatalf("round %d, sequence %d: %v", round, k, err)
-				}
+				must.Succeed(t, check(p, sequences[k], copies[k]), "round", round, "sequence", k)
 			}
 		}
 		for _, s := range sequences {
@@ -126,9 +124,7 @@ func TestBlocksOfDeadRowsAreGivenBack(t *testing.T) {
 	must.Succeed(t, s.Reorder([]int{0, 0, 0, 0}))
 	slots := make([]int32, 4)
 	for step := range 1 << 10 {
-		if err := s.Append(slots); err != nil {
-			t.Fatalf("step %d: %v", step, err)
-		}
+		must.Succeed(t, s.Append(slots), "step", step)
 		// The last row always dies out: its slots are read by none.
 		must.Succeed(t, s.Reorder([]int{0, 0, 1, 2}))
 		if step == 180 {
@@ -165,17 +161,13 @@ func TestFullPool(t *testing.T) {
 	p := newPool(t, 2)
 	defer p.Close()
 	s := NewSequence(p)
-	if _, err := s.Extend(33); !errors.Is(err, ErrFull) {
-		t.Fatalf("33 positions in 32 slots: %v", err)
-	}
+	must.Fail(t, must.Error(s.Extend(33)), ErrFull)
 	if s.Len() != 0 {
 		t.Errorf("%d positions after a refusal", s.Len())
 	}
 	s.Release()
 	s = NewSequence(p)
-	if _, err := s.Extend(32); err != nil {
-		t.Error(err)
-	}
+	must.Value(s.Extend(32))(t)
 }
 
 // TestTruncate: positions that are taken away again leave a sequence as if they had never come, block for block, with
@@ -227,9 +219,7 @@ func TestTruncate(t *testing.T) {
 			for i := range rows {
 				rows[i] = rows[i][:len(rows[i])-more]
 			}
-			if err := check(p, s, rows); err != nil {
-				t.Fatalf("round %d: %v", round, err)
-			}
+			must.Succeed(t, check(p, s, rows), "round", round)
 			if p.Bytes() > before || s.filled != filled {
 				t.Fatalf("round %d: %d positions of %d rows came and went: %d bytes in use, %d before", round, more, len(rows),
 					p.Bytes(), before)
@@ -272,9 +262,7 @@ func TestTruncateRefuses(t *testing.T) {
 			fmt.Sprintf("slot %d is taken from a sequence that was not given it last", survivor.Shared()[20])},
 	} {
 		before, bytes := slices.Clone(c.s.Shared()), c.s.Bytes()
-		if err := c.s.Truncate(c.n); err == nil || err.Error() != c.want {
-			t.Errorf("%s: %v, want %s", c.name, err, c.want)
-		}
+		must.FailExactly(t, c.s.Truncate(c.n), c.want)
 		if !slices.Equal(c.s.Shared(), before) || c.s.Bytes() != bytes {
 			t.Errorf("%s: the sequence has changed", c.name)
 		}

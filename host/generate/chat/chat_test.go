@@ -3,7 +3,6 @@ package chat_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -119,10 +118,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.template, err, c.want)
 		}
 	}
-	if _, err := chat.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) ||
-		!strings.Contains(err.Error(), "no chat_template") {
-		t.Errorf("no template: %v", err)
-	}
+	must.Fail(t, must.Error(chat.Read(t.TempDir())), fs.ErrNotExist, "no chat_template")
 	for _, config := range []string{`{"chat_template": 4}`, `[`} {
 		if _, err := chat.Read(folderOf(t, map[string]string{"tokenizer_config.json": config})); err == nil {
 			t.Errorf("%s: no error", config)

@@ -88,9 +88,7 @@ func TestRequestsEndInTheMemoryThatIsLeft(t *testing.T) {
 			}
 			return scores, err
 		}
-		if _, err := tokens(t, g, o, inputs); err != nil {
-			t.Error(err)
-		}
+		must.Value(tokens(t, g, o, inputs))(t)
 		if largest != c.largest || g.Batch() != 2 {
 			t.Errorf("%d bytes: %d requests at once, want %d; the batch is %d", c.bytes, largest, c.largest, g.Batch())
 		}

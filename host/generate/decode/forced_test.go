@@ -2,7 +2,6 @@ package decode_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -31,9 +30,7 @@ func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip i
 		all = append(all, rows...)
 		at += piece
 	}
-	if _, err := f.Next(t.Context(), 1); !errors.Is(err, decode.ErrForcedEnd) {
-		t.Errorf("after the last token: %v", err)
-	}
+	must.Fail(t, must.Error(f.Next(t.Context(), 1)), decode.ErrForcedEnd)
 	return all
 }
 
@@ -177,10 +174,7 @@ func TestForcedRefused(t *testing.T) {
 		for _, side := range []interface {
 			Force(ctx context.Context, in *decode.Input) (decode.Forced, error)
 		}{g, m} {
-			if f, err := side.Force(t.Context(), &decode.Input{Tokens: c.tokens}); err == nil ||
-				!strings.Contains(err.Error(), c.want) {
-				t.Errorf("%d tokens: %v, %v, want %s", len(c.tokens), f, err, c.want)
-			}
+			must.Fail(t, must.Error(side.Force(t.Context(), &decode.Input{Tokens: c.tokens})), c.want)
 		}
 	}
 }

@@ -256,9 +256,7 @@ func TestDraftModelThatFails(t *testing.T) {
 		g.unused(t)
 	}
 	plain := opened(t, "gpt2", Options{CacheBytes: 64 << 20})
-	if err := plain.Run(t.Context(), o, from(inputs), want.done); !errors.Is(err, ErrNoDraftModel) {
-		t.Errorf("without a draft model: %v", err)
-	}
+	must.Fail(t, plain.Run(t.Context(), o, from(inputs), want.done), ErrNoDraftModel)
 }
 
 // TestDraftModelsThatAreRefused: what reads other tokens, or something else, is refused before anything is opened.
@@ -303,9 +301,7 @@ func TestDraftModelsThatAreRefused(t *testing.T) {
 		if g != nil {
 			g.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.draft) {
-			t.Errorf("%s: %v; want an error about %s that says %q", c.name, err, c.draft, c.says)
-		}
+		must.Fail(t, err, c.says, c.draft)
 	}
 }
 
@@ -335,9 +331,7 @@ func TestParseDraftModel(t *testing.T) {
 		"":                          "found no folder of this name",
 		dir + "/no,weights=float32": "found no folder of this name",
 	} {
-		if _, err := ParseDraftModel(text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v", text, err)
-		}
+		must.Fail(t, must.Error(ParseDraftModel(text)), says)
 	}
 }
 

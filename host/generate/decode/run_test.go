@@ -320,9 +320,7 @@ func TestCallsTakeTurns(t *testing.T) {
 	before := 0
 	must.Succeed(t, g.Run(t.Context(), o, from(prompts(3)), func(Output) error { before = many; return nil }))
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	must.Fail(t, <-ended, context.Canceled)
 	if before > 200 {
 		t.Errorf("%d inputs of another call ended before three of this one", before)
 	}
@@ -337,17 +335,12 @@ func TestCloseEndsCalls(t *testing.T) {
 			first := sync.OnceFunc(started.Done)
 			err := g.Run(t.Context(), alike(g.Search(), 4), func() (*Input, error) { return prompts(1)[0], nil },
 				func(Output) error { first(); return nil })
-			if !errors.Is(err, ErrClosed) {
-				t.Error(err)
-			}
+			must.Fail(t, err, ErrClosed)
 		})
 	}
 	started.Wait()
 	g.Close()
 	ended.Wait()
 	g.Close()
-	if err := g.Run(t.Context(), g.Search(), from(prompts(1)), func(Output) error { return nil }); !errors.Is(err,
-		ErrClosed) {
-		t.Error(err)
-	}
+	must.Fail(t, g.Run(t.Context(), g.Search(), from(prompts(1)), func(Output) error { return nil }), ErrClosed)
 }

@@ -53,9 +53,7 @@ func TestImagine(t *testing.T) {
 			for i := range n {
 				f.Tokens = append(f.Tokens, int64(5+i))
 			}
-			if _, err := e.Step(ctx, []engine.Feed{f}); err != nil {
-				t.Fatalf("%s, %s: %v", c.model, c.strategy, err)
-			}
+			must.Value(e.Step(ctx, []engine.Feed{f}))(t, c.model, c.strategy)
 		}
 		step(fed, true, prompt)
 		must.Succeed(t, fed.Reorder(make([]int, rows)))

@@ -327,10 +327,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 	var first [][]float32
 	opened := func(what, dir, weights string, stored bool) {
 		t.Helper()
-		g, err := quantised(t, dir, weights, fold.At(folder, quiet))
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		g := must.Value(quantised(t, dir, weights, fold.At(folder, quiet)))(t, what)
 		defer g.Close()
 		if g.Weights().Stored != stored {
 			t.Errorf("%s: found in the cache: %t, want %t", what, !stored, stored)
@@ -443,17 +440,13 @@ func TestWeightsThatCannotBeQuantized(t *testing.T) {
 	}
 	for _, says := range []string{filepath.Join(dir, "model.onnx"), "found no weights that could be stored as int8",
 		"needed", "leave the option out"} {
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("without packed-linear: %v; want an error that says %q", err, says)
-		}
+		must.Fail(t, err, says)
 	}
 	_, set := open(t)
 	p := must.Value(loaded.Named(set.Plugins, "packed-linear"))(t)
 	symmetric, zeros := prepare.Weights{Layers: prepare.Int4Weights},
 		prepare.Weights{Layers: prepare.Int4Weights, ZeroPoints: prepare.WithZeroPoints}
-	if err := engine.Quantizes(p, zeros); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, engine.Quantizes(p, zeros))
 	for _, part := range []string{"weight_scale", "type"} {
 		without := older(p, part)
 		if err := engine.Quantizes(without, symmetric); !isIncompatible(err) ||
@@ -506,9 +499,7 @@ func TestLastLinear(t *testing.T) {
 		if err == nil {
 			g.Provide(capability.LinearPanels, "graft.PackedLinear")
 		}
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
+		must.Succeed(t, err, c.name)
 		if got := engine.LastLinear(g, "logits"); got != c.want {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}

@@ -83,9 +83,7 @@ func TestCacheOfATypeThatIsNone(t *testing.T) {
 		t.Errorf("int4: %v", err)
 	}
 	a := prepare.Attention{Storage: plan.Float16}
-	if err := a.Cache(plan.Int8); err == nil || err.Error() != "the attention is to store float16, and the cache int8" {
-		t.Errorf("two types: %v", err)
-	}
+	must.FailExactly(t, a.Cache(plan.Int8), "the attention is to store float16, and the cache int8")
 	if err := a.Cache(plan.Float16); err != nil || a.Storage != plan.Float16 {
 		t.Errorf("one type said twice: %v", err)
 	}

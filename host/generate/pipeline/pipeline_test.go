@@ -162,14 +162,14 @@ func TestErrorsEndTheRun(t *testing.T) {
 		"decode": func(s *Stages[int, int, string]) { s.Decode = func(int, int) (string, error) { return "", wrong } },
 		"write":  func(s *Stages[int, int, string]) { s.Write = func(int, string) error { return wrong } },
 	} {
-		for _, sync := range []bool{false, true} {
-			var out []string
-			s := doubled(3000, 0, 0, &out)
-			change(&s)
-			if err := Run(t.Context(), s, Options{Sync: sync}); !errors.Is(err, wrong) {
-				t.Errorf("%s (sync %t): %v", name, sync, err)
+		t.Run(name, func(t *testing.T) {
+			for _, sync := range []bool{false, true} {
+				var out []string
+				s := doubled(3000, 0, 0, &out)
+				change(&s)
+				must.Fail(t, Run(t.Context(), s, Options{Sync: sync}), wrong)
 			}
-		}
+		})
 	}
 }
 
@@ -185,9 +185,7 @@ func TestCancelWritesWhatIsFinished(t *testing.T) {
 		}
 		return write(i, text)
 	}
-	if err := Run(ctx, s, Options{}); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
+	must.Fail(t, Run(ctx, s, Options{}), context.Canceled)
 	if len(out) < 500 || len(out) > 3000 {
 		t.Errorf("%d results", len(out))
 	}
@@ -257,10 +255,8 @@ func TestLongLine(t *testing.T) {
 		}
 	}
 	_, err := read()
-	if err == nil || err.Error() != "in.txt: line 3 has more than 100000 bytes, needed shorter lines; split it, or "+
-		"allow more (--max-line)" {
-		t.Errorf("found %v", err)
-	}
+	must.FailExactly(t, err, "in.txt: line 3 has more than 100000 bytes, needed shorter lines; split it, or "+
+		"allow more (--max-line)")
 	if given.bytes > 1<<19 {
 		t.Errorf("read %d bytes", given.bytes)
 	}

@@ -85,10 +85,7 @@ func TestInputsThatNothingFeeds(t *testing.T) {
 			}
 		}
 	})
-	if err := made(t, masked); err == nil ||
-		!strings.Contains(err.Error(), "depends on what input past_key_values.0.key holds") {
-		t.Errorf("a mask of what a past holds: %v", err)
-	}
+	must.Fail(t, made(t, masked), "depends on what input past_key_values.0.key holds")
 	edited(t, filepath.Join(folder, "model.onnx"), func(g *onnx.Graph) {
 		last := 0
 		for i, n := range g.Node {
@@ -104,7 +101,5 @@ func TestInputsThatNothingFeeds(t *testing.T) {
 				Output: []string{"louder"}})
 		norm.Input[0] = "louder"
 	})
-	if err := made(t, folder); err == nil || !strings.Contains(err.Error(), "input volume is still read by Mul") {
-		t.Errorf("an input that an engine does not know: %v", err)
-	}
+	must.Fail(t, made(t, folder), "input volume is still read by Mul")
 }

@@ -235,9 +235,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: found %v, want %s", name, err, want)
 		}
 	}
-	if err := o.Set("num_beams", []byte("four")); err == nil || err.Error() != `num_beams: "four" is not a JSON value` {
-		t.Error(err)
-	}
+	must.FailExactly(t, o.Set("num_beams", []byte("four")), `num_beams: "four" is not a JSON value`)
 	if !slices.IsSorted(names()) || !slices.Contains(names(), "beam") || !slices.Contains(names(), "num_beams") {
 		t.Errorf("names: %v", names())
 	}
@@ -248,9 +246,7 @@ func TestSet(t *testing.T) {
 	}
 	// Every option can be turned off.
 	for _, name := range names() {
-		if err := o.Set(name, []byte("null")); err != nil {
-			t.Errorf("%s = null: %v", name, err)
-		}
+		must.Succeed(t, o.Set(name, []byte("null")), name, "= null")
 	}
 	want := Default()
 	want.TopK = 0
@@ -296,9 +292,7 @@ func TestRefused(t *testing.T) {
 		for name, value := range c.options {
 			must.Succeed(t, o.Set(name, []byte(value)))
 		}
-		if _, err := New(o, Input{Prompt: []int32{1, 2, 3}, Vocab: 10}); err == nil || err.Error() != c.want {
-			t.Errorf("%v: found %v, want %s", c.options, err, c.want)
-		}
+		must.FailExactly(t, must.Error(New(o, Input{Prompt: []int32{1, 2, 3}, Vocab: 10})), c.want)
 	}
 	for _, c := range []struct {
 		change func(*Options)
@@ -315,9 +309,7 @@ func TestRefused(t *testing.T) {
 	} {
 		o := Default()
 		c.change(&o)
-		if err := o.Validate(); err == nil || err.Error() != c.want {
-			t.Errorf("found %v, want %s", err, c.want)
-		}
+		must.FailExactly(t, o.Validate(), c.want)
 	}
 	if _, err := New(Default(), Input{Vocab: 10}); err == nil || !strings.HasPrefix(err.Error(), "the prompt is empty") {
 		t.Error(err)
@@ -381,14 +373,9 @@ func TestModelsOfTwo(t *testing.T) {
 	}
 	o := Default()
 	o.DecoderInputIDs = []int32{7}
-	if err := o.Validate(); err == nil ||
-		!strings.Contains(err.Error(), "decoder_input_ids are set, and the model has no encoder") {
-		t.Error(err)
-	}
+	must.Fail(t, o.Validate(), "decoder_input_ids are set, and the model has no encoder")
 	o.IsEncoderDecoder, o.DecoderInputIDs = true, []int32{-1}
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "token ids are not negative") {
-		t.Error(err)
-	}
+	must.Fail(t, o.Validate(), "token ids are not negative")
 }
 
 // TestSpeechPrompt: the decoder's prompt of Whisper, with what its generate makes of one window.

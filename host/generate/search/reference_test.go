@@ -233,9 +233,7 @@ func TestReferenceErrors(t *testing.T) {
 			req := good()
 			c.change(req)
 			_, err := new(Reference).Run(req)
-			if err == nil || err.Error() != c.want {
-				t.Fatalf("found %v, want %s", err, c.want)
-			}
+			must.FailExactly(t, err, c.want)
 			var bad *RowError
 			if errors.As(err, &bad) != (c.row >= 0) || bad != nil && bad.Row != c.row {
 				t.Errorf("row error %+v, want row %d", bad, c.row)
@@ -246,9 +244,7 @@ func TestReferenceErrors(t *testing.T) {
 	req := good()
 	req.Logits[0] = nan
 	req.Groups = []Group{{First: 1, Count: 1, K: 1}}
-	if _, err := new(Reference).Run(req); err != nil {
-		t.Errorf("a row that no group has: %v", err)
-	}
+	must.Value(new(Reference).Run(req))(t, "a row that no group has")
 	req = good()
 	for i := range 4 {
 		req.Logits[i] = negInf

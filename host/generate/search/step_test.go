@@ -45,9 +45,7 @@ func TestStepErrors(t *testing.T) {
 		{"its own", failing{err: errors.New("no memory")}, logits, 3, "no memory"},
 	} {
 		err := new(Stepper).Step(c.selector, c.logits, c.vocab, []*State{state(), state()})
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
-		}
+		must.FailExactly(t, err, c.want)
 	}
 	var where *StepError
 	err := new(Stepper).Step(new(Reference), logits, 3, []*State{state(), state()})

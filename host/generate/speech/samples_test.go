@@ -49,10 +49,7 @@ func TestSamplesAreHuggingFaces(t *testing.T) {
 
 func TestSamplesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := OpenSamples(dir, 1, 2); !errors.Is(err, os.ErrNotExist) ||
-		!strings.Contains(err.Error(), ConfigFile+": not found") {
-		t.Errorf("no configuration: %v", err)
-	}
+	must.Fail(t, must.Error(OpenSamples(dir, 1, 2)), os.ErrNotExist, ConfigFile+": not found")
 	for config, want := range map[string]string{
 		`{"feature_extractor_type": "WhisperFeatureExtractor"}`: `feature_extractor_type is "WhisperFeatureExtractor", needed Wav2Vec2FeatureExtractor`,
 		`{"feature_size": 80}`:   "feature_size is 80, needed 1",

@@ -145,10 +145,7 @@ func TestEqualToHuggingFace(t *testing.T) {
 			bad := 0
 			for i := 0; i < len(lines); i += compareEvery {
 				line := lines[i]
-				got, err := answerOf(tok, line)
-				if err != nil {
-					t.Fatalf("line %d: %v", i, err)
-				}
+				got := must.Value(answerOf(tok, line))(t, "line", i)
 				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; c != got.check() {
 					if bad++; bad <= 5 {
 						t.Errorf("line %d %+q: differs from %s; got %+v", i, line, want.Versions, got)

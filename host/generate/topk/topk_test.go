@@ -361,9 +361,7 @@ func TestErrors(t *testing.T) {
 		req := &search.Request{Logits: make([]float32, 8), Vocab: 4, Rows: make([]search.Row, 2),
 			Groups: []search.Group{{Count: 2, K: 2}}}
 		c.change(req)
-		if _, err := selector.Run(req); err == nil || err.Error() != c.want {
-			t.Errorf("%s: found %v, want %s", c.name, err, c.want)
-		}
+		must.FailExactly(t, must.Error(selector.Run(req)), c.want)
 	}
 	// What the kernel itself refuses.
 	for _, change := range []func(*search.Request){

@@ -42,9 +42,7 @@ func recognise(t *testing.T, f models.Fixture) (*graph.Graph, *blocks.Report) {
 	b := must.Value(f.Bytes(1))(t)
 	m := must.Value(model.Parse(b, ""))(t)
 	g := must.Value(graph.New(m.Proto(), m))(t)
-	if err := g.Complete(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, g.Complete())
 	var report *blocks.Report
 	must.Succeed(t, g.Bounded(t.Context(), func() error {
 		report = blocks.Find(g, graph.Infer(g))

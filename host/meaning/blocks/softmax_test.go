@@ -9,6 +9,7 @@ import (
 
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // operands are query, key and value that stand apart, four heads of sixteen.
@@ -392,9 +393,7 @@ func TestAWayInACircle(t *testing.T) {
 				in v f32[batch, 8, seq, 64]
 				kt = Transpose(k) perm=0,1,3,2
 				a = MatMul(q, kt)`+text+circle.String())
-			if err := g.Bounded(context.Background(), func() error { blocks.Find(g, s); return nil }); err != nil {
-				t.Error(err)
-			}
+			must.Succeed(t, g.Bounded(context.Background(), func() error { blocks.Find(g, s); return nil }))
 		})
 	}
 }

@@ -152,10 +152,7 @@ func (c *computed) values(t *testing.T) {
 	results := must.Value(s.Run(t.Context(), inputs, names...))(t)
 	for i, v := range results {
 		defer v.Close()
-		data, err := ort.Data[float32](v)
-		if err != nil {
-			t.Fatalf("%s: %v", names[i], err)
-		}
+		data := must.Value(ort.Data[float32](v))(t, names[i])
 		c.numbers[names[i]], c.dims[names[i]] = slices.Clone(data), v.Shape()
 	}
 }
@@ -225,9 +222,7 @@ func (c *computed) projections(t *testing.T, b *blocks.Block) (count int) {
 		}
 		got := read(side.v, side.layout)
 		want := c.linear(t, side.l)
-		if err := close32(got, want); err != nil {
-			t.Errorf("%s: its %s is no %s W + b: %v", b.Node, side.name, side.l.From.Name, err)
-		}
+		must.Succeed(t, close32(got, want), b.Node, "its", side.name, "is no", side.l.From.Name, "W + b")
 		count++
 	}
 	return count
@@ -297,9 +292,7 @@ func (c *computed) rotary(t *testing.T, b *blocks.Block) (count int) {
 		{w.RawKey, w.Key, w.RawKeyLayout, w.KeyLayout, a.KVHeads}} {
 		x, want := c.rows(side.raw, side.rawLayout), c.rows(side.v, side.vLayout)
 		got := turned(r, x, angles[0], angles[1], side.heads, a.HeadSize)
-		if err := close32(got, want); err != nil {
-			t.Errorf("%s: turning %s does not give %s: %v", b.Node, side.raw.Name, side.v.Name, err)
-		}
+		must.Succeed(t, close32(got, want), b.Node, "turning", side.raw.Name, "does not give", side.v.Name)
 		count++
 	}
 	return count

@@ -3,6 +3,7 @@ package bisect
 import (
 	"errors"
 	"fmt"
+	"github.com/opgraft/graft/internal/must"
 	"slices"
 	"testing"
 )
@@ -57,9 +58,7 @@ func TestCulprits(t *testing.T) {
 		}
 		return true, nil
 	}}
-	if _, err := s.culprits(6); !errors.Is(err, broken) {
-		t.Errorf("a probe that cannot be made: %v", err)
-	}
+	must.Fail(t, must.Error(s.culprits(6)), broken)
 }
 
 func ones(n int) (list [][]int) {

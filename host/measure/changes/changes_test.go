@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/measure/comparison"
@@ -76,9 +75,6 @@ func TestRead(t *testing.T) {
 		path("folder.json", []byte(`{"schema_version": 3, "batch": 1}`)): "a result without inputs or sides",
 		path("empty.json", []byte(`{"schema_version": 3, "cells": []}`)): "a result without sides or cells",
 	} {
-		if _, err := Read(file); err == nil || !strings.Contains(err.Error(), want) ||
-			!strings.Contains(err.Error(), file) {
-			t.Errorf("%s: %v, want %s", file, err, want)
-		}
+		must.Fail(t, must.Error(Read(file)), want, file)
 	}
 }

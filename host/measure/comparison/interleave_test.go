@@ -63,9 +63,7 @@ func TestInterleaveStops(t *testing.T) {
 	bad := func() (float64, error) { return 0, broken }
 	for _, warmup := range []int{0, 1} {
 		runs = 0
-		if _, err := interleave([]func() (float64, error){good, bad}, warmup, 5); !errors.Is(err, broken) {
-			t.Errorf("warm-up %d: error %v, want %v", warmup, err, broken)
-		}
+		must.Fail(t, must.Error(interleave([]func() (float64, error){good, bad}, warmup, 5)), broken)
 		if runs != 1 {
 			t.Errorf("warm-up %d: %d runs after the error", warmup, runs)
 		}

@@ -57,9 +57,7 @@ func TestCompareFloats(t *testing.T) {
 			if c.problem == "" && got.Problem != "" || !strings.Contains(got.Problem, c.problem) {
 				t.Errorf("problem %q, want %q", got.Problem, c.problem)
 			}
-			if _, err := json.Marshal(got); err != nil {
-				t.Errorf("no JSON: %v", err)
-			}
+			must.Value(json.Marshal(got))(t, "no JSON")
 		})
 	}
 }

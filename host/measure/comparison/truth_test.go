@@ -105,9 +105,7 @@ func TestSidesThatAreOne(t *testing.T) {
 		if c.refused && !strings.Contains(err.Error(), "nothing is replaced on either side (a is "+c.a+", b is "+c.b) {
 			t.Errorf("%s against %s: %v", c.a, c.b, err)
 		}
-		if _, err := Answers(context.Background(), library(t), plugins(t), path, o); err != nil {
-			t.Errorf("answers of %s against %s: %v", c.a, c.b, err)
-		}
+		must.Value(Answers(context.Background(), library(t), plugins(t), path, o))(t, "answers of", c.a, "against", c.b)
 	}
 }
 

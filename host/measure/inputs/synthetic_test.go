@@ -3,7 +3,6 @@ package inputs
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -175,9 +174,7 @@ func TestWrongLengths(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Make(library(t), c.path, Options{Dims: c.dims})
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
-				t.Errorf("error %v, want %q with the path", err, c.want)
-			}
+			must.Fail(t, err, c.want, c.path)
 		})
 	}
 	if _, infos := made(t, fixed,
@@ -191,8 +188,5 @@ func TestInputsNotMade(t *testing.T) {
 	text := value{name: "x", dims: []any{1}, kind: onnx.Tensor_STRING}
 	path := write(t, []value{text}, []value{{name: "y", dims: []any{1}, kind: onnx.Tensor_STRING}}, nil, "y = Identity(x)")
 	_, err := Make(library(t), path, Options{})
-	if want := path + ": input x: there are no synthetic inputs of type string; give it with --inputs"; err == nil ||
-		err.Error() != want {
-		t.Errorf("error %v, want %q", err, want)
-	}
+	must.FailExactly(t, err, path+": input x: there are no synthetic inputs of type string; give it with --inputs")
 }

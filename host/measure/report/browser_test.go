@@ -138,9 +138,7 @@ func TestBrowser(t *testing.T) {
 			if r := s.Result(); r != nil {
 				data = r
 			}
-			if _, err := comparison.Read("the raw data", numbers(t, v, data)); err != nil {
-				t.Error(err)
-			}
+			must.Value(comparison.Read("the raw data", numbers(t, v, data)))(t)
 			drawnWell(t, v, c.dark)
 			if !strings.HasPrefix(v.Title, "model.onnx: ") {
 				t.Errorf("title %q", v.Title)

@@ -107,9 +107,7 @@ func TestOdd(t *testing.T) {
 		}
 		s.Cells[i].A.TimesMS = []float64{0}
 	}
-	if _, err := Model(s, Options{}); err != nil {
-		t.Error(err)
-	}
+	must.Value(Model(s, Options{}))(t)
 }
 
 // TestText: a chart of characters is as wide as it may be, and no wider.

@@ -42,7 +42,5 @@ func TestApart(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Apart(over, j); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
+	must.Fail(t, must.Error(Apart(over, j)), context.Canceled)
 }

@@ -73,13 +73,8 @@ func TestPathsThatAreNoFile(t *testing.T) {
 		_, err := Open(c.path)
 		wantError(t, err, c.path+": "+c.want)
 	}
-	if _, err := Open(at("gone")); !errors.Is(err, fs.ErrNotExist) {
-		t.Error("the cause is hidden")
-	}
-	if _, err := Open(""); err == nil ||
-		err.Error() != "no path was given, needed the path of an .onnx file; name the model" {
-		t.Errorf("empty path: %v", err)
-	}
+	must.Fail(t, must.Error(Open(at("gone"))), fs.ErrNotExist)
+	must.FailExactly(t, must.Error(Open("")), "no path was given, needed the path of an .onnx file; name the model")
 	if os.Getuid() != 0 {
 		secret := writeFile(t, at("secret"), []byte("x"))
 		must.Succeed(t, os.Chmod(secret, 0))
@@ -216,9 +211,7 @@ func TestLimits(t *testing.T) {
 			b := encode(t, modelOf(c.graph))
 			_, err := Parse(b, "", c.limits)
 			wantError(t, err, "model bytes: "+c.want+fix)
-			if _, err := Parse(b, ""); err != nil {
-				t.Errorf("the defaults refuse it: %v", err)
-			}
+			must.Value(Parse(b, ""))(t, "the defaults refuse it")
 		})
 	}
 }

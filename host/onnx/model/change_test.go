@@ -2,7 +2,6 @@ package model
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -75,21 +74,13 @@ func TestChangesAreSeen(t *testing.T) {
 			m, path, data, weights := deployed(t)
 			settle()
 			must.Succeed(t, change([]string{path, data}[i]))
-			if _, err := m.Data(weights[i]); !errors.Is(err, ErrInUse) {
-				t.Errorf("%s, %s: reading a weight: %v", which, name, err)
-			}
-			if _, err := m.Data(weights[1-i]); err != nil {
-				t.Errorf("%s, %s: reading a weight of the other file: %v", which, name, err)
-			}
+			must.Fail(t, must.Error(m.Data(weights[i])), ErrInUse)
+			must.Value(m.Data(weights[1-i]))(t, which, name, "reading a weight of the other file")
 			for _, o := range []SerializeOptions{{}, {Held: true}} {
-				if _, err := m.Serialize(m.Proto(), o); !errors.Is(err, ErrInUse) {
-					t.Errorf("%s, %s: serializing with %+v: %v", which, name, o, err)
-				}
+				must.Fail(t, must.Error(m.Serialize(m.Proto(), o)), ErrInUse)
 			}
 			out := filepath.Join(t.TempDir(), "out.onnx")
-			if err := m.Write(t.Context(), m.Proto(), out, WriteOptions{}); !errors.Is(err, ErrInUse) {
-				t.Errorf("%s, %s: writing: %v", which, name, err)
-			}
+			must.Fail(t, m.Write(t.Context(), m.Proto(), out, WriteOptions{}), ErrInUse)
 			if _, err := os.Stat(out); err == nil {
 				t.Errorf("%s, %s: a model was written", which, name)
 			}
@@ -168,12 +159,8 @@ func TestWeightsBeyondMemoryAreRefused(t *testing.T) {
 	must.Succeed(t, os.Truncate(path, size))
 	m := mustOpen(t, writeFile(t, filepath.Join(dir, "m.onnx"),
 		encode(t, modelOf(graphOf(externalTensor("w", "w.bin", 0, size, size/4))))))
-	if _, err := m.Data(m.Proto().GetGraph().Initializer[0]); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("reading a weight: %v", err)
-	}
-	if _, err := m.Serialize(m.Proto(), SerializeOptions{Held: true}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("holding weights: %v", err)
-	}
+	must.Fail(t, must.Error(m.Data(m.Proto().GetGraph().Initializer[0])), ErrTooLarge)
+	must.Fail(t, must.Error(m.Serialize(m.Proto(), SerializeOptions{Held: true})), ErrTooLarge)
 }
 
 func stat(t *testing.T, path string) os.FileInfo {
@@ -189,7 +176,5 @@ func TestFilesThatCannotBeMapped(t *testing.T) {
 	m, path, _, weights := deployed(t)
 	mustData(t, m, weights[0])
 	must.Succeed(t, os.Truncate(path, 1<<42))
-	if _, err := Open(path); !errors.Is(err, syscall.ENODEV) {
-		t.Errorf("a file of 4 TiB: %v", err)
-	}
+	must.Fail(t, must.Error(Open(path)), syscall.ENODEV)
 }

@@ -52,17 +52,11 @@ func parseAndUse(t *testing.T, b []byte) {
 		}
 	})
 	for _, o := range []SerializeOptions{{}, {Held: true}} {
-		s, err := m.Serialize(m.Proto(), o)
-		if err != nil {
-			t.Fatalf("what was read cannot be serialised: %v", err)
-		}
+		s := must.Value(m.Serialize(m.Proto(), o))(t, "what was read cannot be serialised")
 		if s.Release(); o.Held || !readable {
 			continue
 		}
-		again, err := Parse(s.Bytes, "")
-		if err != nil {
-			t.Fatalf("what was serialised cannot be read: %v", err)
-		}
+		again := must.Value(Parse(s.Bytes, ""))(t, "what was serialised cannot be read")
 		if len(again.Proto().GetGraph().GetOutput()) != len(m.Proto().GetGraph().GetOutput()) {
 			t.Error("outputs changed")
 		}

@@ -41,15 +41,10 @@ func TestLocations(t *testing.T) {
 		}
 	}
 	must.Succeed(t, os.WriteFile(path, []byte("<html>"), 0o644))
-	if _, err := Locations(path); err == nil || !strings.Contains(err.Error(), path+": ") {
-		t.Errorf("of no model: %v", err)
-	}
+	must.Fail(t, must.Error(Locations(path)), path+": ")
 	if _, err := Locations(path, Limits{ExternalFiles: 1}); err == nil {
 		t.Error("no error")
 	}
 	must.Succeed(t, os.WriteFile(path, encode(t, inner), 0o644))
-	if _, err := Locations(path, Limits{ExternalFiles: 2}); err == nil ||
-		!strings.Contains(err.Error(), "has too many external data files") {
-		t.Errorf("of more files than allowed: %v", err)
-	}
+	must.Fail(t, must.Error(Locations(path, Limits{ExternalFiles: 2})), "has too many external data files")
 }

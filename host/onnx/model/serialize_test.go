@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -100,9 +99,7 @@ func TestSerializeHoldsWeights(t *testing.T) {
 		for _, w := range []string{"weight", "constant", "external"} {
 			want[w] = mustData(t, m, allTensors(m.Proto())[w])
 		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, m.Close())
 		ext := externals(t, s.Bytes)
 		if s.Folder != "" || len(ext) != 3 || len(s.Weights) != 3 || s.Referred != 3*6000 {
 			t.Errorf("%s: folder %q, %d tensors are external, %d weights of %d bytes", name, s.Folder, len(ext), len(s.Weights),
@@ -210,10 +207,7 @@ func TestModelsTooLargeForOneMessageSaySo(t *testing.T) {
 	g.Node[0].OpType = proto.String("Other")
 	m := mustParse(t, encode(t, modelOf(g)), dir)
 	_, err := m.Serialize(m.Proto(), SerializeOptions{})
-	if err == nil || !strings.Contains(err.Error(),
-		"model bytes: is too large for one message apart from what it can refer to: found 32212255") {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, err, "model bytes: is too large for one message apart from what it can refer to: found 32212255")
 }
 
 // Readers share a model; Serialize may run beside them.

@@ -117,9 +117,7 @@ func TestMistakes(t *testing.T) {
 			"t:1: found a text of 1048577 bytes, needed at most 1048576; write it as a protobuf: .onnx"},
 	} {
 		_, err := Read("t", []byte(c.text))
-		if err == nil || err.Error() != c.want || !errors.Is(err, ErrSyntax) {
-			t.Errorf("%s:\n%v, want\n%s", c.text[:min(len(c.text), 80)], err, c.want)
-		}
+		must.FailExactly(t, err, c.want, ErrSyntax)
 	}
 }
 

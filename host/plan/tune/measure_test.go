@@ -2,10 +2,8 @@ package tune
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
@@ -59,9 +57,7 @@ func TestMeasure(t *testing.T) {
 	if err := got.check(); err != nil || last != 12 || len(got.Rows) != 1 || got.Rows[0].Strategy != plan.KeysValues {
 		t.Errorf("%d shapes, %+v, %v", last, got, err)
 	}
-	if _, err := got.Save(t.TempDir()); err != nil {
-		t.Error(err)
-	}
+	must.Value(got.Save(t.TempDir()))(t)
 	small, large := got.Rows[0].Seconds[0], slices.Max(got.Rows[0].Seconds)
 	if large <= small {
 		t.Errorf("the smallest shape takes %g s, the longest %g", small, large)
@@ -72,20 +68,12 @@ func TestMeasure(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	o.Progress = nil
-	if _, err := Measure(ctx, layers, o); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
+	must.Fail(t, must.Error(Measure(ctx, layers, o)), context.Canceled)
 	o.MaxBytes = 1000
-	if _, err := Measure(context.Background(), layers, o); err == nil ||
-		!strings.Contains(err.Error(), "to be measured, 1000 are free") {
-		t.Errorf("without memory: %v", err)
-	}
+	must.Fail(t, must.Error(Measure(context.Background(), layers, o)), "to be measured, 1000 are free")
 	o.Plugins = nil
 	o.MaxBytes = 0
-	if _, err := Measure(context.Background(), layers, o); err == nil ||
-		!strings.Contains(err.Error(), "no plugin that can run it is loaded") {
-		t.Errorf("without plugins: %v", err)
-	}
+	must.Fail(t, must.Error(Measure(context.Background(), layers, o)), "no plugin that can run it is loaded")
 }
 
 // Linear layers that make keys and values are timed beside the operators: of a step's rows,

@@ -188,8 +188,6 @@ func TestReferenceAttentionErrors(t *testing.T) {
 		{map[string]*tensor.Tensor{"query": four, "key": four, "value": four, "key_lengths": randomTensor(t, 1, 3)},
 			"found key_lengths of shape [3], needed one a batch row"},
 	} {
-		if _, err := referenceAttention(test.inputs, nil); err == nil || err.Error() != test.want {
-			t.Errorf("error %v, want %s", err, test.want)
-		}
+		must.FailExactly(t, must.Error(referenceAttention(test.inputs, nil)), test.want)
 	}
 }

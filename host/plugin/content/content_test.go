@@ -100,9 +100,7 @@ func TestGuard(t *testing.T) {
 		return folder, above
 	}
 	folder, above := open(t)
-	if _, err := Read(folder, nil); err != nil {
-		t.Errorf("as it should be: %v", err)
-	}
+	must.Value(Read(folder, nil))(t, "as it should be")
 	for _, c := range []struct {
 		path string
 		mode os.FileMode
@@ -119,23 +117,17 @@ func TestGuard(t *testing.T) {
 		_, err = Read(folder, nil)
 		want := c.path + ": found that others can write to it (mode " + c.text +
 			"), needed a place for verified plugins that only its owner can change; run: chmod go-w " + c.path
-		if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrVerification) {
-			t.Errorf("%s: %v, want %s", c.path, err, want)
-		}
+		must.FailExactly(t, err, want, refusal.ErrVerification)
 		must.Succeed(t, os.Chmod(c.path, info.Mode()))
 	}
 	// Nobody else can reach what lies below a folder that lets only its owner in.
 	must.Succeed(t, errors.Join(os.Chmod(folder, 0o777), os.Chmod(above, 0o700)))
-	if _, err := Read(folder, nil); err != nil {
-		t.Errorf("in a private folder: %v", err)
-	}
+	must.Value(Read(folder, nil))(t, "in a private folder")
 	must.Succeed(t, errors.Join(os.Chmod(folder, 0o755), os.Chmod(above, 0o755)))
 	// A link to a folder is that folder.
 	link := filepath.Join(t.TempDir(), "link")
 	must.Succeed(t, os.Symlink(folder, link))
-	if err := Guarded(link); err != nil {
-		t.Errorf("through a link: %v", err)
-	}
+	must.Succeed(t, Guarded(link), "through a link")
 	g := &guard{user: 4242}
 	info := must.Value(os.Lstat(folder))(t)
 	if err := g.check(folder, info); (err == nil) != (os.Getuid() == 0) {
@@ -147,9 +139,7 @@ func TestGuard(t *testing.T) {
 	must.Succeed(t, os.Chown(folder+"/plugin.yaml", 4242, -1))
 	want := folder + "/plugin.yaml: found that it belongs to the user 4242, needed a place for verified plugins that " +
 		"belongs to this user (0) or to root; run: chown 0 " + folder + "/plugin.yaml"
-	if _, err := Read(folder, nil); err == nil || err.Error() != want {
-		t.Errorf("a file of another user's: %v, want %s", err, want)
-	}
+	must.FailExactly(t, must.Error(Read(folder, nil)), want)
 }
 
 // belonging is a file of a user.
@@ -221,7 +211,5 @@ func TestGroups(t *testing.T) {
 		t.Errorf("the group is root's own: %v; %v", own, err)
 	}
 	must.Succeed(t, os.Chown(folder, -1, 4242))
-	if err := Guarded(folder); err == nil || !strings.Contains(err.Error(), "others can write to it (mode 775)") {
-		t.Errorf("another group: %v", err)
-	}
+	must.Fail(t, Guarded(folder), "others can write to it (mode 775)")
 }

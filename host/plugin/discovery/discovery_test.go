@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,12 +80,8 @@ func TestDiscoverNothing(t *testing.T) {
   not usable: ` + broken + `/plugin.yaml:1: schema_version is 9, needed 1; install a graft that reads it
 install one with: graft plugin install DIR, or set GRAFT_PLUGIN_PATH to a folder of plugins`
 	err := s.Err()
-	if err == nil || err.Error() != want {
-		t.Errorf("error\n%v\nwant\n%s", err, want)
-	}
-	if !errors.Is(err, refusal.ErrNotFound) || !errors.Is(err, refusal.ErrManifest) {
-		t.Error("error is not of kinds ErrNotFound and ErrManifest")
-	}
+	must.FailExactly(t, err, want)
+	must.Fail(t, err, refusal.ErrNotFound, refusal.ErrManifest)
 	if _, err := s.ByName("x"); err == nil || !strings.HasPrefix(err.Error(), `found no plugin "x"; looked in:`) {
 		t.Errorf("by name: %v", err)
 	}

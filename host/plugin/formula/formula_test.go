@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestFormula(t *testing.T) {
@@ -52,8 +52,6 @@ func TestFormula(t *testing.T) {
 			"sin, sqrt, tanh",
 		strings.Repeat("(", 1000): "found more than 50 levels, needed fewer",
 	} {
-		if _, err := Parse(text); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", diagnostic.Clip(text), err, want)
-		}
+		must.FailExactly(t, must.Error(Parse(text)), want)
 	}
 }

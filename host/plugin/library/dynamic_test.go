@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"path/filepath"
 	"testing"
 
@@ -153,12 +152,8 @@ func TestRefusesOtherCode(t *testing.T) {
 			if err == nil {
 				err = lib.Check(HostABI, manifest.ThisPlatform)
 			}
-			if err == nil || err.Error() != path+": "+test.want {
-				t.Errorf("error\n%v\nwant\n%s: %s", err, path, test.want)
-			}
-			if !errors.Is(err, refusal.ErrIncompatible) {
-				t.Error("error is not of kind ErrIncompatible")
-			}
+			must.FailExactly(t, err, path+": "+test.want)
+			must.Fail(t, err, refusal.ErrIncompatible)
 		})
 	}
 	for _, name := range []string{"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",

@@ -35,9 +35,7 @@ func TestRead(t *testing.T) {
 		cmpopts.IgnoreFields(File{}, "Hardening")); diff != "" {
 		t.Errorf("library (-want +got):\n%s", diff)
 	}
-	if err := lib.Check(HostABI, manifest.ThisPlatform); err != nil {
-		t.Errorf("check: %v", err)
-	}
+	must.Succeed(t, lib.Check(HostABI, manifest.ThisPlatform), "check")
 }
 
 func TestUnexpectedSymbols(t *testing.T) {
@@ -112,12 +110,8 @@ func TestRefusals(t *testing.T) {
 			if err == nil {
 				err = lib.Check(test.host, manifest.ThisPlatform)
 			}
-			if err == nil || err.Error() != path+": "+test.want {
-				t.Errorf("error\n%v\nwant\n%s: %s", err, path, test.want)
-			}
-			if !errors.Is(err, refusal.ErrIncompatible) {
-				t.Error("error is not of kind ErrIncompatible")
-			}
+			must.FailExactly(t, err, path+": "+test.want)
+			must.Fail(t, err, refusal.ErrIncompatible)
 		})
 	}
 }
@@ -156,28 +150,19 @@ func TestReadDamaged(t *testing.T) {
 		refused(data)
 	}
 	folder := t.TempDir()
-	if _, err := Read(folder); err == nil || err.Error() != folder+": found a folder, needed a shared library" {
-		t.Errorf("a folder: %v", err)
-	}
-	if _, err := Read(filepath.Join(folder, "no.so")); !errors.Is(err, refusal.ErrNotFound) ||
-		!errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
-	}
+	must.FailExactly(t, must.Error(Read(folder)), folder+": found a folder, needed a shared library")
+	must.Fail(t, must.Error(Read(filepath.Join(folder, "no.so"))), refusal.ErrNotFound, os.ErrNotExist)
 }
 
 func TestAgree(t *testing.T) {
 	lib := must.Value(Read(plugintest.Build(t)))(t)
 	variant := &manifest.Variant{Device: "cpu", OS: "linux", Arch: runtime.GOARCH, File: "libtoy.so"}
 	manifest := &manifest.Manifest{Name: "toy", Version: "0.1.0", ABI: manifest.ABIVersion{Major: 1, Minor: 0}}
-	if err := lib.Agree(manifest, variant); err != nil {
-		t.Errorf("the same: %v", err)
-	}
+	must.Succeed(t, lib.Agree(manifest, variant), "the same")
 	manifest.Version = "0.2.0"
 	want := lib.Path +
 		`: found version "0.1.0" in its ELF note, needed "0.2.0" as in plugin.yaml; build the library and the manifest from the same source`
-	if err := lib.Agree(manifest, variant); err == nil || err.Error() != want {
-		t.Errorf("another version: %v, want %s", err, want)
-	}
+	must.FailExactly(t, lib.Agree(manifest, variant), want)
 }
 
 // note builds the bytes of one ELF note.

@@ -107,9 +107,7 @@ func TestRefused(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), FileName)
 	want := missing + ": cannot read: no such file or directory, needed a lock file; write one with: graft plugin lock " +
 		"--out " + missing
-	if _, err := Read(missing); err == nil || err.Error() != want || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v, want %s", err, want)
-	}
+	must.FailExactly(t, must.Error(Read(missing)), want, os.ErrNotExist)
 	f := New(missing)
 	f.Set(Plugin{Name: "toy"})
 	if err := f.Write(); err == nil {
@@ -155,13 +153,8 @@ func TestDifference(t *testing.T) {
 	f := New("/m/graft.lock")
 	want := "/p/lib.so: found sha256 aaaaaaaaaaaa..., needed bbbbbbbbbbbb..., needed what /m/graft.lock says of toy " +
 		"0.1.0; run: graft plugin install --locked --lock /m/graft.lock"
-	if err := f.Loaded(&entry, "/p", a, "lib.so", a); err == nil || err.Error() != want ||
-		!errors.Is(err, refusal.ErrVerification) {
-		t.Errorf("a loaded library: %v, want %s", err, want)
-	}
-	if err := f.Loaded(&entry, "/p", a, "lib.so", b); err != nil {
-		t.Error(err)
-	}
+	must.FailExactly(t, f.Loaded(&entry, "/p", a, "lib.so", a), want, refusal.ErrVerification)
+	must.Succeed(t, f.Loaded(&entry, "/p", a, "lib.so", b))
 }
 
 // TestSources: a path below the lock's folder moves with it.

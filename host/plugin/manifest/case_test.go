@@ -1,10 +1,10 @@
 package manifest
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestManifestOfFoldCases(t *testing.T) {
@@ -27,8 +27,6 @@ func TestManifestOfFoldCases(t *testing.T) {
 			`unknown field "refused" in cases[0].expect; known fields: formula, reference, values`},
 	} {
 		_, err := Parse("p", []byte(plugintest.Manifest+"cases:\n  - name: c\n    operator: Scale\n    "+test.text+"\n"))
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %s", test.name, err, test.want)
-		}
+		must.Fail(t, err, test.want)
 	}
 }

@@ -31,9 +31,7 @@ func FuzzManifest(f *testing.F) {
 			}
 			return
 		}
-		if _, err := json.Marshal(m); err != nil {
-			t.Fatalf("no JSON: %v", err)
-		}
+		must.Value(json.Marshal(m))(t, "no JSON")
 		if len(m.Operators) == 0 || len(m.Variants) == 0 || !namePattern.MatchString(m.Name) {
 			t.Fatalf("accepted %+v", m)
 		}

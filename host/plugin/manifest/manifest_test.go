@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -267,9 +266,7 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 			if got := err.Error(); got != test.want {
 				t.Errorf("error\n%s\nwant\n%s", got, test.want)
 			}
-			if !errors.Is(err, refusal.ErrManifest) {
-				t.Error("error is not of kind ErrManifest")
-			}
+			must.Fail(t, err, refusal.ErrManifest)
 		})
 	}
 }
@@ -290,9 +287,7 @@ func TestReadMissing(t *testing.T) {
 	_, err := Read(folder)
 	want := folder + "/plugin.yaml: no such file, needed the manifest of a plugin; point at the folder that holds " +
 		"plugin.yaml"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	must.FailExactly(t, err, want)
 }
 
 const geluOperator = `operators:

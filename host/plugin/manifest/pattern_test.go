@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/plugintest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestMistakesInPatterns: each mistake in a pattern has its line, what was found, what is needed, and the fix.
@@ -139,8 +140,6 @@ func TestMistakesInTests(t *testing.T) {
 	} {
 		_, err := Parse("p", []byte(plugintest.Head+plugintest.Variants+"operators:\n  - name: A\n    cost: {bandwidth: "+
 			"1, flops: 1, overhead_us: 0}\n"+c.replaces+"    tests: "+c.tests+"\n"))
-		if want := "p:13: " + c.want; err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
+		must.FailExactly(t, err, "p:13: "+c.want)
 	}
 }

@@ -1,10 +1,10 @@
 package manifest
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/refusal"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestVariantFor(t *testing.T) {
@@ -17,7 +17,5 @@ func TestVariantFor(t *testing.T) {
 	_, err := m.VariantFor("cpu", Platform{"darwin", "arm64"})
 	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on " +
 		"darwin/arm64; install a release of the plugin for this platform"
-	if err == nil || err.Error() != want || !errors.Is(err, refusal.ErrIncompatible) {
-		t.Errorf("cpu on darwin: %v", err)
-	}
+	must.FailExactly(t, err, want, refusal.ErrIncompatible)
 }

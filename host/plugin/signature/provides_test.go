@@ -7,6 +7,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // as is an operator as a contract has it.
@@ -32,9 +33,7 @@ func as(c *capability.Contract) *signature.Operator {
 func TestFulfils(t *testing.T) {
 	for _, name := range capability.Known() {
 		c := capability.Find(name)
-		if err := as(c).Fulfils(c); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		must.Succeed(t, as(c).Fulfils(c), name)
 	}
 	linear := capability.Find(capability.LinearPanels)
 	for _, c := range []struct {

@@ -89,10 +89,7 @@ func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.M
 	if after := signatureOf(m.Proto()); after != before {
 		t.Errorf("the model's interface changed from\n%s\nto\n%s", before, after)
 	}
-	again, err := graph.New(m.Proto(), m)
-	if err != nil {
-		t.Fatalf("the rewritten graph is not sound: %v", err)
-	}
+	again := must.Value(graph.New(m.Proto(), m))(t, "the rewritten graph is not sound")
 	names, given := map[string]bool{}, map[*graph.Value]bool{} // given by a subgraph, from outside or its own
 	again.Walk(func(n *graph.Node) {
 		for _, s := range n.Subgraphs {

@@ -92,9 +92,7 @@ func TestKilledBetweenWriteAndRename(t *testing.T) {
 	if h.calls.Load() != 1 {
 		t.Errorf("it was computed %d times, want once", h.calls.Load())
 	}
-	if _, err := os.Stat(unfinished); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the unfinished file: %v, want it gone", err)
-	}
+	must.Fail(t, must.Error(os.Stat(unfinished)), fs.ErrNotExist)
 }
 
 // TestPlantedFiles puts what is no file of the user's where a fold is looked for: it is not waited for, not read and

@@ -130,14 +130,10 @@ func TestDamagedTensors(t *testing.T) {
 		if err == nil {
 			err = damage(path, data)
 		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		must.Succeed(t, err, name)
 		for i := range 2 {
 			r, found, err := c.Tensors(KeyOf("a"), layout(4), made.fill(9))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			must.Succeed(t, err, name)
 			if err := same(r.Tensors(), layout(4), 9); err != nil || found != (i > 0) {
 				t.Errorf("%s, call %d after it: found %t, %v", name, i, found, err)
 			}

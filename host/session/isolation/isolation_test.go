@@ -228,9 +228,7 @@ func TestGivenUp(t *testing.T) {
 	if got := stat(x); !got.Gone || got.Calls != calls || got.Crashes != 2 || hook.Reverted() != before+1 {
 		t.Errorf("counted %+v, %d reverted", got, hook.Reverted()-before)
 	}
-	if x.Gone() == nil || !strings.Contains(x.Gone().Error(), "ended its worker 2 times, and is not run again: ") {
-		t.Errorf("it says %v", x.Gone())
-	}
+	must.Fail(t, x.Gone(), "ended its worker 2 times, and is not run again: ")
 }
 
 // TestInPlace: a run whose output has its place in the memory of an input could not be repeated, and is the model's.
@@ -270,14 +268,9 @@ func TestLibraryThatIsReplaced(t *testing.T) {
 		return err
 	}
 	plugintest.WriteFile(t, path, plugintest.ReadFile(t, plugintest.Build(t, "-DASKED", "-DCRASH_IN_CONSTRUCTOR")))
-	if err := again(); err == nil || !strings.Contains(err.Error(), path+": found sha256 ") ||
-		!strings.Contains(err.Error(), ", needed "+x.sha256+", with which it was opened before") {
-		t.Errorf("another library: %v", err)
-	}
+	must.Fail(t, again(), path+": found sha256 ", ", needed "+x.sha256+", with which it was opened before")
 	plugintest.WriteFile(t, path, first)
-	if err := again(); err != nil {
-		t.Errorf("the first one: %v", err)
-	}
+	must.Succeed(t, again(), "the first one")
 }
 
 // TestHeld: a worker is held by what holds a plugin's first run.

@@ -101,10 +101,7 @@ func TestLibrary(t *testing.T) {
 	t.Setenv(envLibrary, "")
 	root := t.TempDir()
 	binary := filepath.Join(root, "bin", "graft")
-	if _, err := Library(binary); err == nil ||
-		!strings.Contains(err.Error(), "found no libgraft.so at "+filepath.Join(root, "bin", LibraryName)+", ") {
-		t.Errorf("found %v", err)
-	}
+	must.Fail(t, must.Error(Library(binary)), "found no libgraft.so at "+filepath.Join(root, "bin", LibraryName)+", ")
 	last, far, near := filepath.Join(root, "lib", LibraryName), filepath.Join(root, "lib", "graft", LibraryName),
 		filepath.Join(root, "bin", LibraryName)
 	for _, path := range []string{last, far, near} { // the nearer one goes first
@@ -120,9 +117,7 @@ func TestLibrary(t *testing.T) {
 	}
 	for _, bad := range []string{root, filepath.Join(root, "none")} {
 		t.Setenv(envLibrary, bad)
-		if _, err := Library(binary); err == nil || !strings.Contains(err.Error(), bad+": cannot be used") {
-			t.Errorf("found %v", err)
-		}
+		must.Fail(t, must.Error(Library(binary)), bad+": cannot be used")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/distribute/store"
@@ -66,9 +65,7 @@ func TestLockOfIsolated(t *testing.T) {
 
 	// The manifest of the lock is the one that is used, though the library has a worker from before.
 	longer(t, filepath.Join(folder, manifest.FileName), "# another\n")
-	if _, err := load(folder, lock, "fused-gelu"); !errors.Is(err, refusal.ErrLock) {
-		t.Errorf("with another manifest: %v", err)
-	}
+	must.Fail(t, must.Error(load(folder, lock, "fused-gelu")), refusal.ErrLock)
 	lock = lockOf(t, folder)
 	set, err = load(folder, lock, "fused-gelu")
 	is(set, err, lock)
@@ -77,9 +74,7 @@ func TestLockOfIsolated(t *testing.T) {
 	if err == nil {
 		err = set.Require([]string{"flash-decode"})
 	}
-	if !errors.Is(err, refusal.ErrNotFound) {
-		t.Errorf("one that the lock does not name: %v", err)
-	}
+	must.Fail(t, err, refusal.ErrNotFound)
 
 	for name, text := range map[string]string{"libfused_gelu.so": "\x00", manifest.FileName: "# another\n"} {
 		folder := copied()
@@ -89,11 +84,8 @@ func TestLockOfIsolated(t *testing.T) {
 		// In both places: when plugins are searched, and when one is opened that was changed since.
 		_, searched := load(folder, lock, "fused-gelu")
 		_, opened := isolation.Open(folder, plugin.OpenOptions{AcceptUnverified: true, Locked: lock}, isolation.Options{})
-		for where, err := range map[string]error{"searched": searched, "opened": opened} {
-			if !errors.Is(err, refusal.ErrLock) || !strings.Contains(err.Error(), filepath.Join(folder, name)+": ") ||
-				!strings.Contains(err.Error(), "sha256 ") {
-				t.Errorf("%s is another, %s: %v", name, where, err)
-			}
+		for _, err := range []error{searched, opened} {
+			must.Fail(t, err, refusal.ErrLock, filepath.Join(folder, name)+": ", "sha256 ")
 		}
 		if len(isolation.Stats()) != before {
 			t.Errorf("%s is another, and a worker was started", name)
@@ -101,8 +93,6 @@ func TestLockOfIsolated(t *testing.T) {
 	}
 
 	lock = lockfile.New(filepath.Join(t.TempDir(), lockfile.FileName))
-	if _, err := isolation.Open(copied(), plugin.OpenOptions{AcceptUnverified: true, Locked: lock},
-		isolation.Options{}); !errors.Is(err, refusal.ErrLock) {
-		t.Errorf("opened, and the lock does not name it: %v", err)
-	}
+	must.Fail(t, must.Error(isolation.Open(copied(), plugin.OpenOptions{AcceptUnverified: true, Locked: lock},
+		isolation.Options{})), refusal.ErrLock)
 }

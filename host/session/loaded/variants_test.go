@@ -6,6 +6,7 @@ import (
 	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSignaturesOfVariants: a variant that describes an operator otherwise is refused before ONNX Runtime, which
@@ -20,15 +21,9 @@ func TestSignaturesOfVariants(t *testing.T) {
 			Info: &plugin.Info{Operators: []signature.Operator{op, {Name: device}}}}
 	}
 	cpu := []*plugin.Plugin{variant("cpu", "a", "b")}
-	if err := sameSignatures(variant("cuda", "a", "b"), cpu); err != nil {
-		t.Error(err)
-	}
-	if err := sameSignatures(variant("cuda", "a"), nil); err != nil {
-		t.Errorf("a variant alone: %v", err)
-	}
+	must.Succeed(t, sameSignatures(variant("cuda", "a", "b"), cpu))
+	must.Succeed(t, sameSignatures(variant("cuda", "a"), nil), "a variant alone")
 	want := "/p/lib_cuda.so: found another signature of operator Join than in /p/lib_cpu.so: 2 inputs in one, 1 in the " +
 		"other, needed equal inputs, outputs and attributes; build all variants of the plugin from the same source"
-	if err := sameSignatures(variant("cuda", "a"), cpu); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	must.FailExactly(t, sameSignatures(variant("cuda", "a"), cpu), want)
 }

@@ -147,17 +147,13 @@ func checkDrawn(t *testing.T, data []byte, with []*manifest.Manifest) (blocks, r
 		return 0, 0 // a value that is handed out twice, say
 	}
 	rows := must.Value(patch.ViewRows(unhurried(t), m, proto.CloneOf(m.Proto())))(t)
-	if _, err := graph.New(rows.Graph.Model(), m); err != nil {
-		t.Fatalf("the graph for rows without padding is not sound: %v", err)
-	}
+	must.Value(graph.New(rows.Graph.Model(), m))(t, "the graph for rows without padding is not sound")
 	a, err := patch.Analyse(unhurried(t), m, with, plan.Options{Force: true})
 	if err == nil {
 		err = a.Apply(unhurried(t))
 	}
 	must.Succeed(t, err)
-	if _, err := graph.New(m.Proto(), m); err != nil {
-		t.Fatalf("the rewritten graph is not sound: %v", err)
-	}
+	must.Value(graph.New(m.Proto(), m))(t, "the rewritten graph is not sound")
 	return len(a.Report.Blocks), a.Plan.Replaced()
 }
 

@@ -3,11 +3,9 @@ package generations
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -72,18 +70,11 @@ func TestApart(t *testing.T) {
 	}
 
 	j.Options.Seed = crashing
-	if _, err := Apart(t.Context(), j); !errors.Is(err, worker.ErrEnded) ||
-		!strings.Contains(err.Error(), "a plugin may have a fault") {
-		t.Errorf("a round that crashes: %v", err)
-	}
+	must.Fail(t, must.Error(Apart(t.Context(), j)), worker.ErrEnded, "a plugin may have a fault")
 	j.Options.Seed, j.Options.B = 0, "no-such-plugin"
 	_, want := Compare(t.Context(), l, set, model, j.Options)
-	if _, err := Apart(t.Context(), j); err == nil || err.Error() != want.Error() {
-		t.Errorf("%v in the child, %v here", err, want)
-	}
+	must.FailExactly(t, must.Error(Apart(t.Context(), j)), want.Error())
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Apart(over, j); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
+	must.Fail(t, must.Error(Apart(over, j)), context.Canceled)
 }

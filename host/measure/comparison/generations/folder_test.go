@@ -26,9 +26,7 @@ func TestFolderOf(t *testing.T) {
 	other := t.TempDir()
 	must.Succeed(t, os.WriteFile(filepath.Join(other, "config.json"), []byte(`{"model_type": "gpt2", "vocab_size": 9}`),
 		0o644))
-	if err := takes(other, &modeldir.Config{ModelType: "gpt2", Vocab: 9}); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, takes(other, &modeldir.Config{ModelType: "gpt2", Vocab: 9}))
 	for _, c := range []modeldir.Config{{ModelType: "gpt2", Vocab: 10}, {ModelType: "bart", Vocab: 9}} {
 		if err := takes(other, &c); err == nil ||
 			!strings.Contains(err.Error(), `a model of type "gpt2" with 9 tokens, needed type`) {
