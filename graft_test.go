@@ -28,9 +28,8 @@ func TestEnableBeforeRuntime(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	want := "onnxruntime is not loaded in this process; call this after the runtime's own initialisation " +
 		"(ort.InitializeEnvironment with onnxruntime_go) <nil>\n"
-	if err != nil || string(out) != want {
-		t.Errorf("Enable and Disable say %q, %v, want %q", out, err, want)
-	}
+	must.Succeed(t, err, out)
+	must.Equal(t, string(out), want, out)
 }
 
 // TestEnable: sessions are patched while it is on, once however often it is
@@ -55,12 +54,8 @@ func TestEnable(t *testing.T) {
 	for range 2 {
 		must.Succeed(t, graft.Disable())
 	}
-	if got := d.answers(t, tiny, nil); !slices.Equal(got, unpatched) {
-		t.Error("answers after Disable are not those of before, bit for bit")
-	}
-	if list := slices.Concat(log.take(t), other.take(t)); len(list) > 0 {
-		t.Errorf("after Disable the log says %+v", list)
-	}
+	must.Equal(t, d.answers(t, tiny, nil), unpatched)
+	must.Empty(t, slices.Concat(log.take(t), other.take(t)))
 }
 
 // TestSessionsOutliveDisable: a session that was patched runs on.
@@ -188,18 +183,12 @@ func TestSessionConfig(t *testing.T) {
 		})
 	}
 	t.Run("disabled", func(t *testing.T) {
-		if got := d.answers(t, tiny, with(t, graft.ConfigDisable, "1")); !slices.Equal(got, unpatched) {
-			t.Error("answers of a session that is left alone are not those of the unpatched model, bit for bit")
-		}
-		if list := log.take(t); len(list) > 0 {
-			t.Errorf("the log says %+v of a session that is left alone", list)
-		}
+		must.Equal(t, d.answers(t, tiny, with(t, graft.ConfigDisable, "1")), unpatched)
+		must.Empty(t, log.take(t))
 	})
 	const reason = `session config entry graft.plugins: no plugin "other" is loaded, found flash-decode, fused-gelu`
 	t.Run("wrong name", func(t *testing.T) {
-		if got := d.answers(t, tiny, with(t, graft.ConfigPlugins, "other")); !slices.Equal(got, unpatched) {
-			t.Error("answers of a session made unpatched are not those of the unpatched model")
-		}
+		must.Equal(t, d.answers(t, tiny, with(t, graft.ConfigPlugins, "other")), unpatched)
 		list := log.take(t)
 		if len(list) != 1 || list[0].Level != "WARN" || !strings.Contains(list[0].Reason, reason) || list[0].Model != tiny {
 			t.Errorf("the log says %+v, want one warning with %q", list, reason)
@@ -215,9 +204,7 @@ func TestSessionConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), "graft: "+tiny+" was not patched: "+reason) {
 			t.Errorf("error %q, want %q in it", err, reason)
 		}
-		if list := log.take(t); len(list) > 0 {
-			t.Errorf("the log says %+v beside the error", list)
-		}
+		must.Empty(t, log.take(t))
 	})
 }
 

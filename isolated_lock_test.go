@@ -3,7 +3,6 @@ package graft_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,9 +56,7 @@ func TestLockWithIsolation(t *testing.T) {
 	must.Succeed(t, enabled(lockOf(t, gelu), "fused-gelu"))
 	patched(nil)
 	patched(locked(t, lockOf(t, gelu)))
-	if got := d.answers(t, tiny, locked(t, lockOf(t, other))); !slices.Equal(got, unpatched) {
-		t.Error("a session with another lock is patched")
-	}
+	must.Equal(t, d.answers(t, tiny, locked(t, lockOf(t, other))), unpatched)
 	if list := log.take(t); len(list) != 1 ||
 		!strings.Contains(list[0].Reason, "session config entry graft.lock: "+gelu+"/plugin.yaml: found sha256 ") {
 		t.Errorf("the log says %+v", list)
@@ -80,9 +77,7 @@ func TestLockWithIsolation(t *testing.T) {
 	both := isolatedCalls()
 	same(t, d.answers(t, tiny, isolate(t, locked(t, lockOf(t, flash)), "fused-gelu")), unpatched)
 	log.expect(t, 5, "flash-decode")
-	if isolatedCalls() != both {
-		t.Error("a worker answered for a plugin that the lock does not name")
-	}
+	must.Equal(t, isolatedCalls(), both)
 	for lock, want := range map[string]string{
 		lockOf(t, other): "session config entry graft.lock: " + gelu + "/plugin.yaml: found sha256 ",
 		lockOf(t, gelu):  `session config entry graft.isolate: no plugin "nothing" is loaded`,
@@ -91,9 +86,7 @@ func TestLockWithIsolation(t *testing.T) {
 		if strings.Contains(want, "nothing") {
 			name = "nothing"
 		}
-		if got := d.answers(t, tiny, isolate(t, locked(t, lock), name)); !slices.Equal(got, unpatched) {
-			t.Error("a session with a lock that differs is patched")
-		}
+		must.Equal(t, d.answers(t, tiny, isolate(t, locked(t, lock), name)), unpatched)
 		if list := log.take(t); len(list) != 1 || list[0].Level != "WARN" || !strings.Contains(list[0].Reason, want) {
 			t.Errorf("the log says %+v, want one warning with %q", list, want)
 		}

@@ -206,7 +206,5 @@ func (d decoder) run(s *onnx.DynamicAdvancedSession) ([]float32, error) {
 // same requires answers within the tolerance of float32.
 func same(t *testing.T, got, want []float32) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-4, 1e-5)); diff != "" {
-		t.Errorf("answers differ (-unpatched +patched):\n%.2000s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, got, cmpopts.EquateApprox(1e-4, 1e-5)), "")
 }

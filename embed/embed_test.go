@@ -177,9 +177,7 @@ func TestRank(t *testing.T) {
 		for _, d := range ranked {
 			order = append(order, d.Index)
 		}
-		if !slices.Equal(order, want.Scores.Rank) {
-			t.Errorf("order %v, want %v", order, want.Scores.Rank)
-		}
+		must.Equal(t, order, want.Scores.Rank)
 		ranked, err = r.Rank(t.Context(), want.Query, want.Texts[0], "\xff", want.Texts[1])
 		var one *graft.InputError
 		if len(ranked) != 2 || ranked[0].Index != 2 || !errors.As(err, &one) || one.Index != 1 {

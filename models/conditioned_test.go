@@ -2,7 +2,6 @@ package models
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/internal/must"
@@ -29,9 +28,7 @@ func TestConditionedWeights(t *testing.T) {
 		usual, got := values(t, in, 64), []float32(nil)
 		conditioned(func(_ *output, changed *instruction) { got = values(t, changed, 64) })(nil, in)
 		if !c.changed {
-			if !slices.Equal(got, usual) {
-				t.Errorf("%s of %s changed", c.name, c.shape)
-			}
+			must.Equal(t, got, usual, c.name, c.shape)
 			continue
 		}
 		for i := range usual {
@@ -43,9 +40,7 @@ func TestConditionedWeights(t *testing.T) {
 				t.Fatalf("%s: value %d, %d is %g, want %g", c.name, i/width, i%width, got[i], want)
 			}
 		}
-		if again := values(t, in, 1<<20); !slices.Equal(again, usual) {
-			t.Errorf("%s: the instruction itself changed", c.name)
-		}
+		must.Equal(t, values(t, in, 1<<20), usual, c.name)
 	}
 }
 

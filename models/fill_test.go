@@ -165,9 +165,7 @@ func TestStreamIsFixed(t *testing.T) {
 		"0.05")
 	want := []uint32{0xbdcb6387, 0x3ccbc3d4, 0x3c775bc7, 0xbdda2203}
 	for i, v := range values(t, in, 16) {
-		if math.Float32bits(v) != want[i] {
-			t.Errorf("value %d is %v (%#x), need %#x", i, v, math.Float32bits(v), want[i])
-		}
+		must.Equal(t, math.Float32bits(v), want[i], v)
 	}
 }
 

@@ -93,9 +93,7 @@ func checkTensor(t *testing.T, x *onnx.Tensor) {
 	for _, d := range x.GetDims() {
 		want *= int(d)
 	}
-	if len(raw) != want {
-		t.Errorf("tensor %s has %d bytes, its shape %v needs %d", x.GetName(), len(raw), x.GetDims(), want)
-	}
+	must.Equal(t, len(raw), want, x.GetName(), x.GetDims())
 	for i := 0; i+4 <= len(raw); i += 4 {
 		v := math.Float32frombits(uint32(raw[i]) | uint32(raw[i+1])<<8 | uint32(raw[i+2])<<16 | uint32(raw[i+3])<<24)
 		// Masks hold the lowest float32 and infinities; weights are small.
@@ -147,14 +145,9 @@ func TestGoldenHashes(t *testing.T) {
 	b := must.Value(os.ReadFile(golden))(t)
 	var want map[string]string
 	must.Succeed(t, json.Unmarshal(b, &want))
-	if len(want) != len(got) {
-		t.Errorf("%d fixtures, %d golden hashes; after an intended change: go test ./models -run Golden -update", len(got),
-			len(want))
-	}
+	must.Equal(t, len(want), len(got))
 	for name, hash := range got {
-		if want[name] != hash {
-			t.Errorf("%s: bytes hash to %s, golden %s", name, hash, want[name])
-		}
+		must.Equal(t, want[name], hash, name)
 	}
 }
 
@@ -223,9 +216,7 @@ func span(t *testing.T, x *onnx.Tensor) (offset, length int) {
 		var err error
 		switch e.GetKey() {
 		case "location":
-			if e.GetValue() != "llama.onnx.data" {
-				t.Errorf("location %q, need llama.onnx.data", e.GetValue())
-			}
+			must.Equal(t, e.GetValue(), "llama.onnx.data")
 		case "offset":
 			err = json.Unmarshal([]byte(e.GetValue()), &offset)
 		case "length":
@@ -241,9 +232,7 @@ func TestNamesOfSubjects(t *testing.T) {
 	const want = "bart-large bert-base clip-text clip-vision deberta-v3-small gpt2-124m gpt2-124m-mha " +
 		"gpt2-124m-runtime-scale llama-135m minilm-l12-reranker minilm-l6 minilm-l6-pooled modernbert-base t5-base " +
 		"vit-b16 wav2vec2-base whisper-small whisper-tiny xlm-roberta-base"
-	if names != want {
-		t.Errorf("subjects are %q, need %q", names, want)
-	}
+	must.Equal(t, names, want)
 	for _, name := range []string{"gpt3", "optimum/gpt3", ""} {
 		dir := filepath.Join(t.TempDir(), "out")
 		if _, err := models.Build(name, dir, seed); err == nil {
@@ -264,7 +253,5 @@ func TestAFailedWriteLeavesNothing(t *testing.T) {
 		t.Error("writing over a folder succeeded")
 	}
 	entries := must.Value(os.ReadDir(dir))(t)
-	if len(entries) != 1 {
-		t.Errorf("the folder holds %v, need taken.onnx only", entries)
-	}
+	must.Equal(t, len(entries), 1)
 }

@@ -91,7 +91,5 @@ func TestSmallNamesWhatThereIs(t *testing.T) {
 // The numbers are those of export/seeded.py.
 func TestNormalIsPythons(t *testing.T) {
 	want := []float32{0x1.840f82p-2, 0x1.322908p+0, 0x1.0e8b84p+0, 0x1.3d25e2p+1, 0x1.18447ap-1, 0x1.298534p-1}
-	if got := models.Normal(1, "features/7", len(want)); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	must.Equal(t, models.Normal(1, "features/7", len(want)), want)
 }

@@ -210,9 +210,8 @@ func TestGenerateFromSeveralGoroutines(t *testing.T) {
 // all are the results of a call.
 func all(t *testing.T, g *textgen.Generator, inputs []string, options textgen.Search) (list []textgen.Generation) {
 	for out, err := range g.Generate(t.Context(), slices.Values(inputs), options) {
-		if err != nil || out.Index != len(list) {
-			t.Errorf("input %d: %d, %v", len(list), out.Index, err)
-		}
+		must.Succeed(t, err)
+		must.Equal(t, out.Index, len(list))
 		list = append(list, out)
 	}
 	return list

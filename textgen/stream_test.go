@@ -118,17 +118,14 @@ func TestChat(t *testing.T) {
 	want, err := g.GenerateText(t.Context(), prompt, o.Search) // its tokenizer adds no special tokens
 	must.Succeed(t, err)
 	got, err := g.Chat(t.Context(), messages, o)
-	if err != nil || got != want {
-		t.Errorf("%q, %v, want %q", got, err, want)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, got, want)
 	var text strings.Builder
 	for token, err := range g.ChatStream(t.Context(), messages, o) {
 		must.Succeed(t, err)
 		text.WriteString(token.Text)
 	}
-	if text.String() != want {
-		t.Errorf("streamed %q, want %q", text.String(), want)
-	}
+	must.Equal(t, text.String(), want)
 }
 
 // TestChatRefused: no template, and one that refuses, are bad models; the rest of the generator works.

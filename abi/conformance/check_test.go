@@ -67,9 +67,7 @@ func TestCheckPasses(t *testing.T) {
 	for what, problem := range found {
 		t.Errorf("%s: %s", what, problem)
 	}
-	if want := len(p.Manifest.Cases) * (1 + checks); passed != want {
-		t.Errorf("%d checks passed, need %d", passed, want)
-	}
+	must.Equal(t, passed, len(p.Manifest.Cases)*(1+checks))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

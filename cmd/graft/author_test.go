@@ -202,9 +202,7 @@ func TestDevelop(t *testing.T) {
 		!strings.Contains(text, "in_c.c: cc refused it") || strings.Contains(text, "as fast as") {
 		t.Errorf("a source with an error:\n%s", text)
 	}
-	if library() != first {
-		t.Error("the library is another after a build that failed")
-	}
+	must.Equal(t, library(), first)
 	save(bytes.ReplaceAll(good, []byte("chunk = 16384"), []byte("chunk = 8192")))
 	if text := out.await(t, waits); !strings.Contains(text, "changed: in_c.c\n") ||
 		!strings.Contains(text, "2 cases passed") || !strings.Contains(text, "3 of 3") {
@@ -222,9 +220,7 @@ func TestDevelop(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitOK && !(code == exitInterrupted && late) {
 		t.Errorf("exit code %d, want %d", code, exitOK)
 	}
-	if names := strings.Join(holds(t, filepath.Join(folder, "in-c/build/in-c")), " "); names != "libin_c.so plugin.yaml" {
-		t.Errorf("the plugin's folder holds %s", names)
-	}
+	must.Equal(t, strings.Join(holds(t, filepath.Join(folder, "in-c/build/in-c")), " "), "libin_c.so plugin.yaml")
 	if out, err := graft("plugin", "verify", "in-c/build/in-c").CombinedOutput(); err != nil {
 		t.Errorf("what is left: %v: %s", err, out)
 	}

@@ -181,13 +181,9 @@ func shown(t *testing.T, e *bisect.Extract, folder string, nodes, want int) {
 		t.Errorf("the extract has %d nodes, %d weights, %d inputs", len(g.GetNode()), len(g.GetInitializer()),
 			len(g.GetInput()))
 	}
-	if e.Command != "graft "+strings.Join(e.Arguments, " ") {
-		t.Errorf("%q is no command of %q", e.Command, e.Arguments)
-	}
+	must.Equal(t, e.Command, "graft "+strings.Join(e.Arguments, " "))
 	code, stdout, stderr := graft(append(e.Arguments, "-o", "json")...)
-	if code != want {
-		t.Errorf("%s: exit code %d, %s\n%s", e.Command, code, stdout, stderr)
-	}
+	must.Equal(t, code, want, e.Command, stdout, stderr)
 	var r comparison.Result
 	if want == exitOK {
 		if err := json.Unmarshal([]byte(stdout), &r); err != nil || !r.Speedup.Significant || r.Speedup.Median > 0.5 {

@@ -99,9 +99,7 @@ func TestSearchFlags(t *testing.T) {
 				must.Succeed(t, cmd.ParseFlags(args))
 				found, err := o.options(cmd, search.Default())
 				if err != nil {
-					if exitCode(err) != exitUsage {
-						t.Errorf("%q: %v", args, err)
-					}
+					must.Equal(t, exitCode(err), exitUsage, args)
 					continue
 				}
 				for name, n := range map[string]int{"beams": found.NumBeams, "sequences": found.NumReturnSequences,
@@ -123,9 +121,7 @@ func TestGreatestValues(t *testing.T) {
 	cost := func(args ...string) {
 		t.Helper()
 		var out, talk bytes.Buffer
-		if code := run(args, &out, &talk); code != exitOK {
-			t.Errorf("%q: exit code %d, %s", args, code, talk.String())
-		}
+		must.Equal(t, run(args, &out, &talk), exitOK, args, talk.String())
 	}
 	cost("generate", "../../models/g2p", "--input", words, "--workers=1024", "--batch-size=65536",
 		"--max-input-tokens=16777216", "--max-cache=1048576GiB", "--max-line=1GiB", "--max-new-tokens=5")

@@ -73,18 +73,14 @@ func TestInterrupt(t *testing.T) {
 			}
 			must.Succeed(t, cmd.Process.Signal(syscall.SIGINT))
 			_ = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-				t.Errorf("exit code %d, want %d", code, exitInterrupted)
-			}
+			must.Equal(t, cmd.ProcessState.ExitCode(), exitInterrupted)
 			if got, want := talk.String(), "graft: interrupted; nothing was left half-written\n"; got != want {
 				t.Errorf("standard error %q, want %q", got, want)
 			}
 			if data.Len() > 0 {
 				t.Errorf("standard output %q", data.String())
 			}
-			if names := strings.Join(holds(t, out), " "); names != "old.onnx" {
-				t.Errorf("the folder holds %s", names)
-			}
+			must.Equal(t, strings.Join(holds(t, out), " "), "old.onnx")
 			if got, err := os.ReadFile(filepath.Join(out, "old.onnx")); err != nil || !bytes.Equal(got, before) {
 				t.Errorf("the file of before holds %d bytes, %v", len(got), err)
 			}

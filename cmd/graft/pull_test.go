@@ -71,9 +71,7 @@ func TestPull(t *testing.T) {
 			var out, talk bytes.Buffer
 			args := slices.Clone(one.opens)
 			args[1] = folder
-			if code := run(args, &out, &talk); code != exitOK {
-				t.Errorf("%q: exit code %d, %s", args, code, talk.String())
-			}
+			must.Equal(t, run(args, &out, &talk), exitOK, args, talk.String())
 			return regexp.MustCompile(`(?m)^.*("folder"|"model"|_s"|per_second|tokens_s|"batches").*\n`).ReplaceAllString(
 				strings.ReplaceAll(out.String(), folder, ""), "")
 		}
@@ -87,9 +85,7 @@ func TestPull(t *testing.T) {
 			if code != exitOK || strings.Count(out, "\n") != 1 {
 				t.Fatalf("pull %q: exit code %d, %q, %s", args, code, out, talk)
 			}
-			if got := answer(strings.TrimSuffix(out, "\n")); got != want {
-				t.Errorf("pull %q: found\n%s\nwant\n%s", args, got, want)
-			}
+			must.Equal(t, answer(strings.TrimSuffix(out, "\n")), want, args)
 		}
 	}
 }
@@ -205,9 +201,7 @@ func TestPullInterrupted(t *testing.T) {
 		t.Errorf("exit code %d, %q, %s", code, out, talk)
 	}
 	rest := fmt.Sprintf("%s bytes=%d-", r.Hash("onnx/decoder_model_merged.onnx"), len(large)/2)
-	if asked := server.Asked(rest); len(asked) != 1 {
-		t.Errorf("the second half was asked for %d times: %v", len(asked), server.Asked("/store/"))
-	}
+	must.Equal(t, len(server.Asked(rest)), 1, server.Asked("/store/"))
 }
 
 // pulling brings a model into the cache.

@@ -62,9 +62,7 @@ func TestWeightsOfATrainedModel(t *testing.T) {
 			t.Errorf("%s: %d words are right, in float32 %d; want at most %d fewer", c.weights, right[c.weights],
 				right["float32"], c.lost)
 		}
-		if (s.Weights != nil) != w.Quantizes() {
-			t.Errorf("%s: the summary has %v of weights", c.weights, s.Weights)
-		}
+		must.Equal(t, (s.Weights != nil), w.Quantizes(), c.weights)
 	}
 	if right["float32"] < len(words)/3 {
 		t.Errorf("in float32 %d of %d words are right: the test compares nothing", right["float32"], len(words))

@@ -68,9 +68,7 @@ func TestOneStateOfAFolder(t *testing.T) {
 				}
 				return device{closed: &closed}, nil
 			})
-			if opened != c.opened {
-				t.Errorf("opened %d times, want %d", opened, c.opened)
-			}
+			must.Equal(t, opened, c.opened)
 			if c.fails {
 				if !errors.Is(err, model.ErrInUse) || !strings.Contains(err.Error(), c.file) || closed != opened {
 					t.Errorf("error %v, %d of %d devices closed; want one that names the file, and all closed", err, closed, opened)

@@ -153,9 +153,7 @@ func TestBatchesWithinMemory(t *testing.T) {
 	const kv, k = 272 * 24 * 4096, 272 * 12 * 4096
 	for i, want := range []int64{(8 << 30) / (kv + 96<<20), (8 << 30) / (kv + 4<<20), (8 << 30) / (kv + 48<<20),
 		(8 << 30) / (kv + 4<<20)} {
-		if b := got[1].Options[i].Batch; b != want {
-			t.Errorf("%s: %d requests, want %d", got[1].Options[i].Name, b, want)
-		}
+		must.Equal(t, got[1].Options[i].Batch, want, got[1].Options[i].Name)
 	}
 	if a, b := got[1].Options[0].Batch, got[1].Options[1].Batch; float64(b) < 3.8*float64(a) {
 		t.Errorf("%d requests with the encoder's output, %d with keys and values: want 3.8x", b, a)
@@ -177,13 +175,9 @@ func TestCrossover(t *testing.T) {
 			t.Errorf("%d positions: picked %d, want %d", c.keys, x.Pick(s), c.want)
 		}
 	}
-	if n := plan.NewCrossover(p, bartLarge, flash, hidden).Pick(plan.Shape{Keys: 1024, Beams: 8, Batch: 4}); n != 0 {
-		t.Errorf("with 16 heads and 8 beams: picked %d, want 0", n)
-	}
+	must.Equal(t, plan.NewCrossover(p, bartLarge, flash, hidden).Pick(plan.Shape{Keys: 1024, Beams: 8, Batch: 4}), 0)
 	s = plan.Shape{Keys: 1024, Beams: 4, Batch: 4}
-	if n := testing.AllocsPerRun(100, func() { x.Pick(s) }); n != 0 {
-		t.Errorf("a pick allocates %g times", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { x.Pick(s) }), 0)
 	// A range on both sides is decided for each request.
 	k := plan.Kind{Layers: tinyCross, Candidates: crossAll, Either: true,
 		Range: plan.Range{Keys: one(1500), Beams: [2]int64{1, 8}, Batch: [2]int64{1, 16}}}
@@ -337,8 +331,6 @@ func TestRequestsWithin(t *testing.T) {
 	cross := plan.Kind{Layers: bartLarge, Candidates: crossAll,
 		Range: plan.Range{Keys: one(1024), Beams: one(4), Batch: one(16)}}
 	for _, o := range choose(t, twoCores, plan.CacheOptions{Within: 1 << 30}, cross)[0].Options {
-		if want := int64(1<<30) / o.Largest.Bytes; o.Batch != want {
-			t.Errorf("%s: %d requests, want %d", o.Name, o.Batch, want)
-		}
+		must.Equal(t, o.Batch, int64(1<<30)/o.Largest.Bytes, o.Name)
 	}
 }

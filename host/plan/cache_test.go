@@ -48,15 +48,9 @@ func TestBytesOfELAttention(t *testing.T) {
 		hidden int64
 	}{{256, 256 * 1024 * 4}, {1024, 1024 * 1024 * 4}} {
 		s := plan.Shape{Keys: c.keys, Own: 64, Beams: 4, Batch: 32}
-		if got := hidden.Bytes(bartLarge, s); got != c.hidden {
-			t.Errorf("%d keys: the encoder's output takes %d bytes, want %d", c.keys, got, c.hidden)
-		}
-		if got := flash.Bytes(bartLarge, s); got != 24*c.hidden {
-			t.Errorf("%d keys: keys and values take %d bytes, want 24 times %d", c.keys, got, c.hidden)
-		}
-		if got := exported.Bytes(bartLarge, s); got != 96*c.hidden {
-			t.Errorf("%d keys: keys and values a beam take %d bytes, want 96 times %d", c.keys, got, c.hidden)
-		}
+		must.Equal(t, hidden.Bytes(bartLarge, s), c.hidden, c.keys)
+		must.Equal(t, flash.Bytes(bartLarge, s), 24*c.hidden, c.keys)
+		must.Equal(t, exported.Bytes(bartLarge, s), 96*c.hidden, c.keys)
 	}
 }
 
@@ -74,9 +68,7 @@ func TestBytesOfWhisper(t *testing.T) {
 		cross, self := whisper("cross", c.layers, c.width), whisper("self", c.layers, c.width)
 		encoded, generated := plan.Shape{Keys: 1500, Beams: 1, Batch: 1}, plan.Shape{Own: 448, Beams: 1, Batch: 1}
 		base := flash.Bytes(cross, encoded) + flash.Bytes(self, generated)
-		if want := 2 * c.width * c.layers * (1504 + 448) * 4; base != want {
-			t.Errorf("%s: keys and values take %d bytes, want %d", c.name, base, want)
-		}
+		must.Equal(t, base, 2*c.width*c.layers*(1504+448)*4, c.name)
 		if got := keysOnly.Bytes(cross, encoded) + keysOnly.Bytes(self, generated); 2*got != base {
 			t.Errorf("%s: option 1 takes %d bytes, want half of %d", c.name, got, base)
 		}
@@ -136,13 +128,9 @@ func TestBytesOfRest(t *testing.T) {
 		{"the model as exported has no other type", plan.Candidate{Strategy: plan.Exported, Storage: plan.Int8}, self,
 			plan.Shape{Keys: 16, Beams: 1}, 16 * 1024},
 	} {
-		if got := c.candidate.Bytes(c.layers, c.shape); got != c.want {
-			t.Errorf("%s: %s takes %d bytes, want %d", c.what, c.candidate, got, c.want)
-		}
+		must.Equal(t, c.candidate.Bytes(c.layers, c.shape), c.want, c.what, c.candidate)
 	}
-	if n := plan.BatchWithin(8<<30, 96<<20); n != 85 {
-		t.Errorf("8 GiB hold %d times 96 MiB, want 85", n)
-	}
+	must.Equal(t, plan.BatchWithin(8<<30, 96<<20), 85)
 }
 
 // Times are those of bytes or operations, whichever take longer.
@@ -189,14 +177,10 @@ func TestPredictions(t *testing.T) {
 		if math.Abs(got.Prefill-c.prefill) > 1e-9*c.prefill {
 			t.Errorf("%s: before it %g s, want %g", c.what, got.Prefill, c.prefill)
 		}
-		if got.Bytes != c.candidate.Bytes(c.layers, c.shape) {
-			t.Errorf("%s: %d bytes", c.what, got.Bytes)
-		}
+		must.Equal(t, got.Bytes, c.candidate.Bytes(c.layers, c.shape), c.what)
 	}
 	s := plan.Shape{Batch: 3, Steps: 10}
-	if x := (plan.Prediction{Seconds: 2, Prefill: 5}).PerStep(s); x != 3.5 {
-		t.Errorf("a step and its part of what went before take %g, want 3.5", x)
-	}
+	must.Equal(t, (plan.Prediction{Seconds: 2, Prefill: 5}).PerStep(s), 3.5)
 }
 
 // What plugins say of their operators counts.
@@ -263,11 +247,7 @@ func TestNamesOfCaches(t *testing.T) {
 			t.Errorf("%s with the inputs of %s", c, c.Inputs())
 		}
 	}
-	if got := (plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8}).String(); got != "keys_values in int8" {
-		t.Errorf("got %q", got)
-	}
-	if got := (plan.Candidate{Strategy: plan.Keys, Storage: plan.Float16}).String(); got != "keys in float16" {
-		t.Errorf("got %q", got)
-	}
+	must.Equal(t, (plan.Candidate{Strategy: plan.KeysValues, Storage: plan.Int8}).String(), "keys_values in int8")
+	must.Equal(t, (plan.Candidate{Strategy: plan.Keys, Storage: plan.Float16}).String(), "keys in float16")
 	must.Fail(t, must.Error(plan.ParsePrefer("size")), "needed is speed or memory")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // On a device an operator runs when the plugin's variant for it has it and takes the type; that of the
@@ -56,14 +57,10 @@ func TestChoicesOnADevice(t *testing.T) {
 				t.Errorf("chose %q of variant %q because %q, want %q because %q", name, got.Variant, got.Reason, c.operator,
 					c.reason)
 			}
-			if len(got.Expected.Samples) > 0 {
-				t.Errorf("times are predicted: %v", got.Expected.Samples)
-			}
+			must.Empty(t, got.Expected.Samples)
 		})
 	}
-	if got := makePlan(t, decoder, plan.Options{}, fast).Choices[0]; got.Variant != "cpu" {
-		t.Errorf("on the CPU the variant is %q", got.Variant)
-	}
+	must.Equal(t, makePlan(t, decoder, plan.Options{}, fast).Choices[0].Variant, "cpu")
 }
 
 // An operator of ONNX Runtime's own already moves as few bytes as one of graft's would: it stays.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // declaring is a manifest with a strategy of its own.
@@ -36,21 +37,15 @@ func TestStrategyOfAManifest(t *testing.T) {
 	}
 	p := plan.NewPredictor(machine, manifests, known, nil)
 	quick, usual := p.Predict(codeLlama, c, s).Model, p.Predict(codeLlama, flash, s).Model
-	if slow := p.Predict(codeLlama, plan.Candidate{Strategy: "quarters"}, s); slow.Bytes != 0 {
-		t.Errorf("what is not declared takes %d bytes", slow.Bytes)
-	}
+	must.Equal(t, p.Predict(codeLlama, plan.Candidate{Strategy: "quarters"}, s).Bytes, 0)
 	if quick >= usual {
 		t.Errorf("%g s, keys and values %g s: a quarter is read at half the bandwidth", quick, usual)
 	}
-	if n := testing.AllocsPerRun(100, func() { p.Predict(codeLlama, c, s) }); n != 0 {
-		t.Errorf("a prediction allocates %g times", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { p.Predict(codeLlama, c, s) }), 0)
 }
 
 // A strategy that no loaded plugin declares runs nothing.
 func TestStrategyThatIsNotDeclared(t *testing.T) {
 	c := plan.Implementations{}.Candidate("quarters", "")
-	if why := c.Lacks(llama); why != "no plugin that is loaded declares it" {
-		t.Errorf("found %q", why)
-	}
+	must.Equal(t, c.Lacks(llama), "no plugin that is loaded declares it")
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // gelu is x/2 * (1 + erf(x/sqrt2)).
@@ -178,9 +179,7 @@ func TestNumbersThatBroadcast(t *testing.T) {
 `)
 	for dims, want := range map[string]int{"": 1, "1": 1, "1, 1, 1": 1, "1, 1, 1, 1": 0} {
 		p := makePlan(t, head+"const c f32["+dims+"]\ny = Mul(x, c)", plan.Options{Force: true}, m)
-		if p.Replaced() != want {
-			t.Errorf("c of lengths [%s]: %d matches, want %d", dims, p.Replaced(), want)
-		}
+		must.Equal(t, p.Replaced(), want, dims)
 	}
 }
 
@@ -230,9 +229,7 @@ func TestAttributesAndShapes(t *testing.T) {
 			"  - name: Some\n    replaces:\n      pattern:\n        inputs: "+
 				inputs+"\n        outputs: [y]\n        nodes: ["+c.nodes+
 				"]\n        "+c.rest+"\n    cost: {bandwidth: 0.9, flops: 0.9, overhead_us: 2}\n")
-		if p := makePlan(t, head+c.text, plan.Options{Force: true}, m); p.Replaced() != c.found {
-			t.Errorf("%s: %d replaced, want %d", c.name, p.Replaced(), c.found)
-		}
+		must.Equal(t, makePlan(t, head+c.text, plan.Options{Force: true}, m).Replaced(), c.found, c.name)
 	}
 }
 
@@ -363,8 +360,6 @@ func TestProductsWithWeights(t *testing.T) {
 			const b f32[COLUMNS]
 			out y f32[ROWS, COLUMNS]
 			y = Gemm(x, w, b)`), plan.Options{}, m)
-		if got := p.Replaced() > 0; got != c.used {
-			t.Errorf("%s rows, %s columns: used: %v because %q", c.rows, c.columns, got, p.Choices[0].Reason)
-		}
+		must.Equal(t, p.Replaced() > 0, c.used, c.rows, c.columns, p.Choices[0].Reason)
 	}
 }

@@ -57,8 +57,6 @@ func TestOperands(t *testing.T) {
 			t.Errorf("%s: %d blocks, %v", c.name, len(report.Blocks), report.Unrecognised)
 			continue
 		}
-		if found := operands(shapes, report.Blocks[0]); found != c.want {
-			t.Errorf("%s: got %q, want %q", c.name, found, c.want)
-		}
+		must.Equal(t, operands(shapes, report.Blocks[0]), c.want, c.name)
 	}
 }

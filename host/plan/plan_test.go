@@ -131,9 +131,7 @@ func TestThresholds(t *testing.T) {
 			}
 		}
 		gains := x.Speedup >= plan.MinGain && x.Worst >= plan.MaxLoss
-		if gains != (c.Operator != nil) {
-			t.Errorf("overhead %g: expected %g, at worst %g, used: %v", overhead, x.Speedup, x.Worst, c.Operator != nil)
-		}
+		must.Equal(t, gains, c.Operator != nil, overhead, x.Speedup, x.Worst)
 		if gains {
 			used++
 		} else {
@@ -200,9 +198,7 @@ func TestPlanFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	must.Succeed(t, plan.WriteFile(path, p))
 	got := must.Value(plan.ReadFile(path, manifests))(t)
-	if diff := cmp.Diff(map[string]string{"p_Softmax": "Fast"}, got); diff != "" {
-		t.Error(diff)
-	}
+	must.Equal(t, cmp.Diff(map[string]string{"p_Softmax": "Fast"}, got), "")
 	for _, c := range []struct{ text, want string }{
 		{`{"schema_version": 2, "choices": []}`, "has schema_version 2, need 1"},
 		{`{"schema_version": 1, "choise": []}`, "is no plan file"},

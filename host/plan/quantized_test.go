@@ -185,9 +185,7 @@ func TestQuantizationNoiseOfAttention(t *testing.T) {
 		text := strings.Replace(decoder, "out y ", "out q8 u8[batch, 8, n, 64]\n\tout y ", 1) + "\n\t" + line
 		for _, accepted := range []bool{false, true} {
 			c := makePlan(t, text, plan.Options{Force: true, QuantizationNoise: accepted}, m).Choices[0]
-			if (c.Operator != nil) != accepted {
-				t.Errorf("%s, accepted %v: chose %v because %q", name, accepted, c.Operator, c.Reason)
-			}
+			must.Equal(t, c.Operator != nil, accepted, name, c.Reason)
 		}
 	}
 }

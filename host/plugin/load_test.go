@@ -46,9 +46,7 @@ func TestOpen(t *testing.T) {
 		Outputs:    []signature.Parameter{{Name: "y", Types: []tensor.DType{tensor.Float32}}},
 		Attributes: []signature.Attribute{{Name: "by", Kind: "float", Default: 2.0}},
 	}}}
-	if diff := cmp.Diff(want, p.Info); diff != "" {
-		t.Errorf("info (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, p.Info), "")
 	again, err := Open(p.Folder, OpenOptions{AcceptUnverified: true})
 	if err != nil || again.table != p.table {
 		t.Errorf("opened again: %v; want the same library", err)
@@ -229,9 +227,7 @@ func TestKernel(t *testing.T) {
 				t.Fatalf("%d threads: element %d is %v, want %d", threads, i, v, 3*i)
 			}
 		}
-		if !slices.Equal(lines, []string{"1 the fixture runs"}) {
-			t.Errorf("log %q", lines)
-		}
+		must.Equal(t, lines, []string{"1 the fixture runs"})
 	}
 	if err := k.Run(&RunContext{}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); err == nil ||
 		err.Error() != p.Path+": run of Scale failed: the workspace is not as asked for (invalid argument)" {
@@ -344,9 +340,7 @@ func TestFold(t *testing.T) {
 		{Name: "e", Shape: []int64{0}, Floats: []float64{}},
 		{Name: "sum", Shape: []int64{}, Floats: []float64{7}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("fold (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "")
 	_, err = p.Fold("Scale", []tensor.Weight{{Name: "w", Shape: []int64{1, 1}, Floats: []float64{1}}}, nil)
 	if !errors.Is(err, refusal.ErrFold) ||
 		err.Error() != p.Path+": fold of Scale failed: the fixture folds only float vectors (refused)" {

@@ -1,10 +1,11 @@
-// Package must holds tests to what a call's error has to be: none, so that a test goes on with what the call gave, or
-// one that says what is wanted of it.
+// Package must holds tests to what calls give: no error, so that a test goes on with the value; an error that says what
+// is wanted of it; a value that is the one wanted.
 package must
 
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -12,11 +13,8 @@ import (
 // Succeed ends the test where there is an error. The context, if there is one, stands before the error.
 func Succeed(t testing.TB, err error, context ...any) {
 	t.Helper()
-	if err != nil && len(context) > 0 {
-		t.Fatalf("%s: %v", strings.TrimSuffix(fmt.Sprintln(context...), "\n"), err)
-	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s%v", which(context), err)
 	}
 }
 
@@ -52,6 +50,42 @@ func FailExactly(t testing.TB, err error, text string, kinds ...error) {
 
 // Error is the error of a call that gives a value too: must.Fail(t, must.Error(Parse("x")), "found x").
 func Error[T any](_ T, err error) error { return err }
+
+// Equal marks the test as failed, which goes on, where a value is another than is wanted. No slice is an empty one. The
+// context, if there is one, says which of several it is.
+func Equal[T any](t testing.TB, got, want T, context ...any) {
+	if g, w := reflect.ValueOf(got), reflect.ValueOf(want); reflect.DeepEqual(got, want) ||
+		g.Kind() == reflect.Slice && g.Len()+w.Len() == 0 {
+		return
+	}
+	t.Helper()
+	t.Errorf("%sfound %s, needed %s", which(context), written(got), written(want))
+}
+
+// Empty is Equal where nothing is wanted in a slice.
+func Empty[T any](t testing.TB, list []T, context ...any) {
+	t.Helper()
+	Equal(t, list, nil, context...)
+}
+
+// which is the beginning of what is said with a context.
+func which(context []any) string {
+	if len(context) == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintln(context...), "\n") + ": "
+}
+
+// written is a value as it is shown: texts in quotes, those of many lines as they are.
+func written(v any) string {
+	switch r := reflect.ValueOf(v); {
+	case r.Kind() == reflect.String && strings.Contains(r.String(), "\n"):
+		return "\n" + r.String()
+	case r.Kind() == reflect.String, r.Kind() == reflect.Slice && r.Type().Elem().Kind() == reflect.String:
+		return fmt.Sprintf("%q", v)
+	}
+	return fmt.Sprintf("%+v", v)
+}
 
 // lacks says which part an error has not.
 func lacks(err error, parts []any) string {

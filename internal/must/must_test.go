@@ -29,3 +29,34 @@ func TestFail(t *testing.T) {
 		}
 	}
 }
+
+// TestEqual: what differs is said, with the context before it, and an empty slice is as good as none.
+func TestEqual(t *testing.T) {
+	for _, c := range []struct {
+		check func(testing.TB)
+		says  string
+	}{
+		{func(t testing.TB) { Equal(t, 7, 7) }, ""},
+		{func(t testing.TB) { Equal(t, []string{}, nil); Empty(t, []int(nil)) }, ""},
+		{func(t testing.TB) { Equal(t, 7, 8, "row", 3) }, "row 3: found 7, needed 8"},
+		{func(t testing.TB) { Equal(t, "a", "b") }, `found "a", needed "b"`},
+		{func(t testing.TB) { Equal(t, []string{"a b"}, nil) }, `found ["a b"], needed []`},
+		{func(t testing.TB) { Empty(t, []int{7}, "left") }, "left: found [7], needed []"},
+	} {
+		r := &recorder{TB: t}
+		c.check(r)
+		if r.says != c.says {
+			t.Errorf("found %q, needed %q", r.says, c.says)
+		}
+	}
+}
+
+// recorder is a test that keeps what it is told.
+type recorder struct {
+	testing.TB
+	says string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Errorf(format string, args ...any) { r.says += fmt.Sprintf(format, args...) }

@@ -117,8 +117,6 @@ func TestSeededProductsAreFound(t *testing.T) {
 		found[line] = true
 	}
 	for i, line := range strings.Split(source, "\n") {
-		if want := strings.HasSuffix(line, "// wraps"); want != found[i+1] {
-			t.Errorf("line %d: found %v, want %v: %s", i+1, found[i+1], want, line)
-		}
+		must.Equal(t, strings.HasSuffix(line, "// wraps"), found[i+1], line)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/patch"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // attentionCount is how many cases hold one Attention operator and nothing else.
@@ -27,9 +28,7 @@ var leftAlone = map[string]string{
 // of a plugin runs each but those of leftAlone, and gives what ONNX expects.
 func TestAttention(t *testing.T) {
 	cases := attentionCases(t)
-	if len(cases) != attentionCount {
-		t.Errorf("ONNX %s has %d cases of one Attention operator, %d are expected", version, len(cases), attentionCount)
-	}
+	must.Equal(t, len(cases), attentionCount)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			err := underForce(c)

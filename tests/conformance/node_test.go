@@ -42,9 +42,7 @@ func (n *totals) add(counter *int) {
 // refuse in the same words.
 func TestNodes(t *testing.T) {
 	cases := readCases(t)
-	if len(cases) != caseCount {
-		t.Errorf("ONNX %s has %d node cases, %d are expected", version, len(cases), caseCount)
-	}
+	must.Equal(t, len(cases), caseCount)
 	names := map[string]bool{}
 	n := &totals{}
 	t.Run("case", func(t *testing.T) {
@@ -66,9 +64,7 @@ func TestNodes(t *testing.T) {
 		}
 	})
 	if n.run == caseCount {
-		if n.unfed != unfedCount {
-			t.Errorf("%d cases could not be fed, %d are expected", n.unfed, unfedCount)
-		}
+		must.Equal(t, n.unfed, unfedCount)
 		if n.onnx < agreeing {
 			t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something",
 				n.onnx, agreeing)

@@ -43,9 +43,7 @@ Tile<*,128>    255  64  16
 		}},
 	} {
 		budgets := must.Value(ParseBudgets(strings.NewReader(text)))(t)
-		if diff := cmp.Diff(c.want, CheckBudgets(budgets, c.kernels)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		must.Equal(t, cmp.Diff(c.want, CheckBudgets(budgets, c.kernels)), "", name)
 	}
 }
 

@@ -46,12 +46,8 @@ func TestFatbins(t *testing.T) {
 		for _, c := range codes {
 			names = append(names, c.String())
 		}
-		if got := strings.Join(names, " "); got != want[i] {
-			t.Errorf("fat binary %d: found %s, need %s", i, got, want[i])
-		}
-		if missing := MissingCode(codes, []string{"80", "90"}); missing != "" {
-			t.Errorf("fat binary %d lacks %s, need nothing", i, missing)
-		}
+		must.Equal(t, strings.Join(names, " "), want[i])
+		must.Equal(t, MissingCode(codes, []string{"80", "90"}), "", i)
 	}
 }
 

@@ -33,9 +33,7 @@ func TestParseReport(t *testing.T) {
 		{Kernel: "Kern<Half,64,2>", Arch: "sm_90a", Registers: 255, Stack: 384, SpillStores: 700, SpillLoads: 704,
 			Shared: 1040},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestTornReports(t *testing.T) {
@@ -60,8 +58,6 @@ func TestShortName(t *testing.T) {
 		"void (anonymous namespace)::K<(bool)1, (a::Mode)2, a::Half>(a::P<(bool)0>)": "K<1,2,Half>",
 		"void K<unsigned long>(unsigned long)":                                       "K<unsignedlong>",
 	} {
-		if got := shortName(from); got != want {
-			t.Errorf("%s: found %s, need %s", from, got, want)
-		}
+		must.Equal(t, shortName(from), want, from)
 	}
 }

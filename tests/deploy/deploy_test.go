@@ -343,7 +343,5 @@ func TestMapWeights(t *testing.T) {
 func expectMapped(t *testing.T, what, file string, want bool) {
 	t.Helper()
 	maps := must.Value(os.ReadFile("/proc/self/maps"))(t)
-	if got := bytes.Contains(maps, []byte(file)); got != want {
-		t.Errorf("%s has %s mapped: %v, want %v", what, file, got, want)
-	}
+	must.Equal(t, bytes.Contains(maps, []byte(file)), want, what, file)
 }

@@ -53,9 +53,7 @@ func TestProcesses(t *testing.T) {
 		must.Succeed(t, os.WriteFile(path, versions[i], 0o644))
 		s := openLinear(t, path, shared.Never)
 		want[i] = answerLinear(t, s)
-		if weightsFile(t) != "" {
-			t.Error("weights of its own lie in a memory file")
-		}
+		must.Equal(t, weightsFile(t), "")
 		s.Close()
 	}
 	path := filepath.Join(folder, "model.onnx")
@@ -82,9 +80,7 @@ func TestProcesses(t *testing.T) {
 			t.Fatalf("the process does not say %q", begin)
 			return ""
 		}
-		if got := line("answers "); got != want[0] {
-			t.Errorf("the first process answers %s, want %s", got, want[0])
-		}
+		must.Equal(t, line("answers "), want[0])
 		made := line("lies in ")
 		s := openLinear(t, path, shared.Always)
 		if file := weightsFile(t); file == "" || file != made {
@@ -93,13 +89,9 @@ func TestProcesses(t *testing.T) {
 		must.Succeed(t, change())
 		_ = maker.Process.Kill()
 		_ = maker.Wait()
-		if got := answerLinear(t, s); got != want[0] {
-			t.Errorf("after the change: answers %s, want %s", got, want[0])
-		}
+		must.Equal(t, answerLinear(t, s), want[0])
 		other := openLinear(t, filepath.Join(folder, "version1.onnx"), shared.Always)
-		if got := answerLinear(t, other); got != want[1] {
-			t.Errorf("the other version answers %s, want %s", got, want[1])
-		}
+		must.Equal(t, answerLinear(t, other), want[1])
 		other.Close()
 		s.Close()
 	}

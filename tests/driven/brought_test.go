@@ -213,9 +213,7 @@ func TestSessionsHoldWhatWasPlaced(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(names, []string{"FlashDecode"}) {
-		t.Errorf("registered %v", names)
-	}
+	must.Equal(t, names, []string{"FlashDecode"})
 }
 
 // TestFoldersThatBringOperators: the engine, which registers its operators for graphs that it rewrote, refuses

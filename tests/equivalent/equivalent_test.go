@@ -224,9 +224,7 @@ func TestVariantsDiffer(t *testing.T) {
 			}
 			sizes[len(d.Model.Graph.Node)] = true
 		}
-		if ops[0] != ops[1] {
-			t.Errorf("seed %d gives two graphs", seed)
-		}
+		must.Equal(t, ops[0], ops[1], seed)
 	}
 	if len(sizes) < 10 {
 		t.Errorf("20 seeds drew graphs of only %d sizes", len(sizes))

@@ -43,9 +43,7 @@ func TestGenaiQuantisedFolders(t *testing.T) {
 					t.Fatalf("%s: %d sequences, want %d", c, len(got[i]), len(want[i]))
 				}
 				for j := range want[i] {
-					if !slices.Equal(got[i][j], want[i][j]) {
-						t.Errorf("%s, prompt %v:\n%v, want\n%v", c, c.Prompt, got[i][j], want[i][j])
-					}
+					must.Equal(t, got[i][j], want[i][j], c, c.Prompt)
 					if !slices.Equal(want[i][j], narrow(c.Sequences[j])) {
 						other++
 					}

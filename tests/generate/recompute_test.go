@@ -270,9 +270,7 @@ func (r *recomputer) compare(t *testing.T, e *Expected, n int) {
 		}
 		ran++
 		got := must.Value(r.greedy(context.Background(), e, c, 64))(t)
-		if !slices.Equal(got, c.Sequences[0]) {
-			t.Errorf("prompt %v, features %d\n got %v\nwant %v", c.Prompt, c.FeaturesSeed, got, c.Sequences[0])
-		}
+		must.Equal(t, got, c.Sequences[0], c.Prompt, c.FeaturesSeed)
 	}
 	if ran < n {
 		t.Fatalf("%s has %d greedy cases, need %d", e.Model, ran, n)

@@ -68,9 +68,7 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 				Attention: prepare.Attention{Self: s.Within("self"), Cross: s.Within("cross")}}
 		}
 		for how, o := range others {
-			if got := answers(o); !slices.Equal(got, want) {
-				t.Errorf("%s, %s: %q, want %q", name, how, got, want)
-			}
+			must.Equal(t, answers(o), want, name, how)
 		}
 	}
 }

@@ -148,9 +148,7 @@ func TestSessionsOfFlips(t *testing.T) {
 		log := enable(t, graft.Options{Common: graft.Common{Folders: []string{folder}}})
 		err := attempt(path)
 		lines := log.take(t)
-		if (bare == nil) != (err == nil) {
-			t.Errorf("byte %d, bit %#x: with graft %v, without %v", at, bit, err, bare)
-		}
+		must.Equal(t, (bare == nil), err == nil, at, bit)
 		switch {
 		case err != nil && len(lines) > 1, err == nil && len(lines) != 1:
 			t.Errorf("byte %d, bit %#x: %v, the log says %+v", at, bit, err, lines)

@@ -104,9 +104,7 @@ func TestIsolatedErrors(t *testing.T) {
 				warned++
 			}
 		}
-		if warned != 1 {
-			t.Errorf("%s: %d warnings with %q", op, warned, want)
-		}
+		must.Equal(t, warned, 1, op, want)
 		disable(t)
 	}
 }

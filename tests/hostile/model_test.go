@@ -143,9 +143,7 @@ func TestModels(t *testing.T) {
 				}
 			}
 			sessions(t, path, c.runs, c.want)
-			if after := names(t, folder); after != before {
-				t.Errorf("the folder holds %s, was %s", after, before)
-			}
+			must.Equal(t, names(t, folder), before)
 		})
 	}
 }
@@ -154,9 +152,7 @@ func TestModels(t *testing.T) {
 func sessions(t *testing.T, path string, runs bool, want string) {
 	t.Helper()
 	unpatched := attempt(path)
-	if (unpatched == nil) != runs {
-		t.Errorf("ONNX Runtime by itself: %v, want that it runs to be %v", unpatched, runs)
-	}
+	must.Equal(t, unpatched == nil, runs)
 	log := enable(t, graft.Options{})
 	err := attempt(path)
 	lines := log.take(t)

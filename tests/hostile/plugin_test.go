@@ -43,9 +43,8 @@ func TestPluginRefusesToCreate(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, simple("Relu")))
 	log := enable(t, graft.Options{})
 	got, err := run(t, path)
-	if err != nil || !slices.Equal(got, []float32{1, 0, 3, 0}) {
-		t.Errorf("%v, %v", got, err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, got, []float32{1, 0, 3, 0})
 	lines := log.take(t)
 	if len(lines) == 0 || lines[len(lines)-1].Level != "WARN" ||
 		!strings.Contains(lines[len(lines)-1].Reason, "the trap makes no kernels") {
@@ -57,9 +56,7 @@ func TestPluginRefusesToCreate(t *testing.T) {
 			warnings++
 		}
 	}
-	if warnings != 1 {
-		t.Errorf("%d warnings, want 1", warnings)
-	}
+	must.Equal(t, warnings, 1)
 	enable(t, graft.Options{Strict: true})
 	if s, err := session(path); err == nil {
 		s.Destroy()
@@ -78,9 +75,7 @@ func TestTheModelRunsWhereThePluginFails(t *testing.T) {
 		log := enable(t, graft.Options{})
 		before := graft.Reverted()
 		for range 2 {
-			if got, err := run(t, path); err != nil || !slices.Equal(got, want) {
-				t.Errorf("%s: %v, %v, want %v", op, got, err, want)
-			}
+			must.Equal(t, must.Value(run(t, path))(t, op), want, op)
 		}
 		warnings := 0
 		for _, l := range log.take(t) {
@@ -202,9 +197,7 @@ func TestInstall(t *testing.T) {
 					t.Errorf("%q lacks %q", stderr, want)
 				}
 			}
-			if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
-				t.Errorf("the store holds %s", got)
-			}
+			must.Equal(t, names(t, filepath.Join(data, "graft", "plugins")), ".lock")
 			if _, err := os.Stat(filepath.Join(data, "graft", "verified.json")); err == nil {
 				t.Error("something was recorded as verified")
 			}
@@ -261,9 +254,7 @@ func TestInterruptedInstall(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 || last != "graft: interrupted; nothing was left half-written" {
 		t.Errorf("exit code %d, %q", code, last)
 	}
-	if got := names(t, filepath.Join(data, "graft", "plugins")); got != ".lock" {
-		t.Errorf("the store holds %s", got)
-	}
+	must.Equal(t, names(t, filepath.Join(data, "graft", "plugins")), ".lock")
 }
 
 // TestComparisonOfPluginThatHangsOrCrashes: operators run in a child process of graft ab, so that what they do is a
@@ -367,9 +358,7 @@ func TestMissingRuntime(t *testing.T) {
 	code, _, stderr := command(t,
 		[]string{"GRAFT_ONNXRUNTIME=", "XDG_CACHE_HOME=" + empty, "HOME=" + empty, "LD_LIBRARY_PATH="}, "ab", path, "--b",
 		"none")
-	if code != 1 {
-		t.Errorf("exit code %d", code)
-	}
+	must.Equal(t, code, 1)
 	for _, want := range []string{"onnxruntime was not found", "graft doctor --fetch", "GRAFT_ONNXRUNTIME", empty,
 		"(cache)", "(executable)", "(system)"} {
 		if !strings.Contains(stderr, want) {

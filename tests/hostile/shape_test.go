@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestResultOfWrongShape: ONNX Runtime only warns of an output of the model that has a wrong shape. An operator that
@@ -26,9 +27,7 @@ func TestResultOfWrongShape(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, filepath.Join(t.TempDir(), "model.onnx"), encode(t, m))
 			log := enable(t, graft.Options{})
-			if got, err := run(t, path); err != nil || !slices.Equal(got, []float32{1, -2, 3, -4}) {
-				t.Errorf("%v, %v", got, err)
-			}
+			must.Equal(t, must.Value(run(t, path))(t), []float32{1, -2, 3, -4})
 			const want = "Widen gives a result of length 5 along axis 0 where the model has one of length 4"
 			warned := slices.ContainsFunc(log.take(t), func(l line) bool { return l.Level == "WARN" && l.Reason == want })
 			if !warned {

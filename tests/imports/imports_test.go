@@ -103,9 +103,7 @@ func TestContributingNamesTheWings(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(host/[a-z]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, m[1])
 	}
-	if !slices.Equal(rows, wings) {
-		t.Errorf("CONTRIBUTING.md: found the wings %q, needed %q", rows, wings)
-	}
+	must.Equal(t, rows, wings)
 }
 
 // Plans and rewrites are made of manifests, without loading or running anything of a plugin's.

@@ -154,9 +154,7 @@ func TestGo(t *testing.T) {
 	fetched := time.Since(begin)
 	got := run(t, folder, env, "go", append([]string{"run", ".", model}, words...)...)
 	t.Logf("modules %v, build and run %v", fetched.Round(time.Second), (time.Since(begin) - fetched).Round(time.Second))
-	if want := pronounced(t, model); got != want {
-		t.Errorf("found %q, needed %q", got, want)
-	}
+	must.Equal(t, got, pronounced(t, model))
 	must.Fail(t, must.Error(os.Stat(filepath.Join(value(env, "HOME"), ".local"))), fs.ErrNotExist)
 }
 
@@ -356,9 +354,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%v: %q, needed %q", err, talk, name)
 		}
 	}
-	if after := sum(t, binary); after != before {
-		t.Error("something was installed")
-	}
+	must.Equal(t, sum(t, binary), before)
 }
 
 func sum(t *testing.T, path string) string {

@@ -223,9 +223,7 @@ func (k *kit) patched(t *testing.T, want string, sessions int, r run) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, talk)
 	}
-	if n := strings.Count(talk, "blocks replaced"); n != sessions {
-		t.Errorf("found %d sessions patched, needed %d: %s", n, sessions, talk)
-	}
+	must.Equal(t, strings.Count(talk, "blocks replaced"), sessions, talk)
 	same(t, want, out)
 }
 
@@ -244,9 +242,7 @@ func (k *kit) left(t *testing.T, want, says string, warnings int, r run) {
 		if err != nil {
 			t.Fatalf("%v: %s", err, talk)
 		}
-		if out != want {
-			t.Errorf("%s: answers are not those without graft", talk)
-		}
+		must.Equal(t, out, want, talk)
 		if verbose == "1" || warnings > 0 {
 			if !strings.Contains(talk, says) || strings.Contains(talk, "blocks replaced") {
 				t.Errorf("found %q, needed %q", talk, says)
@@ -494,9 +490,8 @@ func TestSurroundings(t *testing.T) {
 		// Its reader is gone before the line is printed.
 		text := `exec 3>&1; mkfifo "$XDG_CACHE_HOME/fifo"; : <"$XDG_CACHE_HOME/fifo" & exec 2>"$XDG_CACHE_HOME/fifo"; wait; exec "$0" "$@"`
 		out, talk, err := k.start(t, run{args: append([]string{"sh", "-c", text}, program...), set: set, plain: true})
-		if err != nil || out != want {
-			t.Errorf("%v: %s%s", err, out, talk)
-		}
+		must.Succeed(t, err, talk)
+		must.Equal(t, out, want, talk)
 	})
 	t.Run("closed standard input and output", func(t *testing.T) {
 		garbage := script(t, "")
@@ -524,9 +519,7 @@ func TestSurroundings(t *testing.T) {
 		set["GRAFT_BINARY"] = k.graft
 		delete(set, "LD_PRELOAD")
 		k.patched(t, want, 1, run{args: bytes, set: set})
-		if names := left(); len(names) > 0 {
-			t.Errorf("a copy of the model stays: %v", names)
-		}
+		must.Empty(t, left())
 	})
 	t.Run("a pipe that is closed while the command runs", func(t *testing.T) {
 		set, folder := cache(t), t.TempDir()
@@ -710,9 +703,7 @@ func TestSpoiledCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.patched(t, want, 1, r)
-	if info, err := os.Stat(entry); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
+	must.Equal(t, must.Value(os.Stat(entry))(t).Mode().Perm(), 0o600)
 	data := must.Value(os.ReadFile(graph))(t)
 	for _, bad := range [][]byte{nil, []byte("no graph"), data[:len(data)/2]} {
 		must.Succeed(t, os.WriteFile(graph, bad, 0o600))
@@ -777,9 +768,7 @@ func TestSHA256(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "sha256")
 		must.Succeed(t, command("g++", "-std=c++17", "-O2", "-Wall", how, "-I../../bindings/c", "programs/sha256.cc",
 			"../../bindings/c/sha256.cc", "-o", program))
-		if out, err := exec.Command(program).Output(); err != nil || string(out) != want.String() {
-			t.Errorf("%s: %v, other hashes", how, err)
-		}
+		must.Equal(t, string(must.Value(exec.Command(program).Output())(t, how)), want.String(), how)
 	}
 }
 

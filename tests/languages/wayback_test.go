@@ -81,9 +81,7 @@ func TestWayBack(t *testing.T) {
 		if strings.Count(talk, "graft: ") != n || strings.Count(talk, text) != n {
 			t.Errorf("found %q, needed %d lines with %q", talk, n, text)
 		}
-		if out != want {
-			t.Errorf("found %q, needed %q", out, want)
-		}
+		must.Equal(t, out, want)
 		return talk
 	}
 	for _, how := range []string{"", "async", "place", "binding"} {

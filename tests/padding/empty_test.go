@@ -3,7 +3,6 @@ package padding
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/host/meaning/roles"
@@ -54,9 +53,7 @@ func TestNothingToEncode(t *testing.T) {
 						if size == [2]int64{0, 0} && len(w) > 0 && w[0] == 1 && len(g) == len(w) && g[0] == 0 {
 							w[0] = 0 // ONNX Runtime's MatMul of no sequences of no tokens gives one sequence
 						}
-						if !slices.Equal(w, g) {
-							t.Errorf("%s: %s has shape %v, want %v", where, o.Name, g, w)
-						}
+						must.Equal(t, w, g, where, o.Name)
 					}
 				}
 			}

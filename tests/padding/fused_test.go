@@ -249,9 +249,7 @@ func TestFusedEncoders(t *testing.T) {
 				if a == nil {
 					t.Fatal("the session is not patched")
 				}
-				if a.Plan.Rows() != c.rows {
-					t.Errorf("%q rows are computed, want %q: %s", a.Plan.Rows(), c.rows, a.PaddingReason)
-				}
+				must.Equal(t, a.Plan.Rows(), c.rows, a.PaddingReason)
 				for round := range rounds(t) {
 					r := rand.New(rand.NewPCG(uint64(round), 3))
 					batch, seq := 1+r.IntN(4), 1+r.IntN(30)
@@ -269,9 +267,7 @@ func (b *bench) same(t *testing.T, where string, plain, s *session.Session, fed 
 	want := must.Value(plain.Run(t.Context(), fed))(t, where)
 	got := must.Value(s.Run(t.Context(), fed))(t, where)
 	for i := range want {
-		if why := differs(want[i], got[i], nil, false); why != "" {
-			t.Errorf("%s: output %d%s", where, i, why)
-		}
+		must.Equal(t, differs(want[i], got[i], nil, false), "", where, i)
 		want[i].Close()
 		got[i].Close()
 	}
@@ -285,9 +281,7 @@ func TestFusedClassifier(t *testing.T) {
 		p.Graph.Output = slices.DeleteFunc(p.Graph.Output,
 			func(o *onnx.ValueInfo) bool { return o.GetName() != "pooler_output" })
 	})
-	if why := b.kept(t, path); why != "" {
-		t.Errorf("hidden tokens are computed: %s", why)
-	}
+	must.Equal(t, b.kept(t, path), "")
 	if !b.compare(t, path, plan.ExactPadding) {
 		t.Error("the mask was not understood")
 	}
@@ -317,9 +311,7 @@ func TestFusedMean(t *testing.T) {
 		out.Type.GetTensorType().Shape = nil
 		p.Graph.Output = []*onnx.ValueInfo{out}
 	})
-	if why := b.kept(t, path); why != "" {
-		t.Errorf("hidden tokens are computed: %s", why)
-	}
+	must.Equal(t, b.kept(t, path), "")
 	if !b.compare(t, path, plan.ExactPadding) {
 		t.Error("the mask was not understood")
 	}

@@ -113,9 +113,7 @@ func (b *bench) compare(t *testing.T, path string, mode plan.Padding) bool {
 		got := must.Value(s.Run(t.Context(), fed.Values))(t, where)
 		for i, o := range plain.Outputs() {
 			rows := computed == plan.VisibleRows && slices.Contains(facts.Outputs, o.Name)
-			if why := differs(expected[i], got[i], visible, rows); why != "" {
-				t.Errorf("%s: %s%s", where, o.Name, why)
-			}
+			must.Equal(t, differs(expected[i], got[i], visible, rows), "", where, o.Name)
 		}
 		fed.Close()
 		for i := range expected {

@@ -106,9 +106,7 @@ func (b *bench) segments(t *testing.T, path string, added bool, mode plan.Paddin
 		want := must.Value(plain.Run(t.Context(), fed.Values))(t, where)
 		got := must.Value(s.Run(t.Context(), fed.Values))(t, where)
 		for i, o := range plain.Outputs() {
-			if why := differs(want[i], got[i], make([]bool, batch*positions), false); why != "" {
-				t.Errorf("%s: %s%s", where, o.Name, why)
-			}
+			must.Equal(t, differs(want[i], got[i], make([]bool, batch*positions), false), "", where, o.Name)
 		}
 		fed.Close()
 		for i := range want {

@@ -3,7 +3,6 @@ package parity
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/decode"
@@ -36,9 +35,7 @@ func TestGenerationWithLyingNames(t *testing.T) {
 						renameAxes(t, path, path, rename)
 					}
 					for i, tokens := range generated(t, l, set, dir) {
-						if !slices.Equal(tokens, want[i]) {
-							t.Errorf("input %d: %v, needed %v", i, tokens, want[i])
-						}
+						must.Equal(t, tokens, want[i])
 					}
 				})
 			}

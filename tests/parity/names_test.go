@@ -133,9 +133,7 @@ func TestDeclaredNames(t *testing.T) {
 					// Both sides are fed what is made for the model whose names are right.
 					o := o
 					o.ModelB = path
-					if n := same(t, l, set, honest, o); n != needed-fewer[name] {
-						t.Errorf("%d blocks are replaced, needed are %d", n, needed-fewer[name])
-					}
+					must.Equal(t, same(t, l, set, honest, o), needed-fewer[name])
 					if noDefaults[name] {
 						return
 					}

@@ -163,9 +163,7 @@ func agree(t *testing.T, l *ort.Library, set *loaded.Set, path string, at []shap
 				continue
 			}
 			for k, o := range s.Outputs() {
-				if difference := differ(t, want[k], got[k]); difference != "" {
-					t.Errorf("%s, %s: %s: %s", sh, how, o.Name, difference)
-				}
+				must.Equal(t, differ(t, want[k], got[k]), "", sh, how, o.Name)
 			}
 			closeAll(got)
 		}

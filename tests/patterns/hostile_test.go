@@ -122,9 +122,7 @@ func TestHostileGraphs(t *testing.T) {
 			}))
 			taken, _ := g.Steps()
 			t.Logf("%d steps for each node, input and output", (taken-begun)/parts)
-			if got := p.Replaced() > 0; got != c.replaced {
-				t.Errorf("%d replaced", p.Replaced())
-			}
+			must.Equal(t, p.Replaced() > 0, c.replaced, p.Replaced())
 		})
 	}
 }

@@ -203,9 +203,7 @@ func TestAnswers(t *testing.T) {
 			must.Succeed(t, source.Write(context.Background(), p, paths[0], model.WriteOptions{}))
 			want := count(t, source.Proto(), source)
 			replaced := replace(t, m, p, source)
-			if replaced != want.all {
-				t.Errorf("%s, as nodes: %v: %d replaced of %d", name, nodes, replaced, want.all)
-			}
+			must.Equal(t, replaced, want.all, name, nodes)
 			must.Succeed(t, source.Write(context.Background(), p, paths[1], model.WriteOptions{}))
 			r := must.Value(comparison.Answers(t.Context(), library, set, paths[0],
 				comparison.Options{A: "none", B: "none", ModelB: paths[1],

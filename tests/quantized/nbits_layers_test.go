@@ -115,9 +115,7 @@ func TestNBitsLayers(t *testing.T) {
 				"1 parts, norm before false, after false, residual false, gelu true",
 				// whose result is the model's
 				"1 parts, norm before false, after false, residual true, gelu false", "LayerNormalization"}
-			if !slices.Equal(got, want) {
-				t.Errorf("placed are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-			}
+			must.Equal(t, got, want, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			once(t, runs, model)
 		})
 	}
@@ -175,9 +173,7 @@ func TestNBitsModels(t *testing.T) {
 				if len(before) == 0 || !slices.Equal(before, after) {
 					t.Errorf("recognised are\n%s\nin float32\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 				}
-				if !slices.Equal(attention, same) {
-					t.Errorf("replaced are %v, in float32 %v", same, attention)
-				}
+				must.Equal(t, attention, same)
 				o := comparison.Options{A: "none", B: "auto", Inputs: inputs.Options{Seed: 1}, Force: true}
 				r := must.Value(comparison.Answers(t.Context(), runs.l, runs.set, to, o))(t)
 				for _, out := range r.Parity.Outputs {

@@ -49,9 +49,7 @@ func same(t *testing.T, l *ort.Library, set *loaded.Set, o comparison.Options, p
 		o.A, o.B, o.Threads = "none", "quantized-linear", threads
 		o.Absolute, o.Relative = math.SmallestNonzeroFloat32, math.SmallestNonzeroFloat64
 		r := must.Value(comparison.Answers(t.Context(), l, set, path, o))(t)
-		if vnni := cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW; (r.B.Replaced > 0) != vnni {
-			t.Errorf("%d of %d are replaced, VNNI is here: %v", r.B.Replaced, r.B.Blocks, vnni)
-		}
+		must.Equal(t, (r.B.Replaced > 0), cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW, r.B.Replaced, r.B.Blocks)
 		for _, out := range r.Parity.Outputs {
 			if !out.OK || out.MaxAbsolute != 0 {
 				t.Errorf("%d threads: %s %v: %s, %d differ, at most by %g", threads, out.Name, out.Shape, out.Problem, out.Disagree,

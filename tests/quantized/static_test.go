@@ -30,9 +30,7 @@ func TestStatic(t *testing.T) {
 				if strings.HasSuffix(name, "-all") {
 					want = plan.AllRows
 				}
-				if rows := analysed(t, set, m.path, mode).Plan.Rows(); rows != want {
-					t.Errorf("padding %s: %s rows are computed, want %s", mode, rows, want)
-				}
+				must.Equal(t, analysed(t, set, m.path, mode).Plan.Rows(), want, mode)
 			}
 			if strings.HasSuffix(name, "-all") {
 				return

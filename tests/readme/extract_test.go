@@ -105,9 +105,7 @@ func TestBlocks(t *testing.T) {
 		got = append(got, b.commands()...)
 	}
 	want := []command{{4, "a one", 0}, {5, "b    two   # exits 5: why", 5}, {10, "c", 0}}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(command{})); d != "" {
-		t.Errorf("commands (-want +got):\n%s", d)
-	}
+	must.Equal(t, cmp.Diff(want, got, cmp.AllowUnexported(command{})), "")
 	for document, want := range map[string]string{
 		"```\nx\n```":          `line 1: a block of language "", need one of`,
 		"```bash\nx\n```":      `line 1: a block of language "bash", need one of`,

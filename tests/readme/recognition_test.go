@@ -36,9 +36,7 @@ func TestRecognitionTable(t *testing.T) {
 			t.Errorf("docs/recognition.md has no row\n%s", want)
 		}
 	}
-	if listed := strings.Count(section, "\n| `"); listed != rows {
-		t.Errorf("docs/recognition.md lists %d graphs, there are %d", listed, rows)
-	}
+	must.Equal(t, strings.Count(section, "\n| `"), rows)
 }
 
 // TestEveryFactIsDocumented compares the facts of docs/recognition.md with those that blocks state.

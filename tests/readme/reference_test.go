@@ -71,9 +71,7 @@ func TestKeysAreCurrent(t *testing.T) {
 	cmd := exec.Command("go", "run", "./docs/gen", "-")
 	cmd.Dir = root(t)
 	out := must.Value(cmd.Output())(t, "go run ./docs/gen")
-	if string(out) != text(t, "docs/json.md") {
-		t.Errorf("docs/json.md is not current: run go generate ./cmd/graft")
-	}
+	must.Equal(t, string(out), text(t, "docs/json.md"))
 }
 
 // TestEveryKeyIsDocumented runs each command with -o json and expects every key in docs/json.md. The

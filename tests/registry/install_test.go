@@ -94,9 +94,7 @@ func TestInstallFromRegistry(t *testing.T) {
 		!strings.Contains(talk, "install it unchecked: graft plugin install --allow-unsigned "+at) {
 		t.Errorf("whom nobody trusts: %s", talk)
 	}
-	if got := s.installed(); got != "" {
-		t.Errorf("the store holds %s", got)
-	}
+	must.Equal(t, s.installed(), "")
 	s.graft(0, "plugin", "trust", "add", "me.pub", "--name", "me")
 	s.graft(0, "plugin", "install", "-q", at)
 	out, _ := s.graft(0, "plugin", "list", "-o", "json")
@@ -135,9 +133,7 @@ func TestInstallFromRegistry(t *testing.T) {
 		"graft: "+server+": found the scheme https, needed oci://HOST/NAME:VERSION") {
 		t.Errorf("from a server: %s", talk)
 	}
-	if got := s.installed(); got != "" {
-		t.Errorf("the store holds %s", got)
-	}
+	must.Equal(t, s.installed(), "")
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "graft-run-*", "*.tar.gz")); len(left) > 0 {
 		t.Errorf("left %q", left)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,9 +56,7 @@ func TestLockedFromRegistry(t *testing.T) {
 	}
 	holds := func(when string, want ...string) {
 		t.Helper()
-		if got := listed(); !slices.Equal(got, want) {
-			t.Errorf("%s the store holds %q, want %q", when, got, want)
-		}
+		must.Equal(t, listed(), want, when)
 	}
 	refused := func(why string, code int, want string, args ...string) {
 		t.Helper()
@@ -92,9 +89,7 @@ func TestLockedFromRegistry(t *testing.T) {
 
 	stop()
 	refused("from a registry that is gone", 1, "graft: "+at+":0.1.0: Get ", "plugin", "install", "-q", "--locked")
-	if got := s.installed(); got != "" {
-		t.Errorf("the store holds %s", got)
-	}
+	must.Equal(t, s.installed(), "")
 	s.graft(0, "plugin", "install", "-q", "--locked", "--mirror", "bundle")
 	holds("from a mirror", "fused-gelu 0.1.0")
 
@@ -105,7 +100,5 @@ func TestLockedFromRegistry(t *testing.T) {
 	}
 	refused("other files from a mirror", 3, "/bundle/"+archive+differs, "plugin", "install", "-q", "--locked", "--mirror",
 		"bundle")
-	if got := s.installed(); got != "" {
-		t.Errorf("the store holds %s", got)
-	}
+	must.Equal(t, s.installed(), "")
 }

@@ -241,9 +241,7 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 			t.Errorf("%q: %q, want %q", lines[i], r.Error, wants[i])
 		}
 	}
-	if results[0].Sequences[0].Text != results[5].Sequences[0].Text {
-		t.Error("the same sound gives two texts")
-	}
+	must.Equal(t, results[0].Sequences[0].Text, results[5].Sequences[0].Text)
 	fails := func(change func(*search.Options), want string) {
 		t.Helper()
 		o := g.Search()

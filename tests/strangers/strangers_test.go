@@ -169,9 +169,7 @@ func tuned(t *testing.T, set *loaded.Set, dir, name, own string) {
 		plugins = append(plugins, p)
 	}
 	taken(t, "tuned", plugins, name, own)
-	if len(table.Projection) != table.Axes.Size() {
-		t.Errorf("found %d times of projections, needed %d", len(table.Projection), table.Axes.Size())
-	}
+	must.Equal(t, len(table.Projection), table.Axes.Size())
 }
 
 // TestIntegerLayers: a cheaper plugin has the place of quantized-linear.

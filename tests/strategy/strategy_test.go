@@ -175,8 +175,6 @@ func compared(t *testing.T, library *ort.Library, set *loaded.Set, dir, against 
 		t.Errorf("%d of %d sequences are equal", r.Equal, r.Sequences)
 	}
 	for _, l := range r.B.Attention {
-		if l.Strategy != interleaved {
-			t.Errorf("%+v", l)
-		}
+		must.Equal(t, l.Strategy, interleaved)
 	}
 }

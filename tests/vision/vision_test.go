@@ -179,9 +179,7 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 			t.Errorf("%q: %q, want %q", files[i], r.Error, wants[i])
 		}
 	}
-	if results[0].Sequences[0].Text != results[4].Sequences[0].Text {
-		t.Error("the same picture gives two texts")
-	}
+	must.Equal(t, results[0].Sequences[0].Text, results[4].Sequences[0].Text)
 	g.MaxInput = 7
 	o := g.Search()
 	must.Fail(t, must.Error(g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil,

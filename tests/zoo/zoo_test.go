@@ -41,9 +41,7 @@ func TestWalk(t *testing.T) {
 		r.Shapes != most || len(r.Runs[0].Shapes) != most || len(r.Runs[1].Shapes) != enough {
 		t.Errorf("the row of a model is %+v", r)
 	}
-	if r := rows[1]; r.Verdict != refused {
-		t.Errorf("the row of a text is %+v", r)
-	}
+	must.Equal(t, rows[1].Verdict, refused)
 	if !good(rows) {
 		t.Error("nothing is wrong, the verdict is that something is")
 	}

@@ -1,6 +1,9 @@
 package abi
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 // TestCacheExamples are the worked examples of "The KV cache" in abi/README.md; abi/tests/cache_test.cc
 // checks the header with the same.
@@ -36,8 +39,6 @@ func TestCacheExamples(t *testing.T) {
 		{"panels of 20 columns", Panels(20), 2},
 		{"row 3 of column 17 in panels of depth 8", PanelOffset(17, 3, 8), 177},
 	} {
-		if c.got != c.want {
-			t.Errorf("%s: found %d, need %d", c.what, c.got, c.want)
-		}
+		must.Equal(t, c.got, c.want, c.what)
 	}
 }

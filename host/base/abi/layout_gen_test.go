@@ -3,6 +3,7 @@
 package abi
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"testing"
 	"unsafe"
 )
@@ -145,8 +146,6 @@ func TestLayout(t *testing.T) {
 		{"offset of graft_ort_registrar.join", unsafe.Offsetof(ORTRegistrar{}.Join), 16},
 		{"offset of graft_ort_registrar.domain", unsafe.Offsetof(ORTRegistrar{}.Domain), 24},
 	} {
-		if c.got != c.want {
-			t.Errorf("%s is %d, needed %d", c.what, c.got, c.want)
-		}
+		must.Equal(t, c.got, c.want, c.what)
 	}
 }

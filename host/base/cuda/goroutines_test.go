@@ -26,9 +26,7 @@ func TestThreads(t *testing.T) {
 			t.Errorf("in Do %d contexts are current: %v", x.fake.Get("current"), err)
 		}
 		return x.context.Do(func() error {
-			if x.fake.Get("current") != 1 {
-				t.Errorf("in Do of Do %d contexts are current", x.fake.Get("current"))
-			}
+			must.Equal(t, x.fake.Get("current"), 1)
 			return wrong
 		})
 	})
@@ -39,9 +37,7 @@ func TestThreads(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = x.context.Do(func() error { panic("in Do") })
 	}()
-	if x.fake.Get("current") != 0 {
-		t.Errorf("after a panic in Do %d contexts are current", x.fake.Get("current"))
-	}
+	must.Equal(t, x.fake.Get("current"), 0)
 	x.fake.Set("fail", "cuCtxPopCurrent:1:700")
 	must.Fail(t, x.context.Synchronize(), cuda.IllegalAddress)
 	must.Succeed(t, x.context.Do(x.context.Close), "Close in Do")
@@ -115,9 +111,7 @@ func TestCloseWaits(t *testing.T) {
 				runtime.Gosched()
 			}
 			must.Succeed(t, closeOne(x))
-			if x.fake.Get("waiting") != 0 {
-				t.Error("closed while a call waits")
-			}
+			must.Equal(t, x.fake.Get("waiting"), 0)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

@@ -131,9 +131,7 @@ func TestHandlesAfterClose(t *testing.T) {
 		x.memory.Size() != 1024 {
 		t.Error("open things have no address")
 	}
-	if n := len(cuda.HostSlice[float32](x.host)); n != 256 {
-		t.Errorf("1024 bytes are %d float32", n)
-	}
+	must.Equal(t, len(cuda.HostSlice[float32](x.host)), 256)
 	host := x.host.Bytes()
 	for _, c := range []func() error{x.stream.Close, x.memory.Close, x.host.Close} {
 		must.Succeed(t, c())

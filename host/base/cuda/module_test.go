@@ -59,9 +59,7 @@ func TestModules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kernels.ptx")
 	must.Succeed(t, os.WriteFile(path, cudatest.Kernels, 0o600))
 	module := must.Value(x.context.LoadModule(path))(t)
-	if f, err := module.Function("reverse"); err != nil || f.Name() != "reverse" {
-		t.Error(err)
-	}
+	must.Equal(t, must.Value(module.Function("reverse"))(t).Name(), "reverse")
 	must.Fail(t, must.Error(x.context.LoadModule(path+"2")), os.ErrNotExist)
 	must.Succeed(t, os.WriteFile(path, []byte("text"), 0o600))
 	if _, err := x.context.LoadModule(path); !errors.Is(err, cuda.InvalidImage) ||

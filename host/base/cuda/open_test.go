@@ -223,9 +223,7 @@ func TestDevices(t *testing.T) {
 	if err != nil || info != want {
 		t.Errorf("found %+v: %v\nwant %+v", info, err, want)
 	}
-	if info.Architecture() != "sm_90" {
-		t.Errorf("architecture %s", info.Architecture())
-	}
+	must.Equal(t, info.Architecture(), "sm_90")
 	if major, minor, err := devices[0].ComputeCapability(); major != 9 || minor != 0 || err != nil {
 		t.Errorf("compute capability %d.%d: %v", major, minor, err)
 	}

@@ -1,13 +1,14 @@
 package diagnostic
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 func TestCounted(t *testing.T) {
 	for want, got := range map[string]string{"1 line": Counted(1, "line"), "0 lines": Counted(0, "line"),
 		"2 batches": Counted(int64(2), "batch"), "3 matrices": Counted(3, "matrix"), "1 matrix": Counted(1, "matrix"),
 		"2 keys": Counted(2, "key")} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, got, want)
 	}
 }

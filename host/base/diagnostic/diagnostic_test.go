@@ -25,9 +25,7 @@ func TestText(t *testing.T) {
 		{diagnostic.Error{Path: "m.onnx", Found: "opset 7", Needed: "13 or newer", Fix: "export it again"},
 			"m.onnx: opset 7, needed 13 or newer; export it again"},
 	} {
-		if got := c.err.Error(); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
+		must.Equal(t, c.err.Error(), c.want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestNearest(t *testing.T) {
@@ -29,8 +30,6 @@ func TestNearest(t *testing.T) {
 		{"x", nil, ""},
 		{strings.Repeat("x", 1<<20), operators, ""},
 	} {
-		if got := diagnostic.Nearest(c.name, c.among); got != c.want {
-			t.Errorf("%q: %q, want %q", diagnostic.Clip(c.name), got, c.want)
-		}
+		must.Equal(t, diagnostic.Nearest(c.name, c.among), c.want, diagnostic.Clip(c.name))
 	}
 }

@@ -29,16 +29,10 @@ func TestPrintable(t *testing.T) {
 		"tags \U000e0041":            `tags \U000e0041`,
 		"bytes \xff\xc3 \ufffd":      "bytes \\xff\\xc3 \ufffd",
 	} {
-		if got := diagnostic.Printable(given); got != want {
-			t.Errorf("%q became %q, want %q", given, got, want)
-		}
-		if got := diagnostic.Printable(want); got != want {
-			t.Errorf("%q became %q, want it as it was", want, got)
-		}
+		must.Equal(t, diagnostic.Printable(given), want, given)
+		must.Equal(t, diagnostic.Printable(want), want)
 	}
-	if got := diagnostic.PrintableLines("one\n  two\ngraft: \x1b forged\n"); got != "one\n  two\n  graft: \\x1b forged" {
-		t.Errorf("lines became %q", got)
-	}
+	must.Equal(t, diagnostic.PrintableLines("one\n  two\ngraft: \x1b forged\n"), "one\n  two\n  graft: \\x1b forged")
 }
 
 // JSON means what it did, and a terminal can be given it.

@@ -47,9 +47,7 @@ func TestAvailable(t *testing.T) {
 			must.Succeed(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755))
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 		}
-		if got := available(filepath.Join(dir, "proc"), filepath.Join(dir, "sys")); got != c.want {
-			t.Errorf("%s: %d bytes, want %d", c.name, got, c.want)
-		}
+		must.Equal(t, available(filepath.Join(dir, "proc"), filepath.Join(dir, "sys")), c.want, c.name)
 	}
 	if n := Available(); n < 0 {
 		t.Errorf("%d bytes are available", n)

@@ -74,26 +74,18 @@ func TestWrite(t *testing.T) {
 		return info.Mode().Perm()
 	}
 	write(t, path, "1", Shared)
-	if mode() != 0o644 {
-		t.Errorf("a new file has the mode %o, want the umask's", mode())
-	}
+	must.Equal(t, mode(), 0o644)
 	for _, kept := range []fs.FileMode{0o600, 0o666, 0o640} {
 		must.Succeed(t, os.Chmod(path, kept))
 		write(t, path, "2", Shared)
-		if mode() != kept {
-			t.Errorf("a rewritten file has the mode %o, want %o as before", mode(), kept)
-		}
+		must.Equal(t, mode(), kept)
 	}
 	write(t, path, "3", Private)
-	if mode() != 0o600 {
-		t.Errorf("a private file has the mode %o", mode())
-	}
+	must.Equal(t, mode(), 0o600)
 	if data, err := os.ReadFile(path); string(data) != "3" || err != nil {
 		t.Errorf("found %q, %v", data, err)
 	}
-	if got := names(t, folder); got != "a" {
-		t.Errorf("the folder holds %s", got)
-	}
+	must.Equal(t, names(t, folder), "a")
 }
 
 // A link or a pipe in a file's place is replaced; what a link points at is left.
@@ -169,9 +161,7 @@ func TestTheNextRunSweeps(t *testing.T) {
 		t.Errorf("of a killed process %d files and %d folders are left, want none, and one that is not graft's", file,
 			folders)
 	}
-	if got := names(t, folder); got != "a "+folderPrefix+"theirs" {
-		t.Errorf("the folder holds %s", got)
-	}
+	must.Equal(t, names(t, folder), "a "+folderPrefix+"theirs")
 }
 
 // What is no file of this user's is refused at once: nothing waits for the other end of a pipe.
@@ -232,9 +222,7 @@ func TestManyWritersOfOneFile(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := names(t, folder); got != "a" {
-		t.Errorf("the folder holds %s", got)
-	}
+	must.Equal(t, names(t, folder), "a")
 }
 
 func TestLock(t *testing.T) {

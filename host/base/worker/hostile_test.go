@@ -143,9 +143,7 @@ func TestHostile(t *testing.T) {
 				} else if !met(test.want, result, err) {
 					t.Errorf("gave %d, %v; want %s", result, err, test.want)
 				}
-				if left := marked(t, mark); len(left) > 0 {
-					t.Errorf("left processes %v", left)
-				}
+				must.Empty(t, marked(t, mark))
 				if now := descriptors(t); now > before {
 					t.Errorf("%d descriptors, %d before", now, before)
 				}
@@ -236,7 +234,5 @@ func TestNothingLeaks(t *testing.T) {
 	if now := descriptors(t); now > before {
 		t.Errorf("%d descriptors, %d after the first two", now, before)
 	}
-	if left := marked(t, mark); len(left) > 0 {
-		t.Errorf("left processes %v", left)
-	}
+	must.Empty(t, marked(t, mark))
 }

@@ -102,9 +102,7 @@ func TestScratch(t *testing.T) {
 				}
 				var got string
 				must.Succeed(t, child.Run(context.Background(), "scribble", test.try, &got))
-				if (got == "<nil>") != test.may {
-					t.Errorf("%s %s: %s; it may is %t", test.try.What, test.try.Path, got, test.may)
-				}
+				must.Equal(t, got == "<nil>", test.may, test.try.What, test.try.Path, got)
 			}
 			if data, err := os.ReadFile(there); err != nil || string(data) != "as it was" {
 				t.Errorf("a file outside holds %q, %v", data, err)

@@ -254,18 +254,14 @@ func TestStartFailures(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test.executable, err, test.want)
 		}
 	}
-	if left := mustGlob(t, filepath.Join(temp, "*")); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	must.Empty(t, mustGlob(t, filepath.Join(temp, "*")))
 }
 
 func TestExecutable(t *testing.T) {
 	defer hosted.Store(true)
 	self, err := os.Executable()
 	must.Succeed(t, err)
-	if got, err := executable("/p/libtoy.so"); err != nil || got != self {
-		t.Errorf("an executable that called Main: %s, %v; want itself", got, err)
-	}
+	must.Equal(t, must.Value(executable("/p/libtoy.so"))(t), self)
 	hosted.Store(false)
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
@@ -276,7 +272,5 @@ func TestExecutable(t *testing.T) {
 	must.FailExactly(t, err, want, ErrNoExecutable)
 	onPath := filepath.Join(folder, "graft")
 	must.Succeed(t, os.WriteFile(onPath, []byte("#!/bin/sh\n"), 0o755))
-	if got, err := executable("/p/libtoy.so"); err != nil || got != onPath {
-		t.Errorf("on PATH: %s, %v; want %s", got, err, onPath)
-	}
+	must.Equal(t, must.Value(executable("/p/libtoy.so"))(t), onPath)
 }

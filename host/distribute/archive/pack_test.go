@@ -121,10 +121,8 @@ func TestWhatIsPacked(t *testing.T) {
 			t.Errorf("the header of a file is %+v", h)
 		}
 	}
-	if want := []string{"toy-0.1.0/LICENSE", "toy-0.1.0/data/deep/x.bin", "toy-0.1.0/libtoy.so",
-		"toy-0.1.0/plugin.yaml"}; !slices.Equal(names, want) {
-		t.Errorf("packed %q, want %q", names, want)
-	}
+	must.Equal(t, names, []string{"toy-0.1.0/LICENSE", "toy-0.1.0/data/deep/x.bin", "toy-0.1.0/libtoy.so",
+		"toy-0.1.0/plugin.yaml"})
 	path, to := filepath.Join(t.TempDir(), "a.tar.gz"), t.TempDir()
 	plugintest.WriteFile(t, path, data)
 	must.Succeed(t, Unpack(context.Background(), path, to))

@@ -138,9 +138,7 @@ func TestGlob(t *testing.T) {
 				found = append(found, p)
 			}
 		}
-		if got := strings.Join(found, " "); got != want {
-			t.Errorf("%s matches %q, want %q", pattern, got, want)
-		}
+		must.Equal(t, strings.Join(found, " "), want, pattern)
 	}
 }
 

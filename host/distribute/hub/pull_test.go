@@ -212,9 +212,7 @@ func TestPull(t *testing.T) {
 	if found := files(t, filepath.Join(c.s.Cache, "models--org--model/blobs")); len(found) != len(ours)-1 {
 		t.Errorf("blobs are %s", paths(found))
 	}
-	if leaks := server.Leaks(); len(leaks) > 0 {
-		t.Errorf("the token went to the store: %v", leaks)
-	}
+	must.Empty(t, server.Leaks())
 	if n := len(server.Asked("/tree/")); n < 5 {
 		t.Errorf("the list came in %d pages, want many", n)
 	}
@@ -424,10 +422,8 @@ func TestBreaks(t *testing.T) {
 	broke, parts, c.s.Cache = -1000, true, t.TempDir()
 	fails(t, c, Request{}, ErrRemote,
 		"broke off after 600000 of 3145728 bytes: unexpected EOF; try again; it goes on from there")
-	if info, err := os.Stat(filepath.Join(c.s.Cache, "models--org--model/blobs",
-		r.Hash("onnx/model.onnx_data")+unfinished)); err != nil || info.Size() != 600_000 {
-		t.Errorf("what came is not there: %v", err)
-	}
+	must.Equal(t, must.Value(os.Stat(filepath.Join(c.s.Cache, "models--org--model/blobs",
+		r.Hash("onnx/model.onnx_data")+unfinished)))(t).Size(), 600_000)
 }
 
 // A busy server is asked again, as it wishes; one that wishes too much is an error at once.
@@ -607,9 +603,7 @@ func holdsPulled(t *testing.T, folder string, r *hubtest.Repository) {
 			t.Errorf("%s is other than that of the repository", p)
 		}
 	}
-	if len(found) != len(ours) {
-		t.Errorf("found %s", paths(found))
-	}
+	must.Equal(t, len(found), len(ours), paths(found))
 }
 
 // sound compares all that has its name with what the repository has.
@@ -706,9 +700,7 @@ func TestOffline(t *testing.T) {
 	if again := pull(t, c, Request{}); again.Folder != first.Folder || again.Missing != 0 {
 		t.Errorf("found %s", again.Folder)
 	}
-	if again := pull(t, c, Request{Variant: "q4", Reference: Reference{name, hubtest.Commit}}); again.Folder != q4.Folder {
-		t.Errorf("found %s", again.Folder)
-	}
+	must.Equal(t, pull(t, c, Request{Variant: "q4", Reference: Reference{name, hubtest.Commit}}).Folder, q4.Folder)
 	fails(t, c, Request{Variant: "fp16"}, ErrChoice, "found no variant fp16, needed one of float32 (6 MB), q4 (6 MB)")
 	to := filepath.Join(t.TempDir(), "folder")
 	holdsPulled(t, pull(t, c, Request{To: to}).Folder, r)
@@ -724,9 +716,7 @@ func TestTo(t *testing.T) {
 	server, c := serve(t, map[string]*hubtest.Repository{name: r})
 	to := filepath.Join(t.TempDir(), "a", "folder")
 	done := pull(t, c, Request{To: to})
-	if done.Folder != to {
-		t.Errorf("the folder is %s", done.Folder)
-	}
+	must.Equal(t, done.Folder, to)
 	holdsPulled(t, to, r)
 	if entries, err := os.ReadDir(c.s.Cache); len(entries) > 0 || err != nil {
 		t.Errorf("the cache has %v, %v", entries, err)
@@ -766,9 +756,7 @@ func TestTo(t *testing.T) {
 	write(t, filepath.Join(by, "onnx/encoder_model.onnx_data"), r.Files["onnx/encoder_model.onnx_data"])
 	server.Forget()
 	holdsPulled(t, pull(t, c, Request{To: by}).Folder, r)
-	if asked := append(server.Asked("/config.json"), server.Asked("/encoder_model.onnx_data")...); len(asked) > 0 {
-		t.Errorf("asked was %v", asked)
-	}
+	must.Empty(t, append(server.Asked("/config.json"), server.Asked("/encoder_model.onnx_data")...))
 	// Out of the folder leads no link in it.
 	out, outside := t.TempDir(), t.TempDir()
 	must.Succeed(t, os.Symlink(outside, filepath.Join(out, "onnx")))
@@ -780,9 +768,7 @@ func TestTo(t *testing.T) {
 	pull(t, c, Request{})
 	server.Forget()
 	holdsPulled(t, pull(t, c, Request{To: t.TempDir()}).Folder, r)
-	if asked := server.Asked("/resolve/"); len(asked) > 0 {
-		t.Errorf("asked was %v", asked)
-	}
+	must.Empty(t, server.Asked("/resolve/"))
 }
 
 // The room that is needed is said first.
@@ -816,12 +802,8 @@ func TestReadOnly(t *testing.T) {
 	c.s.Cache = cache
 	want := pull(t, c, Request{})
 	before := times(t, cache)
-	if again := pull(t, c, Request{}); again.Folder != want.Folder {
-		t.Errorf("found %s", again.Folder)
-	}
-	if after := times(t, cache); after != before {
-		t.Errorf("a second time changes\n%s\nto\n%s", before, after)
-	}
+	must.Equal(t, pull(t, c, Request{}).Folder, want.Folder)
+	must.Equal(t, times(t, cache), before)
 }
 
 // times are those of a folder's folders and files, but for those of locks.

@@ -299,9 +299,7 @@ func TestIndex(t *testing.T) {
 		for _, e := range Search(list, strings.Fields(words)) {
 			names = append(names, e.Name)
 		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%q finds %q, want %q", words, got, want)
-		}
+		must.Equal(t, strings.Join(names, " "), want, words)
 	}
 	for name, text := range map[string]string{
 		"no YAML":             "{",

@@ -45,21 +45,16 @@ func TestGenerate(t *testing.T) {
 	folder := t.TempDir()
 	private, public := filepath.Join(folder, "me.key"), filepath.Join(folder, "me.pub")
 	k := must.Value(Generate(private, public, nil))(t)
-	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the private key: %v, %v", info, err)
-	}
-	if text := string(read(t, public)); text != "untrusted comment: minisign public key "+k.ID()+"\n"+k.String()+"\n" {
-		t.Errorf("the public key's file: %q", text)
-	}
+	must.Equal(t, must.Value(os.Stat(private))(t).Mode().Perm(), 0o600)
+	must.Equal(t, string(read(t, public)), "untrusted comment: minisign public key "+k.ID()+"\n"+k.String()+"\n")
 	for _, text := range []string{public, k.String()} {
 		if again, err := ReadPublic(text); err != nil || again.String() != k.String() {
 			t.Errorf("%s: %v, %v", text, again, err)
 		}
 	}
 	again, err := ReadPrivate(private, nil)
-	if err != nil || again.Public().String() != k.String() {
-		t.Errorf("the private key is of %v, %v; want %v", again.Public(), err, k)
-	}
+	must.Succeed(t, err, again.Public())
+	must.Equal(t, again.Public().String(), k.String(), again.Public())
 	// What is there is never written over: neither half.
 	for _, path := range []string{private, public} {
 		was := string(read(t, path))
@@ -70,9 +65,7 @@ func TestGenerate(t *testing.T) {
 		if _, err := Generate(other, public, nil); path == public && !errors.Is(err, ErrKey) {
 			t.Errorf("over a public key: %v", err)
 		}
-		if string(read(t, path)) != was {
-			t.Errorf("%s was changed", path)
-		}
+		must.Equal(t, string(read(t, path)), was, path)
 		must.Fail(t, must.Error(os.Stat(other)), fs.ErrNotExist)
 	}
 	stop := errors.New("stop")
@@ -94,9 +87,8 @@ func TestKeysOfMinisign(t *testing.T) {
 		t.Fatalf("%v, %v", public.ID(), err)
 	}
 	private, err := ReadPrivate(own(t, "minisign.key"), nil)
-	if err != nil || private.Public().String() != public.String() {
-		t.Errorf("%v, %v", private.Public(), err)
-	}
+	must.Succeed(t, err, private.Public())
+	must.Equal(t, private.Public().String(), public.String(), private.Public())
 }
 
 // A password protects a key, here and in minisign. What derives a key from it takes a gigabyte and a second.
@@ -107,9 +99,8 @@ func TestPasswords(t *testing.T) {
 	word := func(text string) func() (string, error) { return func() (string, error) { return text, nil } }
 	public := must.Value(ReadPublic(filepath.Join("testdata", "protected.pub")))(t)
 	private, err := ReadPrivate(own(t, "protected.key"), word("graft"))
-	if err != nil || private.Public().String() != public.String() {
-		t.Errorf("minisign's: %v, %v", private.Public(), err)
-	}
+	must.Succeed(t, err, private.Public())
+	must.Equal(t, private.Public().String(), public.String(), private.Public())
 	if _, err := ReadPrivate(own(t, "protected.key"), word("Graft")); !errors.Is(err, ErrKey) ||
 		!strings.Contains(err.Error(), "found another password, or a damaged key") {
 		t.Errorf("another password: %v", err)
@@ -167,9 +158,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false,
 		"archive.tar.gz.minisig": false, "archive.tar.gz": false} {
-		if IsPrivate(read(t, filepath.Join("testdata", name))) != private {
-			t.Errorf("%s is a private key: %v", name, !private)
-		}
+		must.Equal(t, IsPrivate(read(t, filepath.Join("testdata", name))), private, name, !private)
 	}
 	path := own(t, "minisign.key")
 	for _, mode := range []fs.FileMode{0o640, 0o604, 0o660, 0o666} {

@@ -30,9 +30,7 @@ func TestInstallArchives(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			plugintest.WriteFile(t, path, data)
 			in := must.Value(s.Install(context.Background(), path, verification.Options{AllowUnsigned: true}))(t)
-			if info, err := os.Stat(filepath.Join(in.Folder, "libtoy.so")); err != nil || info.Mode().Perm() != 0o644 {
-				t.Errorf("the library: %v, %v; want mode 0644", info, err)
-			}
+			must.Equal(t, must.Value(os.Stat(filepath.Join(in.Folder, "libtoy.so")))(t).Mode().Perm(), 0o644)
 		})
 	}
 }
@@ -87,9 +85,7 @@ func TestHostileArchives(t *testing.T) {
 			if !errors.Is(err, refusal.ErrArchive) && test.name != "file and folder" {
 				t.Error("error is not of kind ErrArchive")
 			}
-			if got := entries(t, s); len(got) != 0 {
-				t.Errorf("the store holds %q", got)
-			}
+			must.Empty(t, entries(t, s))
 			if found, _ := filepath.Glob(filepath.Join(outer, "*")); len(found) != 1 {
 				t.Errorf("beside the store: %q", found)
 			}
@@ -112,8 +108,6 @@ func TestDamagedArchives(t *testing.T) {
 				t.Errorf("%s cut to %d: %v", name, cut, err)
 			}
 		}
-		if got := entries(t, s); len(got) != 0 {
-			t.Errorf("the store holds %q", got)
-		}
+		must.Empty(t, entries(t, s))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,12 +37,8 @@ func TestInstall(t *testing.T) {
 	}
 	wantSteps := []string{"0/0 copying " + from, "0/5 loading libtoy.so in a child process", "1/5 probing libtoy.so",
 		"2/5 case twice", "3/5 case by three", "4/5 case nothing"}
-	if !slices.Equal(steps, wantSteps) {
-		t.Errorf("steps %q, want %q", steps, wantSteps)
-	}
-	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Equal(t, steps, wantSteps)
+	must.Equal(t, entries(t, s), []string{"toy"})
 	must.Value(plugin.Open(in.Folder, plugin.OpenOptions{Trust: s.Trust()}))(t, "open")
 
 	list, err := s.List()
@@ -74,17 +69,11 @@ func TestInstall(t *testing.T) {
 	if err != nil || in.Replaced != "0.1.0" {
 		t.Fatalf("replacing: %+v, %v", in, err)
 	}
-	if string(plugintest.ReadFile(t, filepath.Join(in.Folder, "NOTES"))) != "new" {
-		t.Error("the new version is not in place")
-	}
-	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Equal(t, string(plugintest.ReadFile(t, filepath.Join(in.Folder, "NOTES"))), "new")
+	must.Equal(t, entries(t, s), []string{"toy"})
 
 	must.Succeed(t, s.Remove(context.Background(), "toy"))
-	if got := entries(t, s); len(got) != 0 {
-		t.Errorf("after removal the store holds %q", got)
-	}
+	must.Empty(t, entries(t, s))
 	content, err := s.Trust().Read()
 	if err != nil || len(content.Plugins) != 0 {
 		t.Errorf("after removal the record holds %v, %v", content, err)
@@ -149,9 +138,7 @@ func TestInstallRefusals(t *testing.T) {
 				strings.Contains(e.Found, stagingPrefix) {
 				t.Errorf("the error's parts are %+v, want the path of what the user has", e)
 			}
-			if got := entries(t, s); len(got) != 0 {
-				t.Errorf("the store holds %q", got)
-			}
+			must.Empty(t, entries(t, s))
 			if content, err := s.Trust().Read(); err != nil || len(content.Plugins) != 0 {
 				t.Errorf("the record holds %v, %v", content, err)
 			}

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,9 +53,7 @@ func TestInstallConcurrently(t *testing.T) {
 	close(stop)
 	<-watched
 	s := At(data)
-	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Equal(t, entries(t, s), []string{"toy"})
 	must.Value(s.Verify(context.Background(), []string{"toy"}, verification.Options{}))(t, "verify")
 }
 
@@ -70,9 +67,7 @@ func TestInstallInterrupted(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, want the context's error", flags, err)
 		}
-		if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
-			t.Errorf("%s: the store holds %q", flags, got)
-		}
+		must.Equal(t, entries(t, s), []string{"toy"}, flags)
 	}
 	must.Value(s.Verify(context.Background(), []string{"toy"}, verification.Options{}))(t, "the plugin that was there")
 }
@@ -101,13 +96,9 @@ func TestInstallKilled(t *testing.T) {
 	}
 	must.Succeed(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	if search := discovery.Find(discovery.Options{Folders: []string{s.root}, Only: true}); len(search.Found) != 0 {
-		t.Errorf("a search finds the half of a plugin: %+v", search.Found)
-	}
+	must.Empty(t, discovery.Find(discovery.Options{Folders: []string{s.root}, Only: true}).Found)
 	must.Value(s.Install(context.Background(), source(t), verification.Options{}))(t)
-	if got := entries(t, s); !slices.Equal(got, []string{"toy"}) {
-		t.Errorf("after the next installation the store holds %q", got)
-	}
+	must.Equal(t, entries(t, s), []string{"toy"})
 }
 
 // TestInstallStoppedBeforeItsPlace: an install that fails after its plugin was recorded, and before it is current,

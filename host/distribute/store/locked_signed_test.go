@@ -116,9 +116,7 @@ func TestLockedSignatures(t *testing.T) {
 			if test.refusal != "" {
 				want := strings.NewReplacer("MIRROR", test.mirror, "LOCK", lock.Path()).Replace(test.refusal)
 				must.FailExactly(t, err, want, test.kind)
-				if want := map[bool]string{true: "", false: "0.1.0"}[test.before == ""]; shelf(t, s) != want {
-					t.Errorf("the store holds %q, want %q", shelf(t, s), want)
-				}
+				must.Equal(t, shelf(t, s), map[bool]string{true: "", false: "0.1.0"}[test.before == ""])
 				return
 			}
 			if err != nil || len(done) != 1 || done[0].Key != test.record || done[0].Already != test.already {

@@ -141,9 +141,7 @@ func TestInstallLocked(t *testing.T) {
 			} else if err != nil || len(done) != 1 || done[0].Already != test.already || done[0].Version != "0.2.0" {
 				t.Errorf("%+v, %v", done, err)
 			}
-			if got := shelf(t, s); got != test.want {
-				t.Errorf("the store holds %q, want %q", got, test.want)
-			}
+			must.Equal(t, shelf(t, s), test.want)
 			if test.refusal == "" && !test.already && !strings.Contains(test.before, "upgrade") {
 				if again, err := s.LockedCurrent("toy"); err != nil || again.Source != l.Resolve(entry.Source) ||
 					!again.Equal(&entry) {
@@ -172,17 +170,13 @@ func TestInstallLockedAll(t *testing.T) {
 		refusal.ErrNotFound) {
 		t.Errorf("error %v, want one for zoo", err)
 	}
-	if got := shelf(t, empty); got != "" {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Equal(t, shelf(t, empty), "")
 	to := filepath.Join(top, "bundle")
 	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); !errors.Is(err, refusal.ErrLock) ||
 		!strings.Contains(err.Error(), "found zoo 0.1.0 neither installed as it says nor at its source") {
 		t.Errorf("a bundle: %v", err)
 	}
-	if left, err := os.ReadDir(top); err != nil || len(left) != 1 {
-		t.Errorf("beside the lock lies %v, %v", left, err)
-	}
+	must.Equal(t, len(must.Value(os.ReadDir(top))(t)), 1)
 	must.Succeed(t, os.MkdirAll(filepath.Join(to, "x"), 0o755))
 	if _, err := s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}); err == nil ||
 		err.Error() != to+": found something there, needed a new or an empty folder; name another, or remove it" {
@@ -202,14 +196,10 @@ func TestBundleOfArchives(t *testing.T) {
 	must.Value(s.Install(t.Context(), path, verification.Options{AllowUnsigned: true}))(t)
 	plugintest.WriteFile(t, path+signing.Suffix, []byte("signed"))
 	lock := lockOf(t, s, filepath.Join(top, "graft.lock"))
-	if lock.Plugins[0].Source != "./mine.tgz" {
-		t.Errorf("the source is %q", lock.Plugins[0].Source)
-	}
+	must.Equal(t, lock.Plugins[0].Source, "./mine.tgz")
 	to := filepath.Join(top, "a")
 	must.Value(s.Bundle(t.Context(), lock, to, nil, discovery.Options{Only: true}))(t)
-	if got := plugintest.ReadFile(t, filepath.Join(to, "toy-0.1.0.tgz")); string(got) != string(packed) {
-		t.Error("the archive has other bytes")
-	}
+	must.Equal(t, string(plugintest.ReadFile(t, filepath.Join(to, "toy-0.1.0.tgz"))), string(packed))
 	if got := plugintest.ReadFile(t, filepath.Join(to, "toy-0.1.0.tgz"+signing.Suffix)); string(got) != "signed" {
 		t.Errorf("the signature is %q", got)
 	}
@@ -217,7 +207,6 @@ func TestBundleOfArchives(t *testing.T) {
 	lock.Plugins[0].Key = "a key"
 	must.Succeed(t, lock.Write())
 	done, err := s.Bundle(t.Context(), lock, filepath.Join(top, "b"), nil, discovery.Options{Only: true})
-	if err != nil || !slices.Equal(done.Repacked, []string{"toy-0.1.0" + archive.Suffix}) {
-		t.Errorf("%+v, %v; want that the folder is packed", done, err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, done.Repacked, []string{"toy-0.1.0" + archive.Suffix})
 }

@@ -45,9 +45,7 @@ func TestNamesAreNotTaken(t *testing.T) {
 		}
 	}
 	refused("beside a bundled one", install(other, beside), bundled+", from option")
-	if got := entries(t, s); len(got) != 0 {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Empty(t, entries(t, s))
 	must.Succeed(t, install(bundled, beside), "the bundled one itself")
 	must.Succeed(t, install(bundled, nothing), "again from the same source")
 	copied := source(t)

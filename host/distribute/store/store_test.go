@@ -123,9 +123,8 @@ func TestVerifyFolder(t *testing.T) {
 	must.Value(s.Verify(context.Background(), []string{folder}, verification.Options{}))(t)
 	must.Value(plugin.Open(folder, plugin.OpenOptions{Trust: s.Trust()}))(t, "after")
 	after, err := content.Read(folder, nil)
-	if err != nil || fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("the folder changed: %v, %v, %v", before, after, err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, fmt.Sprint(before), fmt.Sprint(after))
 }
 
 // TestReadOnlyStore works as a user without privileges, whatever user runs the tests.
@@ -155,9 +154,7 @@ func TestReadOnlyStore(t *testing.T) {
 		must.FailExactly(t, err, want, refusal.ErrStore)
 	})
 	must.Succeed(t, os.Chmod(s.root, 0o755))
-	if got := entries(t, s); len(got) != 0 {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Empty(t, entries(t, s))
 }
 
 // unprivileged runs do without root's right to write everywhere. The file-system user belongs to a

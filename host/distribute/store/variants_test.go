@@ -68,9 +68,7 @@ func TestInstallVariants(t *testing.T) {
 					t.Errorf("the installed library for %s: %v", c.Device, err)
 				}
 			}
-			if fmt.Sprint(run) != fmt.Sprint(test.run) {
-				t.Errorf("ran %v, want %v", run, test.run)
-			}
+			must.Equal(t, fmt.Sprint(run), fmt.Sprint(test.run))
 			if test.reason != "" {
 				if len(in.Skipped) != 1 || in.Skipped[0].Device != "cuda" || !strings.Contains(in.Skipped[0].Reason, test.reason) ||
 					strings.Contains(in.Skipped[0].Reason, ".staging") {
@@ -86,9 +84,7 @@ func TestInstallVariants(t *testing.T) {
 			if err != nil || len(list) != 1 || len(list[0].Checked) != len(test.run) || len(list[0].Skipped) != len(in.Skipped) {
 				t.Errorf("verify %+v, %v", list, err)
 			}
-			if list, err := s.List(); err != nil || list[0].Problem != "" {
-				t.Errorf("list %+v, %v", list, err)
-			}
+			must.Equal(t, must.Value(s.List())(t)[0].Problem, "")
 		})
 	}
 }

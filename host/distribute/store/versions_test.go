@@ -91,9 +91,7 @@ func TestVersions(t *testing.T) {
 						}
 					}
 				}
-				if got := shelf(t, s); got != test.want {
-					t.Errorf("the store holds %q, want %q", got, test.want)
-				}
+				must.Equal(t, shelf(t, s), test.want)
 				known, err := s.Trust().Read()
 				if want := strings.Count(test.want, "0."); err != nil || len(known.Plugins) != want {
 					t.Errorf("%d plugins are recorded, %v; want %d", len(known.Plugins), err, want)
@@ -170,9 +168,7 @@ func TestVersionsRefused(t *testing.T) {
 			"one; run: graft plugin list"},
 	} {
 		must.FailExactly(t, do(t, s, from, test.step), test.want)
-		if got := shelf(t, s); got != "0.2.0 (0.1.0)" {
-			t.Errorf("%s: the store holds %q", test.step, got)
-		}
+		must.Equal(t, shelf(t, s), "0.2.0 (0.1.0)", test.step)
 	}
 	if _, err := s.Upgrade(t.Context(), "tory", from["0.3.0"], verification.Options{}); err == nil ||
 		!strings.Contains(err.Error(), `found no plugin "tory"`) {
@@ -206,10 +202,6 @@ func TestInstalledAlready(t *testing.T) {
 			must.Succeed(t, appendTo(filepath.Join(in.Folder, "libtoy.so"), "x"))
 		}
 	}
-	if want := "[false true true false false true]"; fmt.Sprint(runs) != want {
-		t.Errorf("already installed, and run: %v, want %v", runs, want)
-	}
-	if got := shelf(t, s); got != "0.1.0" {
-		t.Errorf("the store holds %q", got)
-	}
+	must.Equal(t, fmt.Sprint(runs), "[false true true false false true]", runs)
+	must.Equal(t, shelf(t, s), "0.1.0")
 }

@@ -83,9 +83,7 @@ func TestBatches(t *testing.T) {
 						t.Errorf("item %d: %d, %v", v, results[i], errs[i])
 					}
 				}
-				if got := fmt.Sprint(r.batches); got != c.want {
-					t.Errorf("batches %s, want %s", got, c.want)
-				}
+				must.Equal(t, fmt.Sprint(r.batches), c.want)
 			})
 		})
 	}
@@ -170,9 +168,7 @@ func TestCancellation(t *testing.T) {
 		ended, cancel := context.WithCancelCause(t.Context())
 		cancel(because)
 		must.Fail(t, must.Error(b.Submit(ended, 4)), because)
-		if got := fmt.Sprint(r.batches); got != "[[1] [3]]" {
-			t.Errorf("batches %s", got)
-		}
+		must.Equal(t, fmt.Sprint(r.batches), "[[1] [3]]")
 		if m := b.Metrics(); m.Cancelled != 2 || m.Computed != 1 || m.Items != 3 {
 			t.Errorf("metrics %+v", m)
 		}
@@ -314,9 +310,7 @@ func TestClose(t *testing.T) {
 		start := time.Now()
 		callers.Go(b.Close) // twice at once
 		b.Close()
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("Close took %v, want the rest of the run, 1s", took)
-		}
+		must.Equal(t, time.Since(start), time.Second)
 		callers.Wait()
 		if results[0] != 2 || errs[0] != nil {
 			t.Errorf("what ran: %d, %v", results[0], errs[0])
@@ -360,9 +354,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("found %+v, padding %v, want %+v", m, m.Padding(), want)
 		}
 	})
-	if (Metrics{}).Padding() != 0 {
-		t.Error("padding of nothing is not 0")
-	}
+	must.Equal(t, (Metrics{}).Padding(), 0)
 }
 
 // TestCutIsTheCheapest compares batches with a search of all ways to cut.

@@ -68,9 +68,7 @@ func TestVectorOfTheGraph(t *testing.T) {
 				t.Errorf("%+v: %q is %v, want %v", c, text, got, want.Embeddings[c.want][i])
 			}
 		}
-		if e.Dimensions() != 32 {
-			t.Errorf("%d dimensions", e.Dimensions())
-		}
+		must.Equal(t, e.Dimensions(), 32)
 		e.Close()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/opgraft/graft/internal/must"
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
 )
@@ -15,9 +16,7 @@ func TestLower(t *testing.T) {
 	want := cases.Lower(language.Und)
 	check := func(s string) {
 		t.Helper()
-		if found := lower(s); found != want.String(s) {
-			t.Errorf("lower(%q) = %q, want %q", s, found, want.String(s))
-		}
+		must.Equal(t, lower(s), want.String(s))
 	}
 	for r := rune(0); r <= unicode.MaxRune && !t.Failed(); r++ {
 		if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cf) ||
@@ -29,9 +28,7 @@ func TestLower(t *testing.T) {
 		check("Α" + string(r) + "Σ" + string(r))
 	}
 	// The library takes a modifier letter for cased and Python for ignored, where nothing cased comes before.
-	if found := lower("ʰΣ"); found != "ʰσ" {
-		t.Errorf("found %q, Python says ʰσ", found)
-	}
+	must.Equal(t, lower("ʰΣ"), "ʰσ")
 	pieces := []rune("ΣΣΣΑσsİ .'\u0301\u00ad1·Ⓐª")
 	for range 100_000 {
 		s := make([]rune, rand.IntN(8))

@@ -162,9 +162,7 @@ func TestFullPool(t *testing.T) {
 	defer p.Close()
 	s := NewSequence(p)
 	must.Fail(t, must.Error(s.Extend(33)), ErrFull)
-	if s.Len() != 0 {
-		t.Errorf("%d positions after a refusal", s.Len())
-	}
+	must.Equal(t, s.Len(), 0)
 	s.Release()
 	s = NewSequence(p)
 	must.Value(s.Extend(32))(t)

@@ -51,9 +51,7 @@ func TestPlanIsMadeAgain(t *testing.T) {
 			})
 			choice := g.Choices()[slices.IndexFunc(g.Choices(),
 				func(x plan.CacheChoice) bool { return x.Kind.Layers.Type == "self" })]
-			if choice.Candidate.Strategy != c.want {
-				t.Errorf("chose %s because %q, want %s", choice.Candidate, choice.Reason, c.want)
-			}
+			must.Equal(t, choice.Candidate.Strategy, c.want, choice.Candidate, choice.Reason)
 			for _, o := range choice.Options {
 				if o.Candidate.Strategy == plan.Keys && (o.Refused == "") != (c.refused == "") ||
 					!strings.Contains(o.Refused, c.refused) && o.Candidate.Strategy == plan.Keys {

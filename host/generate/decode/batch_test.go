@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -92,9 +91,7 @@ func TestMemoryThatRunsOutMakesBatchesSmaller(t *testing.T) {
 				o.MaxNewTokens, o.NumBeams, o.DoSample, o.Seed = 12, 3, sample, 7
 				g.advance = g.engine.Step
 				want := must.Value(tokens(t, g, o, inputs))(t)
-				if g.Batch() != 12 {
-					t.Errorf("a batch of %d, want 12", g.Batch())
-				}
+				must.Equal(t, g.Batch(), 12)
 				refused, steps := 0, 0
 				g.advance = func(ctx context.Context, feeds []engine.Feed) (*engine.Scores, error) {
 					scores, err := g.engine.Step(ctx, feeds)
@@ -106,9 +103,7 @@ func TestMemoryThatRunsOutMakesBatchesSmaller(t *testing.T) {
 				}
 				got := must.Value(tokens(t, g, o, inputs))(t)
 				for i := range want {
-					if !slices.Equal(got[i], want[i]) {
-						t.Errorf("sampling %t, input %d: %v, in large batches %v", sample, i, got[i], want[i])
-					}
+					must.Equal(t, got[i], want[i], sample)
 				}
 				if refused == 0 || g.Batch() > 5 || g.Batch() < 2 {
 					t.Errorf("%d steps were refused, and the batch is %d", refused, g.Batch())
@@ -165,9 +160,7 @@ func TestAutoBatch(t *testing.T) {
 				if n := g.Batch(); n < c.least || n > c.largest {
 					t.Errorf("%d beams, %d bytes: batches of %d, want %d to %d", c.beams, c.cache, n, c.least, c.largest)
 				}
-				if fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Errorf("%d beams, %d bytes: other tokens than one by one", c.beams, c.cache)
-				}
+				must.Equal(t, fmt.Sprint(got), fmt.Sprint(want), c.beams, c.cache)
 			}
 		})
 	}

@@ -100,9 +100,7 @@ func TestForced(t *testing.T) {
 				}
 			}
 			after := run(t, g, g.Search(), []*decode.Input{{Tokens: []int32{5, 6, 7}}})
-			if !slices.Equal(before[0].Hypotheses[0].Tokens, after[0].Hypotheses[0].Tokens) {
-				t.Errorf("generated %v before and %v after", before[0].Hypotheses, after[0].Hypotheses)
-			}
+			must.Equal(t, before[0].Hypotheses[0].Tokens, after[0].Hypotheses[0].Tokens)
 			if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
 				t.Errorf("%d and %d bytes of the cache are taken", self, cross)
 			}

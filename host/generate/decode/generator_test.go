@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/decode"
@@ -83,10 +82,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 				want := run(t, m, o, inputs)
 				for i, out := range run(t, g, o, inputs) {
 					for j, h := range out.Hypotheses {
-						if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {
-							t.Errorf("%d beams in %d groups, input %d:\n%v, as exported\n%v", kind.beams, kind.groups, i, h.Tokens,
-								want[i].Hypotheses[j].Tokens)
-						}
+						must.Equal(t, h.Tokens, want[i].Hypotheses[j].Tokens, kind.beams, kind.groups)
 					}
 				}
 			}

@@ -189,9 +189,7 @@ func TestOddLayers(t *testing.T) {
 				strategies = append(strategies, layer.Strategy)
 				t.Logf("%s: %s %s", layer.Node, layer.Strategy, layer.Reason)
 			}
-			if !slices.Equal(strategies, c.strategies) {
-				t.Errorf("layers use %v, want %v", strategies, c.strategies)
-			}
+			must.Equal(t, strategies, c.strategies)
 			likeExported(t, g, dir)
 		})
 	}
@@ -218,9 +216,7 @@ func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	want := run(t, m, o, inputs)
 	for i, out := range run(t, g, o, inputs) {
 		for j, h := range out.Hypotheses {
-			if want := want[i].Hypotheses[j]; !slices.Equal(h.Tokens, want.Tokens) {
-				t.Errorf("input %d:\n%v, as exported\n%v", i, h.Tokens, want.Tokens)
-			}
+			must.Equal(t, h.Tokens, want[i].Hypotheses[j].Tokens, i)
 		}
 	}
 }

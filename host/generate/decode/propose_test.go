@@ -211,9 +211,7 @@ func TestDraftModelWithinTheCache(t *testing.T) {
 		confuse(g, r, 0.1)
 		var n counts
 		n.compareModel(t, g, alike(g.Search(), more), copies(r, 5, length, 60))
-		if (n.drafted > 0) != c.drafts {
-			t.Errorf("%d bytes: %d tokens were drafted", c.bytes, n.drafted)
-		}
+		must.Equal(t, (n.drafted > 0), c.drafts, c.bytes, n.drafted)
 	}
 }
 
@@ -372,9 +370,7 @@ func TestStepsAreTimed(t *testing.T) {
 		if at := g.price.Step(1); math.Abs(at-0.041) > 0.003 {
 			t.Errorf("%s: a step of one row is thought to take %g s, and takes 0.041", c.name, at)
 		}
-		if c.drafts != (late > 10) {
-			t.Errorf("%s: the last output had %d drafted tokens, the last step %d", c.name, late, drafted)
-		}
+		must.Equal(t, c.drafts, (late > 10), c.name, drafted)
 		if at := g.helper.price.Step(1); math.Abs(at-c.small.Seconds()) > 0.1*c.small.Seconds() {
 			t.Errorf("%s: a step of the draft model is thought to take %g s, and takes %v", c.name, at, c.small)
 		}

@@ -135,9 +135,7 @@ func TestCallsAtOnceAreCallsOneByOne(t *testing.T) {
 							}
 							return got.done(out)
 						})
-						if left != errors.Is(err, context.Canceled) {
-							t.Errorf("call %d of round %d: %v", i, round, err)
-						}
+						must.Equal(t, left, errors.Is(err, context.Canceled), i, round)
 						if !left && !equal(&got, &want[i]) {
 							t.Errorf("call %d of round %d: %v, alone %v", i, round, got, want[i])
 						}

@@ -3,7 +3,6 @@ package decode_test
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/host/generate/decode"
@@ -47,9 +46,7 @@ func TestLanguageIsDetectedWithEveryStrategy(t *testing.T) {
 					len(out.Hypotheses[0].Tokens))
 			}
 			for j, h := range out.Hypotheses {
-				if !slices.Equal(h.Tokens, want[i].Hypotheses[j].Tokens) {
-					t.Errorf("%s, input %d: %v, with keys and values %v", strategy, i, h.Tokens, want[i].Hypotheses[j].Tokens)
-				}
+				must.Equal(t, h.Tokens, want[i].Hypotheses[j].Tokens, strategy)
 			}
 		}
 		if self, _, cross, _ := g.Engine().Memory(); self != 0 || cross != 0 {

@@ -248,9 +248,7 @@ func TestTypedCacheIsNamed(t *testing.T) {
 		if storage != "" {
 			want += fmt.Sprintf(" in %s", storage)
 		}
-		if c.Candidate.String() != want {
-			t.Errorf("the plan says %s, want %s", c.Candidate, want)
-		}
+		must.Equal(t, c.Candidate.String(), want, c.Candidate)
 		i := slices.IndexFunc(c.Options, func(o plan.Option) bool { return o.Candidate == c.Candidate })
 		bytes[storage] = c.Options[i].Largest.Bytes
 		g.Close()

@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -84,9 +85,7 @@ func TestPriceOfStrangeTimes(t *testing.T) {
 		p.Note(1, s)
 	}
 	p.Note(0, 1)
-	if p.Step(1) != before {
-		t.Error("times that are none were counted")
-	}
+	must.Equal(t, p.Step(1), before)
 	// Falling times, which no line of rows has: never less than nothing.
 	p = NewPrice(1)
 	for i := range 100 {
@@ -110,9 +109,7 @@ func TestPriceOfStrangeTimes(t *testing.T) {
 // TestPriceAfter: a model that was never timed has the other's unit.
 func TestPriceAfter(t *testing.T) {
 	large, small := Fixed(0.1, 0.01), NewPrice(0.25)
-	if p := small.After(large, 0.25); p.Step(2) != 0.25*large.Step(2) {
-		t.Errorf("%g of %g", p.Step(2), large.Step(2))
-	}
+	must.Equal(t, small.After(large, 0.25).Step(2), 0.25*large.Step(2))
 	for range cold + 1 {
 		small.Note(1, 0.07)
 	}
@@ -120,9 +117,7 @@ func TestPriceAfter(t *testing.T) {
 		t.Errorf("%g once it was timed", p.Step(1))
 	}
 	large.Note(1, 9)
-	if large.Step(1) != 0.11 {
-		t.Error("a fixed price changed")
-	}
+	must.Equal(t, large.Step(1), 0.11)
 }
 
 // TestPriceOfNoisyTimes: steps of few rows that take anything, as on a machine with other work, do not make rows dear.

@@ -67,9 +67,7 @@ func TestPromptBytes(t *testing.T) {
 			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}}))(t)
 		layers := g.Choices()[0].Kind.Layers
 		want := plan.Candidate{Strategy: strategy}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16
-		if got := g.Engine().PromptBytes(); got != want {
-			t.Errorf("%s: %d bytes a position, want %d", strategy, got, want)
-		}
+		must.Equal(t, g.Engine().PromptBytes(), want, strategy)
 		steps[strategy] = g.Engine().StepBytes()
 		g.Close()
 	}

@@ -329,9 +329,7 @@ func TestQuantizedWeightsAreStored(t *testing.T) {
 		t.Helper()
 		g := must.Value(quantised(t, dir, weights, fold.At(folder, quiet)))(t, what)
 		defer g.Close()
-		if g.Weights().Stored != stored {
-			t.Errorf("%s: found in the cache: %t, want %t", what, !stored, stored)
-		}
+		must.Equal(t, g.Weights().Stored, stored, what, !stored)
 		if weights != "int8" {
 			return
 		}
@@ -422,9 +420,7 @@ func TestQuantizedAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	for i, r := range results[1:] {
-		if fmt.Sprint(r) != fmt.Sprint(results[0]) {
-			t.Errorf("opening %d gives other logits than the first", i+1)
-		}
+		must.Equal(t, fmt.Sprint(r), fmt.Sprint(results[0]), i+1)
 	}
 }
 
@@ -500,12 +496,8 @@ func TestLastLinear(t *testing.T) {
 			g.Provide(capability.LinearPanels, "graft.PackedLinear")
 		}
 		must.Succeed(t, err, c.name)
-		if got := engine.LastLinear(g, "logits"); got != c.want {
-			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
-		}
-		if got := engine.LastLinear(g, ""); got != "" {
-			t.Errorf("%s: without logits, found %q", c.name, got)
-		}
+		must.Equal(t, engine.LastLinear(g, "logits"), c.want, c.name)
+		must.Equal(t, engine.LastLinear(g, ""), "", c.name)
 	}
 }
 

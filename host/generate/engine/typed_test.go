@@ -74,9 +74,7 @@ func TestCachesOfEveryType(t *testing.T) {
 func TestCacheOfATypeThatIsNone(t *testing.T) {
 	for text, want := range map[string]plan.Storage{"bf16": plan.BFloat16, "fp16": plan.Float16, "float16": plan.Float16,
 		"int8": plan.Int8, "float32": plan.Float32} {
-		if got, err := plan.ParseStorage(text); err != nil || got != want {
-			t.Errorf("%s is %s, %v; want %s", text, got, err, want)
-		}
+		must.Equal(t, must.Value(plan.ParseStorage(text))(t, text), want, text)
 	}
 	if _, err := plan.ParseStorage("int4"); err == nil ||
 		err.Error() != `"int4" is no type of a cache, needed is float32, bf16, fp16 or int8` {

@@ -57,9 +57,7 @@ func TestGenaiConfig(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found := must.Value(modeldir.ReadConfig(folderOf(t, c.files)))(t)
-			if size := found.HeadSize(); size != c.head {
-				t.Errorf("heads of %d, want %d", size, c.head)
-			}
+			must.Equal(t, found.HeadSize(), c.head)
 			if found.ModelType != c.kind || found.Vocab != 320 || found.Positions != c.positions || !json.Valid(found.JSON) {
 				t.Errorf("found %+v", found)
 			}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -135,9 +134,7 @@ func TestFailedInputsLeaveEmptyLines(t *testing.T) {
 		empty := 0
 		for i, text := range out {
 			bad := i%10 == 7 || i*2%50 == 0
-			if bad != (text == "") {
-				t.Errorf("result %d is %q", i, text)
-			}
+			must.Equal(t, bad, text == "", i)
 			if bad {
 				empty++
 			}
@@ -239,9 +236,7 @@ func TestLines(t *testing.T) {
 		}
 		got = append(got, text)
 	}
-	if want := []string{"a", "", "b c", "\xff last"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	must.Equal(t, got, []string{"a", "", "b c", "\xff last"})
 }
 
 // TestLongLine: a line of any length is refused by its number, and no more of it is read than is allowed.

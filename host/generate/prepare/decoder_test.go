@@ -64,9 +64,7 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 					turns++
 				}
 			}
-			if turns != 2*len(layers) {
-				t.Errorf("%d rotary embeddings in %d layers, want one node for each query and key", turns, len(layers))
-			}
+			must.Equal(t, turns, 2*len(layers))
 		})
 	}
 }

@@ -137,9 +137,7 @@ func TestIntegersOfOthers(t *testing.T) {
 					continue
 				}
 				must.Succeed(t, err)
-				if !slices.Equal(got, []string{want}) {
-					t.Errorf("without %q: %v, want %s", without, got, want)
-				}
+				must.Equal(t, got, []string{want}, without)
 			}
 		})
 	}

@@ -80,9 +80,7 @@ func TestRangeOfSound(t *testing.T) {
 			t.Errorf("an encoder of one length is measured at %v", s.Range.Keys)
 		}
 	}
-	if len(got) != 2 {
-		t.Errorf("%d kinds of attention", len(got))
-	}
+	must.Equal(t, len(got), 2)
 }
 
 func TestNoModel(t *testing.T) {

@@ -1,7 +1,7 @@
 package search
 
 import (
-	"slices"
+	"github.com/opgraft/graft/internal/must"
 	"testing"
 )
 
@@ -31,9 +31,7 @@ func TestClosed(t *testing.T) {
 		for _, score := range c.found {
 			g.found.insert(s.beams, Hypothesis{Score: score})
 		}
-		if found := s.closed(g, 4); found != c.want {
-			t.Errorf("%s: %t, want %t", c.name, found, c.want)
-		}
+		must.Equal(t, s.closed(g, 4), c.want, c.name)
 	}
 }
 
@@ -47,7 +45,5 @@ func TestInsert(t *testing.T) {
 	for _, b := range h.best {
 		order = append(order, b.Tokens...)
 	}
-	if want := []int32{1, 4, 3, 0}; !slices.Equal(order, want) {
-		t.Errorf("kept %v, want %v", order, want)
-	}
+	must.Equal(t, order, []int32{1, 4, 3, 0})
 }

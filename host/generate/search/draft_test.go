@@ -190,9 +190,7 @@ func TestDraftLimits(t *testing.T) {
 		o.MinNewTokens = 6
 		change(&o)
 		s := must.Value(New(o, Input{Prompt: []int32{1, 3}, Vocab: vocab}))(t)
-		if n := s.Drafts(); n != 0 {
-			t.Errorf("%d tokens may be drafted after a prompt", n)
-		}
+		must.Equal(t, s.Drafts(), 0)
 		must.Succeed(t, new(Stepper).Step(new(Reference), model.logits(nil, []int32{1, 3}), vocab, []*State{s}))
 		return s
 	}
@@ -210,9 +208,7 @@ func TestDraftLimits(t *testing.T) {
 		{"two tokens", func(o *Options) { o.MaxNewTokens = 2 }, 0},
 		{"three tokens", func(o *Options) { o.MaxNewTokens = 3 }, 1},
 	} {
-		if s := begin(c.change); s.Drafts() != c.most {
-			t.Errorf("%s: %d tokens may be drafted, want %d", c.name, s.Drafts(), c.most)
-		}
+		must.Equal(t, begin(c.change).Drafts(), c.most, c.name)
 	}
 	s := begin(func(*Options) {})
 	if err := s.Draft([]int32{4, 4, 4, 4, 4}); err == nil ||

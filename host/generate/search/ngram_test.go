@@ -1,6 +1,7 @@
 package search
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -91,12 +92,8 @@ func TestNgramsCollision(t *testing.T) {
 	g := newNgrams(3, text)
 	// Whatever the hash is, point the hash of (9, 9) at the entries of (1, 2).
 	g.head[hashTokens([]int32{9, 9})] = g.head[hashTokens([]int32{1, 2})]
-	if found := followers(g, sequence{prompt: []int32{9, 9}}); len(found) != 0 {
-		t.Errorf("found %v after tokens that are not in the text", found)
-	}
-	if found := followers(g, sequence{prompt: []int32{1, 2}}); !slices.Equal(found, []int32{3}) {
-		t.Errorf("found %v, want [3]", found)
-	}
+	must.Empty(t, followers(g, sequence{prompt: []int32{9, 9}}))
+	must.Equal(t, followers(g, sequence{prompt: []int32{1, 2}}), []int32{3})
 }
 
 // TestNgramsLineage: what a row generated is banned for its descendants and for nobody else, and a
@@ -127,14 +124,10 @@ func TestNgramsLineage(t *testing.T) {
 		{again(a, 1, 2), []int32{7}},
 		{again(b, 8, 9), nil},
 	} {
-		if found := followers(g, c.s); !slices.Equal(found, c.want) {
-			t.Errorf("after %v: found %v, want %v", c.s.tokens, found, c.want)
-		}
+		must.Equal(t, followers(g, c.s), c.want, c.s.tokens)
 	}
 	g.head[hashTokens([]int32{5, 5})] = g.head[hashTokens([]int32{7, 8})]
-	if found := followers(g, again(a, 5, 5)); len(found) != 0 {
-		t.Errorf("a collision bans %v", found)
-	}
+	must.Empty(t, followers(g, again(a, 5, 5)))
 }
 
 func BenchmarkNgrams(b *testing.B) {

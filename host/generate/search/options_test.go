@@ -124,12 +124,8 @@ func TestFromConfig(t *testing.T) {
 				t.Errorf("case %d (%s and %s): %s is %v, want %v", i, c.Config, c.Generation, name, found, want)
 			}
 		}
-		if found := o.LengthLimit(7); found != c.Limit {
-			t.Errorf("case %d (%s and %s): the limit is %d, want %d", i, c.Config, c.Generation, found, c.Limit)
-		}
-		if o.IsEncoderDecoder != c.EncoderDecoder {
-			t.Errorf("case %d: encoder-decoder is %t", i, o.IsEncoderDecoder)
-		}
+		must.Equal(t, o.LengthLimit(7), c.Limit, c.Config, c.Generation)
+		must.Equal(t, o.IsEncoderDecoder, c.EncoderDecoder, i)
 	}
 }
 

@@ -260,7 +260,5 @@ func TestReferenceErrors(t *testing.T) {
 func TestTypicalOfTheImpossible(t *testing.T) {
 	p := Reference{row: []float32{0, -1, -1000}}
 	p.warp(&Group{TypicalP: 0.5})
-	if want := []float32{0, negInf, negInf}; !slices.Equal(p.row, want) {
-		t.Errorf("%v is left, want %v", p.row, want)
-	}
+	must.Equal(t, p.row, []float32{0, negInf, negInf})
 }

@@ -161,9 +161,7 @@ func TestPick(t *testing.T) {
 		{[]float64{0, 1, 1, 0}, 0.99999994, 2},
 		{[]float64{0, 0}, 0.3, -1},
 	} {
-		if found := pick(c.weights, c.u); found != c.want {
-			t.Errorf("pick(%v, %g) = %d, want %d", c.weights, c.u, found, c.want)
-		}
+		must.Equal(t, pick(c.weights, c.u), c.want, c.weights, c.u)
 	}
 }
 

@@ -77,9 +77,7 @@ func TestRows(t *testing.T) {
 	if g := selector.requests[1].Groups[0]; g.First != 0 || g.Count != 1 || g.K != 4 || g.Mode != LogProbs {
 		t.Errorf("the second group's first step: %+v", g)
 	}
-	if processors := selector.requests[0].Rows[0].Processors; len(processors) != 0 {
-		t.Errorf("processors of the first group: %v", processors)
-	}
+	must.Empty(t, selector.requests[0].Rows[0].Processors)
 	moves := slices.Clone(s.Moves())
 	want := []Processor{{moves[0].Token, Add, -0.5}, {moves[1].Token, Add, -0.5}}
 	if processors := selector.requests[1].Rows[0].Processors; !slices.Equal(processors, want) {

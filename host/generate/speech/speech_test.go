@@ -172,9 +172,7 @@ func TestFeaturesFromNumPy(t *testing.T) {
 			continue
 		}
 		for i, v := range values {
-			if got[i] != v {
-				t.Errorf("feature %d is %g, want %g", i, got[i], v)
-			}
+			must.Equal(t, got[i], v, i)
 		}
 	}
 }

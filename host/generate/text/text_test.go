@@ -75,9 +75,7 @@ func TestOptions(t *testing.T) {
 
 func TestVocabulary(t *testing.T) {
 	tok := mustTiny(t, nil)
-	if got := tok.size(); got != 7 {
-		t.Errorf("found %d tokens, needed 7: six and an added one", got)
-	}
+	must.Equal(t, tok.size(), 7)
 	// The added token has the next free id, whatever the file says.
 	if id, ok := tok.id("<new>"); !ok || id != 6 {
 		t.Errorf("found id %d (%v) for an added token, needed 6", id, ok)
@@ -93,9 +91,8 @@ func TestVocabulary(t *testing.T) {
 func TestDecodeIDs(t *testing.T) {
 	tok := mustTiny(t, nil)
 	got, err := tok.Decode([]int64{0, 3, 99, 1 << 31 / 2, 4}, DecodeOptions{SkipSpecialTokens: true})
-	if err != nil || got != "a b" {
-		t.Errorf("found %q (%v), needed \"a b\": ids without a token are passed over", got, err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, got, "a b")
 	for _, id := range []int64{-1, 1 << 31} {
 		if _, err := tok.Decode([]int64{id}, DecodeOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "needed one from 0 to 6") {
@@ -125,9 +122,7 @@ func TestConfig(t *testing.T) {
 	must.Succeed(t, err)
 	for o, want := range map[Spaces]string{SpacesConfigured: "a, b", SpacesKept: "a , b", SpacesCleaned: "a, b"} {
 		tok.codec.(*huggingFace).addedNames[50] = ","
-		if got, err := tok.Decode([]int64{3, 50, 4}, DecodeOptions{Spaces: o}); err != nil || got != want {
-			t.Errorf("spaces %d: found %q (%v), needed %q", o, got, err, want)
-		}
+		must.Equal(t, must.Value(tok.Decode([]int64{3, 50, 4}, DecodeOptions{Spaces: o}))(t, o), want, o)
 	}
 	if tok.Target() != tok {
 		t.Error("found another tokenizer for the target side, needed the same one")
@@ -228,9 +223,7 @@ func TestReadNumber(t *testing.T) {
 		"0": 0, "-0": 0, "1": 1, "-2.5": -2.5, "1e3": 1000, "2E-2": 0.02, "12345678901234567890123": 12345678901234567890123,
 		"-11.512925464970229": -11.512925464970229, "1e-400": 0, "0.1": 0.1,
 	} {
-		if got, err := readNumber(s); err != nil || got != want {
-			t.Errorf("%s: found %v (%v), needed %v", s, got, err, want)
-		}
+		must.Equal(t, must.Value(readNumber(s))(t, s), want, s)
 	}
 	// Not the nearest double, but the digits over a power of ten, rounded twice.
 	for s, want := range map[string]float64{
@@ -242,9 +235,7 @@ func TestReadNumber(t *testing.T) {
 		if err != nil || nearest == want {
 			t.Fatalf("%s: found %v (%v), needed a number of which the two ways differ", s, nearest, err)
 		}
-		if got, err := readNumber(s); err != nil || got != want {
-			t.Errorf("%s: found %b (%v), needed %b", s, got, err, want)
-		}
+		must.Equal(t, must.Value(readNumber(s))(t, s), want, s)
 	}
 	if _, err := readNumber("x"); err == nil {
 		t.Error("x: found no error")

@@ -1,7 +1,6 @@
 package text
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/internal/must"
@@ -26,9 +25,7 @@ func TestWords(t *testing.T) {
 		var got []string
 		must.Succeed(t, p.each(line, newBudget(len(line)),
 			func(start, end int) error { got = append(got, line[start:end]); return nil }))
-		if !slices.Equal(got, want) {
-			t.Errorf("%s gives\n%q, want\n%q", expression, got, want)
-		}
+		must.Equal(t, got, want, expression)
 	}
 	if _, err := newPattern(`\p{w}`); err == nil {
 		t.Error(`\p{w} is taken, which Oniguruma has not`)

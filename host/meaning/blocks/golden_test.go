@@ -78,9 +78,7 @@ func TestFactsOfFixtures(t *testing.T) {
 			got[f.String()] = append(got[f.String()], string(line))
 		}
 		for _, u := range r.Unrecognised {
-			if f.Exporter != "families" {
-				t.Errorf("%s: %s is not recognised: %s", f, u.Node, u.Reason)
-			}
+			must.Equal(t, f.Exporter, "families", u.Node, u.Reason)
 			line := must.Value(json.Marshal(u))(t)
 			got[f.String()] = append(got[f.String()], string(line))
 		}
@@ -97,9 +95,7 @@ func TestFactsOfFixtures(t *testing.T) {
 			want[name] = append(want[name], string(line))
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("facts differ from %s; after an intended change: go test ./host/meaning/blocks -update\n%s", golden, diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "")
 }
 
 // writeGolden writes one block a line, so that changes can be read.
@@ -219,9 +215,7 @@ func TestFactsAreTrue(t *testing.T) {
 			if c.Type == "t5" && a.Type == "cross" {
 				want = "none"
 			}
-			if a.Positions != want {
-				t.Errorf("%s: %s has positions %q, %s has %q", f, b.Node, a.Positions, c.Type, want)
-			}
+			must.Equal(t, a.Positions, want, f, b.Node, c.Type)
 			if a.Type == "cross" && (c.Type == "gpt2" || c.Type == "bert" || c.Type == "llama" || a.Causal || a.Past != nil) {
 				t.Errorf("%s: %s: cross attention, causal %v, past %v", f, b.Node, a.Causal, a.Past)
 			}

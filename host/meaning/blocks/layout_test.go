@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // parsed are lengths: products of numbers and symbols.
@@ -48,9 +49,7 @@ func TestRegroup(t *testing.T) {
 		if to, ok := v.regroup(parsed(c.to), nil); ok {
 			got = to.text()
 		}
-		if got != c.want {
-			t.Errorf("%s of %s as %s is %q, want %q", c.axes, c.from, c.to, got, c.want)
-		}
+		must.Equal(t, got, c.want, c.axes, c.from, c.to)
 	}
 }
 

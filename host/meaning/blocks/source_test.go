@@ -40,9 +40,7 @@ func TestProjectionsOfSmallModels(t *testing.T) {
 					without = r
 				}
 				for _, b := range r.Blocks {
-					if problem := complete(b, without); problem != "" {
-						t.Errorf("%s: %s: %s", file, b.Node, problem)
-					}
+					must.Equal(t, complete(b, without), "", file, b.Node)
 				}
 			}
 		})

@@ -86,12 +86,8 @@ func TestWholeGroups(t *testing.T) {
 			if err != nil || any != (c.why == "") {
 				t.Fatalf("taken apart: %t, %v", any, err)
 			}
-			if stays := slices.Contains(operators(g), fused.GroupQuery); stays != (c.why != "") {
-				t.Errorf("operators %v", operators(g))
-			}
-			if reads := g.Lookup("position_ids") != nil; reads != (c.name == "turned") {
-				t.Errorf("an input of positions: %t", reads)
-			}
+			must.Equal(t, slices.Contains(operators(g), fused.GroupQuery), (c.why != ""), operators(g))
+			must.Equal(t, g.Lookup("position_ids") != nil, c.name == "turned")
 		})
 	}
 }

@@ -77,9 +77,7 @@ func TestProductsWithIntegers(t *testing.T) {
 					t.Errorf("put back is %v\nof %v", n, before.Graph.Node[i])
 				}
 			}
-			if len(g.Model().Graph.Node) != len(before.Graph.Node) {
-				t.Errorf("%d nodes, want %d", len(g.Model().Graph.Node), len(before.Graph.Node))
-			}
+			must.Equal(t, len(g.Model().Graph.Node), len(before.Graph.Node))
 			for _, x := range g.Model().Graph.Initializer {
 				if !slices.ContainsFunc(before.Graph.Initializer, func(y *onnx.Tensor) bool { return proto.Equal(x, y) }) {
 					t.Errorf("%s is a new constant", x.GetName())
@@ -98,10 +96,6 @@ func TestBiasThatSomethingTook(t *testing.T) {
 	sum.SetInput(0, bias)
 	sum.SetInput(1, rows)
 	must.Succeed(t, p.PutBack(g))
-	if got := operators(g); !slices.Equal(got, []string{fused.NBits, "Add"}) {
-		t.Errorf("operators %v", got)
-	}
-	if in := g.Model().Graph.Node[0].Input; !slices.Equal(in, []string{"x", "w", "s"}) {
-		t.Errorf("it reads %q", in)
-	}
+	must.Equal(t, operators(g), []string{fused.NBits, "Add"})
+	must.Equal(t, g.Model().Graph.Node[0].Input, []string{"x", "w", "s"})
 }

@@ -91,17 +91,13 @@ func TestRolesOfFixtures(t *testing.T) {
 		for lie, edit := range names {
 			t.Run(c.exporter+"/"+c.name+"/"+lie, func(t *testing.T) {
 				g, r := found(t, c.exporter, c.name, edit)
-				if r.HasPast != c.past {
-					t.Errorf("has a past: %t", r.HasPast)
-				}
+				must.Equal(t, r.HasPast, c.past)
 				for _, v := range g.Inputs {
 					want, ok := c.inputs[v.Name]
 					if !ok {
 						continue
 					}
-					if got := said(r, v, len(v.Claims())); got != want {
-						t.Errorf("%s is %q, want %q", v.Name, got, want)
-					}
+					must.Equal(t, said(r, v, len(v.Claims())), want, v.Name)
 				}
 			})
 		}
@@ -117,17 +113,13 @@ func TestNames(t *testing.T) {
 		"past_key_values.0.encoder.key": roles.EncoderPast,
 		"use_cache_branch":              roles.UseCacheBranch, "seqlens_k": roles.KeyLengths, "pixel_values": roles.Other,
 	} {
-		if got := roles.ByName(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
+		must.Equal(t, roles.ByName(name), want, name)
 	}
 	for name, want := range map[string]roles.Length{
 		"batch_size": roles.Batch, "past_sequence_length": roles.Cached, "encoder_sequence_length": roles.Encoder,
 		"total_sequence_length": roles.All, "past_sequence_length + 1": roles.Unknown, "sequence_length": roles.Unknown,
 	} {
-		if got := roles.Named(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
+		must.Equal(t, roles.Named(name), want, name)
 	}
 }
 
@@ -150,8 +142,6 @@ func TestInputsUnderOtherNames(t *testing.T) {
 	})
 	want := map[string]roles.Input{"x": roles.Tokens, "y": roles.Types, "z": roles.Mask}
 	for _, v := range g.Inputs {
-		if r.Of(v) != want[v.Name] {
-			t.Errorf("%s is %q, want %q", v.Name, r.Of(v), want[v.Name])
-		}
+		must.Equal(t, r.Of(v), want[v.Name])
 	}
 }

@@ -38,9 +38,8 @@ func TestCulprits(t *testing.T) {
 				return slices.ContainsFunc(c.causes, func(cause []int) bool { return len(without(cause, parts)) == 0 }), nil
 			}}
 			got, err := s.culprits(c.n)
-			if err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) {
-				t.Errorf("found %v, %v, want %v", got, err, c.want)
-			}
+			must.Succeed(t, err)
+			must.Equal(t, fmt.Sprint(got), fmt.Sprint(c.want))
 			if len(probes) > c.probes {
 				t.Errorf("%d probes, want at most %d", len(probes), c.probes)
 			}

@@ -111,9 +111,7 @@ func TestRequire(t *testing.T) {
 		short  int
 	}{{twice, 1.5, 0}, {twice, least, 0}, {twice, math.Nextafter(least, 3), 1}, {twice, 2.1, 1}, {few, 1.5, 1},
 		{result(side{"none", 10}, side{"auto", 5}, side{"slow", 20}), 1.2, 1}} {
-		if got := (Measured{Result: c.of}).Short(c.factor); len(got) != c.short {
-			t.Errorf("%gx: %v, want %d", c.factor, got, c.short)
-		}
+		must.Equal(t, len((Measured{Result: c.of}).Short(c.factor)), c.short, c.factor)
 	}
 	from, other := measured(twice), measured(result(side{"none", 10}, side{"auto", 5}))
 	other.Result.Model = "other.onnx"

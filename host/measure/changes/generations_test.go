@@ -133,9 +133,7 @@ func TestGenerationsCompared(t *testing.T) {
 				len(r.Notes) != c.notes || strings.Join(memory, ", ") != c.memory {
 				t.Errorf("times %q, gains %q, changed %q, notes %q, memory %q", times, gains, changed, r.Notes, memory)
 			}
-			if got := r.Incomparable(); got != c.not {
-				t.Errorf("cannot be required: %q, want %q", got, c.not)
-			}
+			must.Equal(t, r.Incomparable(), c.not)
 		})
 	}
 }
@@ -146,9 +144,7 @@ func TestGenerationsRequired(t *testing.T) {
 	for i, s := range c.Sides[0].TTFTSeconds {
 		c.Sides[0].TTFTSeconds[i] = 4 * s
 	}
-	if got := (Measured{Generations: c}).Short(1.5); len(got) != 0 {
-		t.Errorf("%v: the first token is later, the whole is not", got)
-	}
+	must.Empty(t, (Measured{Generations: c}).Short(1.5))
 	if got := (Measured{Generations: c}).Short(2.5); len(got) != 1 || got[0].Cell != "" || got[0].Side != "auto" {
 		t.Errorf("%v", got)
 	}

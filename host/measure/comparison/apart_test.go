@@ -103,9 +103,7 @@ func TestIsolatedSide(t *testing.T) {
 		}
 	}
 	for _, o := range r.Parity.Outputs {
-		if o.MaxAbsolute != 0 {
-			t.Errorf("%s: %g apart", o.Name, o.MaxAbsolute)
-		}
+		must.Equal(t, o.MaxAbsolute, 0, o.Name)
 	}
 	job.Memory = false
 	for side, want := range map[string]string{"isolated:none": `no plugin "none" is loaded`,

@@ -61,10 +61,8 @@ func TestRun(t *testing.T) {
 		e.ONNXRuntime != library(t).Version() || e.Date == "" {
 		t.Errorf("environment %+v", e)
 	}
-	if want := []string{"making inputs", "loading a: none", "loading b: none", "comparing answers", "timing",
-		"measuring the machine"}; !slices.Equal(steps, want) {
-		t.Errorf("steps %q, want %q", steps, want)
-	}
+	must.Equal(t, steps, []string{"making inputs", "loading a: none", "loading b: none", "comparing answers", "timing",
+		"measuring the machine"})
 	text := must.Value(json.Marshal(r))(t)
 	var keys struct {
 		Version int `json:"schema_version"`

@@ -1,6 +1,9 @@
 package comparison
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 func TestDescribe(t *testing.T) {
 	for want, got := range map[string]string{
@@ -11,18 +14,14 @@ func TestDescribe(t *testing.T) {
 			nil, nil),
 		"plan.json runs fused-gelu 0.1.0": OfModel.Describe("plan.json", []string{"fused-gelu"}, []string{"0.1.0"}),
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, got, want)
 	}
 }
 
 // TestLabels: cells are told apart by the beginnings of their axes' names, where these differ.
 func TestLabels(t *testing.T) {
 	axes := []Axis{{Name: "batch_size"}, {Name: "past_sequence_length"}}
-	if got := Label(axes, map[string]int64{"batch_size": 1, "past_sequence_length": 960}); got != "batch=1 past=960" {
-		t.Errorf("%q", got)
-	}
+	must.Equal(t, Label(axes, map[string]int64{"batch_size": 1, "past_sequence_length": 960}), "batch=1 past=960")
 	axes = []Axis{{Name: "past_length"}, {Name: "past_batch"}, {Name: "x.0"}}
 	if got := Label(axes, map[string]int64{"past_length": 1, "past_batch": 2, "x.0": 3}); got !=
 		"past_length=1 past_batch=2 x.0=3" {

@@ -29,12 +29,8 @@ func TestInterleave(t *testing.T) {
 	if got, want := order.String(), "abab"+"abba"+"abba"+"abba"; got != want {
 		t.Errorf("order %s, want %s", got, want)
 	}
-	if want := []float64{3, 4, 5, 6, 7, 8}; !slices.Equal(a, want) {
-		t.Errorf("times of a %v, want %v", a, want)
-	}
-	if want := []float64{3, 4, 5, 1e6, 7, 8}; !slices.Equal(b, want) {
-		t.Errorf("times of b %v, want %v", b, want)
-	}
+	must.Equal(t, a, []float64{3, 4, 5, 6, 7, 8})
+	must.Equal(t, b, []float64{3, 4, 5, 1e6, 7, 8})
 }
 
 // TestInterleaveMany: with more sides a round goes there and back.
@@ -49,9 +45,7 @@ func TestInterleaveMany(t *testing.T) {
 		t.Errorf("order %s, want %s", got, want)
 	}
 	for i, list := range times {
-		if want := slices.Repeat([]float64{float64(i)}, 4); !slices.Equal(list, want) {
-			t.Errorf("times of side %d %v, want %v", i, list, want)
-		}
+		must.Equal(t, list, slices.Repeat([]float64{float64(i)}, 4), i)
 	}
 }
 
@@ -64,8 +58,6 @@ func TestInterleaveStops(t *testing.T) {
 	for _, warmup := range []int{0, 1} {
 		runs = 0
 		must.Fail(t, must.Error(interleave([]func() (float64, error){good, bad}, warmup, 5)), broken)
-		if runs != 1 {
-			t.Errorf("warm-up %d: %d runs after the error", warmup, runs)
-		}
+		must.Equal(t, runs, 1, warmup)
 	}
 }

@@ -182,9 +182,7 @@ func TestReader(t *testing.T) {
 		}
 		read := reader(element)
 		for i, x := range want {
-			if got := read(data, int64(i)); got != x {
-				t.Errorf("%s: %g was read as %g", element, x, got)
-			}
+			must.Equal(t, read(data, int64(i)), x, element)
 		}
 	}
 	if reader(ort.Int64) != nil {

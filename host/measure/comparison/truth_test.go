@@ -75,9 +75,7 @@ func TestUnoptimized(t *testing.T) {
 			Unoptimized: &Noise{MaxAbsolute: 2e-4, Disagree: 3}}, false},
 		{"one of them wrong", OutputParity{MaxAbsolute: 0.5, Unoptimized: &Noise{MaxAbsolute: 0.5, Disagree: 3}}, false},
 	} {
-		if got := c.out.SameMistake(); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
+		must.Equal(t, c.out.SameMistake(), c.want, c.name)
 	}
 }
 

@@ -79,9 +79,7 @@ func TestInputsOperatorsTake(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, c.ins, []value{{name: "y", dims: []any{}}}, c.tables, c.nodes...)
 			values, infos := made(t, path, Options{Seed: 1})
-			if got := fmt.Sprint(infos["x"].Shape); got != c.want {
-				t.Errorf("x has shape %s, want %s", got, c.want)
-			}
+			must.Equal(t, fmt.Sprint(infos["x"].Shape), c.want)
 			runs(t, path, values)
 		})
 	}
@@ -143,9 +141,7 @@ func TestInputsWithinPositions(t *testing.T) {
 			for _, in := range c.ins {
 				shapes = append(shapes, infos[in.name].Shape)
 			}
-			if got := fmt.Sprint(shapes); got != c.want {
-				t.Errorf("shapes %s, want %s", got, c.want)
-			}
+			must.Equal(t, fmt.Sprint(shapes), c.want)
 			runs(t, path, values)
 		})
 	}

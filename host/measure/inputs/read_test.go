@@ -41,14 +41,10 @@ func TestReadNumpy(t *testing.T) {
 		}
 		if want.size > 0 {
 			width := want.size / int(elements(want.shape))
-			if got := number(a.element, a.data[len(a.data)-width:]); got != want.last {
-				t.Errorf("%s: ends in %g, want %g", name, got, want.last)
-			}
+			must.Equal(t, number(a.element, a.data[len(a.data)-width:]), want.last, name)
 		}
 	}
-	if len(given) != 14 {
-		t.Errorf("%d arrays, want 14", len(given))
-	}
+	must.Equal(t, len(given), 14)
 }
 
 func elements(shape []int64) int64 {
@@ -149,21 +145,15 @@ func TestGivenInputs(t *testing.T) {
 	ids := npy(1, "<i8", "False", "3, 2", make([]byte, 48))
 	good := npz(t, map[string][]byte{"input_ids.npy": ids})
 	_, infos := made(t, path, Options{File: good, Dims: map[string]int64{"past": 5}})
-	if infos["input_ids"].From != good {
-		t.Errorf("input_ids comes from %q, want %q", infos["input_ids"].From, good)
-	}
+	must.Equal(t, infos["input_ids"].From, good)
 	for name, want := range map[string]string{"position_ids": "[3 2]", "attention_mask": "[3 7]",
 		"past_key_values.0.key": "[3 2 5 4]"} {
-		if got := fmt.Sprint(infos[name].Shape); got != want {
-			t.Errorf("%s is made in shape %s, want %s", name, got, want)
-		}
+		must.Equal(t, fmt.Sprint(infos[name].Shape), want, name)
 	}
 	// The mask's length is the past's and the new tokens' together.
 	_, infos = made(t, path, Options{File: npz(t,
 		map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npy(1, "<i8", "False", "3, 9", make([]byte, 216))})})
-	if got := fmt.Sprint(infos["past_key_values.0.key"].Shape); got != "[3 2 7 4]" {
-		t.Errorf("the past is made in shape %s, want [3 2 7 4]", got)
-	}
+	must.Equal(t, fmt.Sprint(infos["past_key_values.0.key"].Shape), "[3 2 7 4]")
 	cases := []struct {
 		name string
 		npz  map[string][]byte

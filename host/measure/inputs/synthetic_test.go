@@ -63,9 +63,7 @@ func TestInputsMean(t *testing.T) {
 		"use_cache_branch": "[1]", "seqlens_k": "[2]", "total_sequence_length": "[]",
 	}
 	for name, want := range shapes {
-		if got := fmt.Sprint(infos[name].Shape); got != want {
-			t.Errorf("%s has shape %s, want %s", name, got, want)
-		}
+		must.Equal(t, fmt.Sprint(infos[name].Shape), want, name)
 	}
 	tokens := data[int64](t, values["input_ids"])
 	if slices.Min(tokens) < 0 || slices.Max(tokens) >= 11 || infos["input_ids"].From != "tokens below 11" {
@@ -74,9 +72,7 @@ func TestInputsMean(t *testing.T) {
 	if segments := data[int64](t, values["token_type_ids"]); slices.Min(segments) < 0 || slices.Max(segments) > 1 {
 		t.Errorf("segments %v, want 0 or 1", segments)
 	}
-	if got := data[int64](t, values["position_ids"]); !slices.Equal(got, []int64{16, 17, 18, 16, 17, 18}) {
-		t.Errorf("positions %v do not go on from a past of 16", got)
-	}
+	must.Equal(t, data[int64](t, values["position_ids"]), []int64{16, 17, 18, 16, 17, 18})
 	mask := data[int64](t, values["attention_mask"])
 	if slices.Contains(mask[:19], 0) {
 		t.Errorf("row 0 of the mask %v hides keys", mask[:19])
@@ -87,9 +83,7 @@ func TestInputsMean(t *testing.T) {
 	if got := data[bool](t, values["use_cache_branch"]); !got[0] {
 		t.Error("use_cache_branch is false")
 	}
-	if got := data[int32](t, values["seqlens_k"]); !slices.Equal(got, []int32{18, 18}) {
-		t.Errorf("seqlens_k %v, want the index of the last key, 18", got)
-	}
+	must.Equal(t, data[int32](t, values["seqlens_k"]), []int32{18, 18})
 	if got := data[int32](t, values["total_sequence_length"]); got[0] != 19 {
 		t.Errorf("total_sequence_length %v, want 19", got)
 	}

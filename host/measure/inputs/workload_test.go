@@ -59,9 +59,7 @@ func TestImageWorkload(t *testing.T) {
 		"y = Conv(pixel_values, kernel)")
 	b := must.Value(Make(library(t), path, Options{Seed: 1}))(t)
 	defer b.Close()
-	if got := b.Workload.String(); got != "image model: batch 1 x 3 x 224 x 224" {
-		t.Errorf("workload %q", got)
-	}
+	must.Equal(t, b.Workload.String(), "image model: batch 1 x 3 x 224 x 224")
 }
 
 // Texts of an encoder's batch have lengths of their own, and their rows end in
@@ -95,7 +93,5 @@ func TestPaddingOfTexts(t *testing.T) {
 		append(make([]byte, 24), 1, 0, 0, 0, 0, 0, 0, 0))})
 	b := must.Value(Make(library(t), path, Options{File: given}))(t)
 	defer b.Close()
-	if got := b.Workload.String(); got != "encoder: batch 1 x 4 tokens, 75.0% padding" {
-		t.Errorf("workload %q", got)
-	}
+	must.Equal(t, b.Workload.String(), "encoder: batch 1 x 4 tokens, 75.0% padding")
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,9 +47,7 @@ func TestRead(t *testing.T) {
 		node("loop", "Loop", 1, 362, 4),
 		run(300, 80))
 	p := must.Value(Read(strings.NewReader(text), "p.json"))(t)
-	if want := []float64{0.1, 0.08}; !slices.Equal(p.Runs, want) {
-		t.Errorf("runs %v, want %v", p.Runs, want)
-	}
+	must.Equal(t, p.Runs, []float64{0.1, 0.08})
 	var got []string
 	for _, n := range p.Nodes {
 		parent := "-"
@@ -65,16 +62,12 @@ func TestRead(t *testing.T) {
 		"in Add in loop 2 [0.020 0.000] 0.010",
 		"after Relu in - 1 [0.001 0.000] 0.001",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("nodes\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	must.Equal(t, got, want, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	a := p.Nodes[0]
 	if a.Activations != 32 || a.Parameters != 8 || a.Results != 16 || a.Provider != "CPUExecutionProvider" {
 		t.Errorf("bytes and provider %+v", a)
 	}
-	if fmt.Sprint(a.Inputs, a.Outputs) != "[{float [2 4]} {int64 []}] [{float [2 2]}]" {
-		t.Errorf("shapes %v %v", a.Inputs, a.Outputs)
-	}
+	must.Equal(t, fmt.Sprint(a.Inputs, a.Outputs), "[{float [2 4]} {int64 []}] [{float [2 2]}]")
 	if ms := p.MS(a, 1); math.Abs(ms-0.06) > 1e-12 {
 		t.Errorf("a takes %v ms in the last run, want 0.06", ms)
 	}
@@ -157,9 +150,7 @@ func TestReadFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "p.json")
 	must.Succeed(t, os.WriteFile(path, []byte(file(node("a", "MatMul", 0, 1, 2), run(0, 9))), 0o600))
-	if p, err := ReadFile(path); err != nil || len(p.Nodes) != 1 {
-		t.Errorf("%+v, %v", p, err)
-	}
+	must.Equal(t, len(must.Value(ReadFile(path))(t).Nodes), 1)
 	link := filepath.Join(folder, "link")
 	must.Succeed(t, os.Symlink(path, link))
 	if _, err := ReadFile(link); err == nil {

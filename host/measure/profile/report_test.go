@@ -41,10 +41,6 @@ func TestAtMost(t *testing.T) {
 
 // TestFasterHalf: of runs the faster half counts, whole runs at a time.
 func TestFasterHalf(t *testing.T) {
-	if got := Of([]float64{5, 100, 3, 4}).TypicalMS; got != 3.5 {
-		t.Errorf("typical %g, want 3.5", got)
-	}
-	if got := Of(nil).TypicalMS; got != 0 {
-		t.Errorf("typical of nothing %g", got)
-	}
+	must.Equal(t, Of([]float64{5, 100, 3, 4}).TypicalMS, 3.5)
+	must.Equal(t, Of(nil).TypicalMS, 0)
 }

@@ -153,8 +153,6 @@ func TestRequests(t *testing.T) {
 		above := t.TempDir()
 		_, err := quantization.Quantize(t.Context(), c.from, filepath.Join(above, "out"), c.request)
 		must.Fail(t, err, c.says)
-		if left := names(t, above); len(left) > 0 {
-			t.Errorf("%s, %s: %v are left", c.from, c.request.Weights, left)
-		}
+		must.Empty(t, names(t, above), c.from, c.request.Weights)
 	}
 }

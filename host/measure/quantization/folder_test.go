@@ -208,9 +208,7 @@ func TestQuantizedFolders(t *testing.T) {
 			want := slices.DeleteFunc(names(t, dir),
 				func(name string) bool { return name == "model.safetensors" || strings.HasPrefix(name, ".cache") })
 			to, r := quantise(t, dir, c.weights)
-			if got := names(t, to); !slices.Equal(got, want) {
-				t.Errorf("the folder holds %v, want %v", got, want)
-			}
+			must.Equal(t, names(t, to), want)
 			if !slices.Equal(r.Left, []string{"model.safetensors"}) || len(r.Copied)+len(r.Graphs) != len(want) {
 				t.Errorf("copied are %v, left %v", r.Copied, r.Left)
 			}
@@ -222,9 +220,8 @@ func TestQuantizedFolders(t *testing.T) {
 			}
 			for _, g := range r.Graphs {
 				info, err := os.Stat(filepath.Join(to, g.File))
-				if err != nil || info.Size() != g.BytesAfter {
-					t.Errorf("%s has %d bytes, the report says %d", g.File, info.Size(), g.BytesAfter)
-				}
+				must.Succeed(t, err, g.File)
+				must.Equal(t, info.Size(), g.BytesAfter, g.File)
 			}
 			var types []string
 			for _, g := range r.Graphs {
@@ -350,9 +347,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		if found, err := os.ReadDir(filepath.Dir(out)); err != nil || len(found) > 0 {
 			t.Errorf("%s: %d files are left, %v", c.name, len(found), err)
 		}
-		if n := len(names(t, dir)); n != before {
-			t.Errorf("%s: the model's folder has %d files, before %d", c.name, n, before)
-		}
+		must.Equal(t, len(names(t, dir)), before, c.name)
 	}
 	for text, says := range map[string]string{"bf16": "no kernel of ONNX Runtime on CPUs multiplies with bf16",
 		"int8,logits=bf16": "bf16", "float32": "quantises nothing", "float32,logits=int8": "", "int4": ""} {

@@ -312,9 +312,7 @@ func (p *problem) written(t *testing.T, what, path string) []float32 {
 		t.Fatalf("%s: %d nodes multiply with integers, want %d", what, len(list), want)
 	}
 	for _, n := range list[1:] {
-		if n.Input[1] != list[0].Input[1] {
-			t.Errorf("%s: the branches have integers of their own", what)
-		}
+		must.Equal(t, n.Input[1], list[0].Input[1], what)
 	}
 	for _, initializer := range m.Proto().Graph.Initializer {
 		if initializer.GetName() == "w" {

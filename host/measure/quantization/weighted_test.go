@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/base/half"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestSearch4: what is found is better where positions count differently, has a scale of bfloat16 and integers of
@@ -36,9 +37,7 @@ func TestSearch4(t *testing.T) {
 			if better != (now < was) || now > was || now != s.off {
 				t.Errorf("problem %d: the error is %g, before %g; better: %v", i, now, was, better)
 			}
-			if half.BFloatToFloat(half.BFloatFromFloat(s.scale)) != s.scale {
-				t.Errorf("problem %d: the scale %g is no bfloat16", i, s.scale)
-			}
+			must.Equal(t, half.BFloatToFloat(half.BFloatFromFloat(s.scale)), s.scale, i)
 			if s.zero < 0 || s.zero > 15 || !zeros && s.zero != 8 {
 				t.Errorf("problem %d: the zero point is %d", i, s.zero)
 			}

@@ -103,9 +103,7 @@ func looked(t *testing.T, page []byte, width int, dark bool) *seen {
 		must.Succeed(t, os.WriteFile(path, content, 0o644))
 	}
 	dom, console := chromium(t, around, dark)
-	if len(console) > 0 {
-		t.Errorf("the console says %q", console)
-	}
+	must.Empty(t, console)
 	m := seenPart.FindStringSubmatch(dom)
 	if m == nil {
 		t.Fatalf("the browser made %.2000s", dom)
@@ -170,12 +168,8 @@ func has(v *seen, at string) bool {
 // drawnWell checks what a page looks like.
 func drawnWell(t *testing.T, v *seen, dark bool) {
 	t.Helper()
-	if len(v.Wide) > 0 {
-		t.Errorf("wider than the page: %q", v.Wide)
-	}
-	if len(v.Overlap) > 0 {
-		t.Errorf("words of charts: %q", v.Overlap)
-	}
+	must.Empty(t, v.Wide)
+	must.Empty(t, v.Overlap)
 	if v.Least < 8 {
 		t.Errorf("the smallest words of a chart are %.1f pixels high", v.Least)
 	}

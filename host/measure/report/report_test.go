@@ -123,9 +123,7 @@ batch=1 auto                                |           o-
 batch=8 auto                   -------------o-------
 batch=16 a name that is ...    o            |
 `
-	if "\n"+got != want {
-		t.Errorf("got\n%swant%s", got, want)
-	}
+	must.Equal(t, "\n"+got, want, got)
 	for _, width := range []int{-1, 10, 40, 79, 200, 1 << 30} {
 		for line := range strings.Lines(Text([]Row{{"a", of(0.001, 1, 1000)}, {"日本語", of(0, 0, 0)}}, width)) {
 			if n := len([]rune(line)); n > min(max(width, minWidth), maxWidth)+1 {

@@ -1,9 +1,9 @@
 package statistics
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -64,12 +64,8 @@ func TestQuantile(t *testing.T) {
 			t.Errorf("quantile %g is %g, want %g", q, got, want)
 		}
 	}
-	if !slices.Equal(list, []float64{40, 10, 30, 20}) {
-		t.Errorf("the list was reordered to %v", list)
-	}
-	if got := Quantile([]float64{3}, 0.9); got != 3 {
-		t.Errorf("quantile of one is %g, want 3", got)
-	}
+	must.Equal(t, list, []float64{40, 10, 30, 20})
+	must.Equal(t, Quantile([]float64{3}, 0.9), 3)
 	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("median of nothing is %g, want NaN", got)
 	}
@@ -118,9 +114,7 @@ func TestSpeedupOfNothing(t *testing.T) {
 			if s.Significant && s.CI95[0] <= 1 && s.CI95[1] >= 1 {
 				t.Errorf("%d runs each: %+v is called significant", n, s)
 			}
-			if s.Few != (n < 10) {
-				t.Errorf("%d runs each: few is %v", n, s.Few)
-			}
+			must.Equal(t, s.Few, (n < 10))
 		}
 		if called > trials/8 {
 			t.Errorf("%d runs each: %d of %d are called significant", n, called, trials)

@@ -147,9 +147,7 @@ func TestWrongOperatorsAreLeftOut(t *testing.T) {
 				b, _ := ort.Data[float32](answers[1][i])
 				right = right && slices.EqualFunc(a, b, func(a, b float32) bool { return a-b < 1e-5 && b-a < 1e-5 })
 			}
-			if right != c.right {
-				t.Errorf("answers are right: %v, want %v", right, c.right)
-			}
+			must.Equal(t, right, c.right)
 			if strings.Count(log.String(), "level=WARN") != c.warnings ||
 				c.warnings > 0 && !strings.Contains(log.String(), "blocks=Tanh_ztanh") {
 				t.Errorf("logged %s", log.String())

@@ -1,10 +1,10 @@
 package graph
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -34,9 +34,7 @@ func TestDimString(t *testing.T) {
 		{DimInt(math.MinInt64).sub(DimInt(1)), "?"},
 		{b.Mul(DimInt(math.MaxInt64)).Mul(s.Mul(DimInt(3))), "?"},
 	} {
-		if got := c.d.String(); got != c.want {
-			t.Errorf("got %s, want %s", got, c.want)
-		}
+		must.Equal(t, c.d.String(), c.want)
 	}
 }
 
@@ -63,9 +61,7 @@ func TestParseDim(t *testing.T) {
 		"9223372036854775807 + 9": "9223372036854775807 + 9",
 		"\xff":                    "\xff",
 	} {
-		if got := parseDim(name).String(); got != want {
-			t.Errorf("%q: got %s, want %s", name, got, want)
-		}
+		must.Equal(t, parseDim(name).String(), want, name)
 	}
 }
 
@@ -106,9 +102,7 @@ func TestDimEqualNeedsKnowledge(t *testing.T) {
 	if _, ok := unknown.Const(); ok {
 		t.Error("an unknown length is a number")
 	}
-	if got := parseDim("c*a + b*b").Symbols(); !slices.Equal(got, []string{"a", "b", "c"}) {
-		t.Errorf("symbols: got %v", got)
-	}
+	must.Equal(t, parseDim("c*a + b*b").Symbols(), []string{"a", "b", "c"})
 }
 
 // randomDim makes a polynomial, and the same as a function of big integers.

@@ -2,7 +2,6 @@ package graph
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -74,9 +73,7 @@ func expect(t *testing.T, g *Graph, s *Shapes, want map[string]string) {
 			t.Errorf("no value %q", name)
 			continue
 		}
-		if got := s.text(s.Of(v)); got != text {
-			t.Errorf("%s: got %s, want %s", name, got, text)
-		}
+		must.Equal(t, s.text(s.Of(v)), text, name)
 	}
 }
 
@@ -118,9 +115,7 @@ func TestInferAttentionAsTorchScriptExportsIt(t *testing.T) {
 		"scale":   "f32[1](0.25)",
 		"scaled":  "f32[batch, 4, seq, past + seq]",
 	})
-	if got := s.Symbols(); !slices.Equal(got, []string{"batch", "seq", "past"}) {
-		t.Errorf("symbols: got %q", got)
-	}
+	must.Equal(t, s.Symbols(), []string{"batch", "seq", "past"})
 }
 
 func TestInferExpandAsTorchScriptExportsIt(t *testing.T) {
@@ -181,9 +176,7 @@ func TestInferUsesDeclarationsWhereNothingIsBetter(t *testing.T) {
 		"sum":     "f32[both, other, 4]",
 	})
 	want := []string{"batch", "b", "count", "both", "other", "x.1", "y.1", "rows.1", "mystery.0", "mystery.1", "mystery.2"}
-	if got := s.Symbols(); !slices.Equal(got, want) {
-		t.Errorf("symbols: got %q, want %q", got, want)
-	}
+	must.Equal(t, s.Symbols(), want)
 	if s.Invented("batch") || !s.Invented("x.1") || !s.Invented("rows.1") {
 		t.Error("invented symbols are confused with those of the model")
 	}
@@ -242,9 +235,7 @@ func TestInferIf(t *testing.T) {
 	for _, sub := range g.Nodes[0].Subgraphs {
 		for name, want := range map[string]string{"grown": "f32[batch, past + seq]", "kept": "f32[batch, seq]"} {
 			if v := sub.values[name]; v != nil {
-				if got := s.text(s.Of(v)); got != want {
-					t.Errorf("%s: got %s, want %s", name, got, want)
-				}
+				must.Equal(t, s.text(s.Of(v)), want, name)
 			}
 		}
 	}
@@ -305,9 +296,7 @@ func TestInferLoop(t *testing.T) {
 		"c7":    "f32[batch, seq]", "rows7": "f32[?]",
 	})
 	sub := g.Nodes[0].Subgraphs[0]
-	if got := s.text(s.Of(sub.values["i"])); got != "i64[]" {
-		t.Errorf("the number of the iteration: got %s", got)
-	}
+	must.Equal(t, s.text(s.Of(sub.values["i"])), "i64[]")
 	// The carried value has another length in every iteration, but its
 	// successor is longer by x.
 	d, d2 := s.Of(sub.values["d"]), s.Of(sub.values["d2"])

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestMatMuls(t *testing.T) {
@@ -193,8 +194,6 @@ func TestRounding(t *testing.T) {
 		{onnx.Tensor_FLOAT, 0.1, float64(float32(0.1))},
 		{onnx.Tensor_DOUBLE, 0.1, 0.1},
 	} {
-		if got := rounded(c.kind, c.x); got != c.want {
-			t.Errorf("%v as %s: got %v, want %v", c.x, c.kind, got, c.want)
-		}
+		must.Equal(t, rounded(c.kind, c.x), c.want, c.x, c.kind)
 	}
 }

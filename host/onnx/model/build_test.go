@@ -106,9 +106,7 @@ func wantError(t testing.TB, err error, want string) {
 	if e.Path == "" || e.Found == "" {
 		t.Errorf("error without path or fault: %#v", e)
 	}
-	if err.Error() != want {
-		t.Errorf("error\n  got  %s\n  want %s", err, want)
-	}
+	must.Equal(t, err.Error(), want)
 }
 
 // noise is n bytes that repeat for a seed.
@@ -190,9 +188,7 @@ func allTensors(p *onnx.Model) map[string]*onnx.Tensor {
 func sameContent(t testing.TB, a, b *Model) {
 	t.Helper()
 	left, right := allTensors(a.Proto()), allTensors(b.Proto())
-	if len(left) != len(right) {
-		t.Errorf("%d tensors became %d", len(left), len(right))
-	}
+	must.Equal(t, len(left), len(right))
 	for name, l := range left {
 		r := right[name]
 		if r == nil {

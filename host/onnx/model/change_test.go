@@ -141,9 +141,7 @@ func TestSessionsShareWeights(t *testing.T) {
 	}
 	held := len(holding.files) // 1, or 2 where the changed one was no new file any more when it was read
 	releaseFirst()
-	if len(holding.files) != held {
-		t.Errorf("%d files are held while a session of each is left, want %d", len(holding.files), held)
-	}
+	must.Equal(t, len(holding.files), held)
 	releaseSecond()
 	releaseThird()
 	if len(holding.files) != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 func TestFailuresNameTheFix(t *testing.T) {
@@ -62,9 +63,7 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, kind := range kinds {
-				if errors.Is(c.err, kind) != (kind == c.kind) {
-					t.Errorf("%v: is %q: %t", c.err, kind, errors.Is(c.err, kind))
-				}
+				must.Equal(t, errors.Is(c.err, kind), kind == c.kind)
 			}
 			if c.too != nil && !errors.Is(c.err, c.too) {
 				t.Errorf("%v is not %v", c.err, c.too)

@@ -64,9 +64,7 @@ func TestHuggingFaceCache(t *testing.T) {
 		}
 		s := must.Value(m.Serialize(m.Proto(), SerializeOptions{}))(t)
 		blobs, _ := filepath.EvalSymlinks(filepath.Join(repo, "blobs"))
-		if s.Folder != blobs {
-			t.Errorf("folder %s, want %s", s.Folder, blobs)
-		}
+		must.Equal(t, s.Folder, blobs)
 		sameContent(t, m, mustParse(t, s.Bytes, s.Folder))
 	})
 	t.Run("by a relative path", func(t *testing.T) {

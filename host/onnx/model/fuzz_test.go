@@ -57,9 +57,7 @@ func parseAndUse(t *testing.T, b []byte) {
 			continue
 		}
 		again := must.Value(Parse(s.Bytes, ""))(t, "what was serialised cannot be read")
-		if len(again.Proto().GetGraph().GetOutput()) != len(m.Proto().GetGraph().GetOutput()) {
-			t.Error("outputs changed")
-		}
+		must.Equal(t, len(again.Proto().GetGraph().GetOutput()), len(m.Proto().GetGraph().GetOutput()))
 	}
 	exercise(m)
 }

@@ -381,7 +381,5 @@ func TestIntegersInPanelsOfFloats(t *testing.T) {
 		o := must.Value(m.origin(x))(t)
 		texts[o] = true
 	}
-	if len(texts) != 2 {
-		t.Errorf("%d weights, want 2: %s", len(texts), fmt.Sprint(texts))
-	}
+	must.Equal(t, len(texts), 2, fmt.Sprint(texts))
 }

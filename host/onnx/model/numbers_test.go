@@ -61,9 +61,7 @@ func TestNumbersOfEveryType(t *testing.T) {
 			}
 			must.Succeed(t, err)
 			for i, want := range c.want {
-				if float64(ints[i]) != want {
-					t.Errorf("element %d is %v, want %v", i, ints[i], want)
-				}
+				must.Equal(t, float64(ints[i]), want, i, ints[i])
 			}
 		})
 	}

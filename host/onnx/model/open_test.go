@@ -121,9 +121,7 @@ func TestEncodings(t *testing.T) {
 				b = protowire.AppendString(protowire.AppendTag(b, fieldName, protowire.BytesType), "t")
 				m := mustParse(t, rawModel(b), "")
 				tensor := m.Proto().GetGraph().Initializer[0]
-				if got := refers(m, tensor); got != (c.refers && n > 4096) {
-					t.Errorf("refers = %v", got)
-				}
+				must.Equal(t, refers(m, tensor), (c.refers && n > 4096))
 				got := must.Value(m.Float64s(tensor, n))(t)
 				for i, v := range got {
 					if v != float64(want[i]) {
@@ -132,9 +130,8 @@ func TestEncodings(t *testing.T) {
 				}
 				if ElementBits(c.dataType) > 0 && c.dataType != onnx.Tensor_FLOAT && c.dataType != onnx.Tensor_DOUBLE {
 					ints, err := m.Int64s(tensor, n)
-					if err != nil || ints[n-1] != want[n-1] {
-						t.Errorf("integers end with %v, %v", ints[n-1], err)
-					}
+					must.Succeed(t, err)
+					must.Equal(t, ints[n-1], want[n-1])
 				}
 			})
 		}
@@ -178,9 +175,7 @@ func TestTensorsInSubgraphsFunctionsAndAttributes(t *testing.T) {
 	m := mustParse(t, encode(t, p), "")
 	for name, got := range allTensors(m.Proto()) {
 		long := got.GetDataType() != int32(onnx.Tensor_STRING) && name != "empty" && name != "scalar"
-		if refers(m, got) != long {
-			t.Errorf("%q refers: %v", name, !long)
-		}
+		must.Equal(t, refers(m, got), long, name, !long)
 		want := allTensors(p)[name]
 		if long && !bytes.Equal(mustData(t, m, got), want.RawData) {
 			t.Errorf("%q reads differently", name)
@@ -225,9 +220,7 @@ func TestANewerFormatIsNoError(t *testing.T) {
 	p := modelOf(graphOf(rawTensor("w", onnx.Tensor_DataType(99), noise(1, 5000), 77)))
 	p.IrVersion = proto.Int64(1000)
 	m := mustParse(t, encode(t, p), "")
-	if got := mustData(t, m, m.Proto().GetGraph().Initializer[0]); len(got) != 5000 {
-		t.Errorf("%d bytes of a type not known", len(got))
-	}
+	must.Equal(t, len(mustData(t, m, m.Proto().GetGraph().Initializer[0])), 5000)
 }
 
 // A sparse file of 6 GB stands for a model whose weights must not be touched.

@@ -124,9 +124,7 @@ func TestPanelsOfSessions(t *testing.T) {
 		t.Error("panels went with the first session")
 	}
 	b.Release()
-	if after := len(holding.files); after != before {
-		t.Errorf("%d files are held, want %d", after, before)
-	}
+	must.Equal(t, len(holding.files), before)
 }
 
 // TestPanelsAreWritten into a file of the model's own, and equal panels once.

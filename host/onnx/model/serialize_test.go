@@ -50,9 +50,7 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 	for name := range ext {
 		names = append(names, name)
 	}
-	if len(ext) != 5 {
-		t.Errorf("external: %q", names)
-	}
+	must.Equal(t, len(ext), 5, names)
 	for _, name := range []string{"weight", "branch weight", "inner weight", "constant"} {
 		e := ext[name]
 		if e == nil {
@@ -65,9 +63,7 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 			t.Errorf("%q is at %v", name, e)
 		}
 	}
-	if s.Referred != 5*6000 {
-		t.Errorf("%d bytes referred to", s.Referred)
-	}
+	must.Equal(t, s.Referred, 5*6000)
 	// What stands where a constant stood that is an output of its graph.
 	p := &onnx.Model{}
 	must.Succeed(t, proto.Unmarshal(s.Bytes, p))
@@ -76,9 +72,7 @@ func TestSerializeRefersToTheOriginalFile(t *testing.T) {
 		n.Input[0] != branch.Initializer[1].GetName() {
 		t.Errorf("the constant became %v", n)
 	}
-	if len(p.Graph.Node) != 1 {
-		t.Errorf("%d nodes left, the constant among them", len(p.Graph.Node))
-	}
+	must.Equal(t, len(p.Graph.Node), 1)
 }
 
 func TestSerializeHoldsWeights(t *testing.T) {
@@ -110,9 +104,7 @@ func TestSerializeHoldsWeights(t *testing.T) {
 				w.DataType != onnx.Tensor_FLOAT {
 				t.Errorf("%s: %q is at %v, %d bytes", name, w.Name, e, len(w.Data))
 			}
-			if w.InPlace != (w.Name == "external") {
-				t.Errorf("%s: %q in place: %v", name, w.Name, w.InPlace)
-			}
+			must.Equal(t, w.InPlace, w.Name == "external", name)
 		}
 		s.Release()
 	}
@@ -186,9 +178,7 @@ func TestLiftConstantsMakesNamesThatDiffer(t *testing.T) {
 	if n := m.LiftConstants(old); n != 0 || len(old.Graph.Node) != 2 {
 		t.Errorf("%d lifted in IR version 3", n)
 	}
-	if n := m.LiftConstants(m.Proto()); n != 1 {
-		t.Errorf("%d lifted", n)
-	}
+	must.Equal(t, m.LiftConstants(m.Proto()), 1)
 	got := m.Proto().GetGraph()
 	if got.Initializer[1].GetName() != "c_constant_1" || got.Node[0].GetInput()[0] != "c_constant_1" ||
 		got.Node[1].GetOpType() != "Constant" {

@@ -23,9 +23,7 @@ func lists(t testing.TB, dir string, want ...string) {
 	for _, e := range entries {
 		got = append(got, e.Name())
 	}
-	if strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("folder holds %q, want %q", got, want)
-	}
+	must.Equal(t, strings.Join(got, " "), strings.Join(want, " "), got)
 }
 
 // spread is a model with weights inline and external, opened from a file.
@@ -61,9 +59,7 @@ func TestWriteOneFile(t *testing.T) {
 	sameContent(t, m, mustOpen(t, path))
 	// It stands alone: nothing in it is external, and any protobuf reader takes it.
 	b, _ := os.ReadFile(path)
-	if n := len(externals(t, b)); n != 0 {
-		t.Errorf("%d tensors are external", n)
-	}
+	must.Equal(t, len(externals(t, b)), 0)
 }
 
 func TestWriteTwoFiles(t *testing.T) {
@@ -84,9 +80,7 @@ func TestWriteTwoFiles(t *testing.T) {
 		t.Errorf("progress ended at %d of %d; %d bytes written", last, total, len(b)+len(data))
 	}
 	ext := externals(t, b)
-	if ext["external"]["offset"] != ext["again"]["offset"] {
-		t.Error("a weight used twice was written twice")
-	}
+	must.Equal(t, ext["external"]["offset"], ext["again"]["offset"])
 	for name, e := range ext {
 		at, _ := strconv.Atoi(e["offset"])
 		step := 64
@@ -272,8 +266,6 @@ func TestKilledBetweenTwoFiles(t *testing.T) {
 			b, _ := os.ReadFile(filepath.Join(dir, e.Name()))
 			got = append(got, e.Name()+"="+string(b))
 		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("of %s came %s, want %s", c.there, got, c.want)
-		}
+		must.Equal(t, strings.Join(got, " "), c.want, c.there, got)
 	}
 }

@@ -113,9 +113,8 @@ func TestRooflineHolds(t *testing.T) {
 			t.Errorf("%s: recorded is %+v, %v", c.what, r, ok)
 		}
 		got, err := Roofline(plugins, o)
-		if err != nil || (got == old) != c.holds {
-			t.Errorf("%s: %+v, %v; stored was %+v", c.what, got, err, old)
-		}
+		must.Succeed(t, err, c.what, got)
+		must.Equal(t, got == old, c.holds, c.what, got)
 		if r, ok := Recorded(o.Folder, 0); !c.holds && (!ok || r.Figures != got || r.CoreShare <= 0) {
 			t.Errorf("%s: recorded after it is %+v, %v", c.what, r, ok)
 		}
@@ -158,9 +157,7 @@ func TestDiffers(t *testing.T) {
 		}
 	}
 	more := id(func(x *ID) { x.Plugins["r"] = "3" })
-	if got := same.Differs(more); got != "" {
-		t.Errorf("a plugin that is not asked about matters: %q", got)
-	}
+	must.Equal(t, same.Differs(more), "")
 	this := This(load(t, attends.Plugin), 0, attends.Plugin, "packed-linear")
 	if len(this.Plugins) != 1 || len(this.Plugins[attends.Plugin]) != 64 || this.Threads != this.Cores || this.CPU == "" {
 		t.Errorf("this machine is %+v", this)
@@ -173,9 +170,7 @@ func TestNamesOfProcessors(t *testing.T) {
 			"Other\n": "Some CPU @ 2 GHz, model 17, stepping 1",
 		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n": "CPU implementer 0x41, CPU part 0xd0c",
 	} {
-		if got := cpuOf(info); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		must.Equal(t, cpuOf(info), want)
 	}
 	if cpuOf("") == "" || cpu() == "" {
 		t.Error("a processor without a name")

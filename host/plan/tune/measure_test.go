@@ -124,9 +124,7 @@ func TestAxes(t *testing.T) {
 	} {
 		got := axesOf(c.layers, r)
 		for i, list := range got.lists() {
-			if !slices.Equal(list, c.want.lists()[i]) {
-				t.Errorf("%s: axis %d is %v, want %v", c.layers.Type, i, list, c.want.lists()[i])
-			}
+			must.Equal(t, list, c.want.lists()[i], c.layers.Type)
 		}
 	}
 	one := axesOf(cross, plan.Range{Keys: [2]int64{1500, 1500}, Beams: [2]int64{3, 3}, Batch: [2]int64{1, 1}})

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"slices"
 	"testing"
 )
@@ -14,16 +15,12 @@ func TestNoiseIsTakenOff(t *testing.T) {
 		9, 10, 11, 12, // of 256
 	}
 	a.settle(times)
-	if want := []float64{1, 4, 3, 4, 5, 6, 8, 8, 9, 10, 11, 12}; !slices.Equal(times, want) {
-		t.Errorf("settled to %v, want %v", times, want)
-	}
+	must.Equal(t, times, []float64{1, 4, 3, 4, 5, 6, 8, 8, 9, 10, 11, 12})
 	table := made()
 	for _, r := range table.Rows {
 		before := slices.Clone(r.Seconds)
 		table.Axes.settle(r.Seconds)
-		if !slices.Equal(before, r.Seconds) {
-			t.Errorf("%s: times that grow with every axis changed from %v to %v", r.Strategy, before, r.Seconds)
-		}
+		must.Equal(t, before, r.Seconds, r.Strategy)
 	}
 	// Wherever a time is settled, none of a larger shape is below it.
 	for i := range table.Rows[0].Seconds {

@@ -70,9 +70,7 @@ func TestBetweenTheGrid(t *testing.T) {
 	var tables Tables
 	tables.With(table)
 	s := plan.Shape{Keys: 700, Own: 5, Beams: 2, Batch: 5}
-	if n := testing.AllocsPerRun(100, func() { tables.Seconds(layers, hidden, s) }); n != 0 {
-		t.Errorf("a look at a table allocates %g times", n)
-	}
+	must.Equal(t, testing.AllocsPerRun(100, func() { tables.Seconds(layers, hidden, s) }), 0)
 	if got, ok := tables.Projection(layers, s); ok {
 		t.Errorf("projections that were not measured take %g", got)
 	}

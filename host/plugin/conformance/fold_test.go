@@ -41,9 +41,8 @@ func TestRunCaseOfFold(t *testing.T) {
 			m := must.Value(manifest.Parse("p",
 				[]byte(plugintest.Manifest+"cases:\n  - name: c\n    operator: Scale\n    "+test.text+"\n")))(t)
 			result, err := Run(context.Background(), p, &m.Cases[0])
-			if err != nil || result.Problem != test.want {
-				t.Errorf("problem %q, %v; want %q", result.Problem, err, test.want)
-			}
+			must.Succeed(t, err)
+			must.Equal(t, result.Problem, test.want)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -28,9 +27,8 @@ func TestReferenceLinearByHand(t *testing.T) {
 			[]manifest.Attribute{{Name: "transposed", Value: int64(1)}}, []float64{14, 140, 3, 30}},
 	} {
 		got, err := referenceLinear(test.inputs, test.attributes)
-		if err != nil || !slices.Equal(got["y"], test.want) {
-			t.Errorf("%s: got %v, %v, want %v", test.name, got["y"], err, test.want)
-		}
+		must.Succeed(t, err, test.name)
+		must.Equal(t, got["y"], test.want, test.name)
 	}
 	for want, inputs := range map[string]map[string]*tensor.Tensor{
 		"needed both":           {"x": x},

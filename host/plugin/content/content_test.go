@@ -70,9 +70,8 @@ func TestRead(t *testing.T) {
 	// A link is what it points at, and must not point outside.
 	do(os.Symlink("data/table", path("link")))
 	files, err := Read(folder, nil)
-	if err != nil || files["link"].SHA256 != b {
-		t.Errorf("a link: %v, %v", files["link"], err)
-	}
+	must.Succeed(t, err, files["link"])
+	must.Equal(t, files["link"].SHA256, b, files["link"])
 	for name, bad := range map[string]struct {
 		make func(string) error
 		want string
@@ -130,9 +129,7 @@ func TestGuard(t *testing.T) {
 	must.Succeed(t, Guarded(link), "through a link")
 	g := &guard{user: 4242}
 	info := must.Value(os.Lstat(folder))(t)
-	if err := g.check(folder, info); (err == nil) != (os.Getuid() == 0) {
-		t.Errorf("for another user: %v", err)
-	}
+	must.Equal(t, (g.check(folder, info) == nil), (os.Getuid() == 0))
 	if os.Getuid() != 0 {
 		return
 	}
@@ -175,9 +172,7 @@ func TestNamespaceWithoutRoot(t *testing.T) {
 		{&guard{user: 1000, hidden: -1, home: "/home/me"}, "/home", nobody, false},
 	} {
 		err := c.guard.owned(c.path, belonging{info, c.owner})
-		if (err == nil) != c.taken {
-			t.Errorf("%s of user %d, home %q: %v", c.path, c.owner, c.guard.home, err)
-		}
+		must.Equal(t, err == nil, c.taken, c.path, c.owner, c.guard.home)
 		if err != nil && int64(c.owner) == c.guard.hidden &&
 			!strings.Contains(err.Error(), "whom this user namespace does not know (65534)") {
 			t.Errorf("%s: %v", c.path, err)
@@ -190,9 +185,7 @@ func TestNamespaceWithoutRoot(t *testing.T) {
 		"0 1000 1\n1 100000 65536\n":         false, // a container without root: its root is an ordinary user
 		"":                                   false,
 	} {
-		if knowsRoot(users) != want {
-			t.Errorf("%q knows root: %v", users, !want)
-		}
+		must.Equal(t, knowsRoot(users), want, users, !want)
 	}
 }
 
@@ -207,9 +200,7 @@ func TestGroups(t *testing.T) {
 	folder := filepath.Dir(plugin(t))
 	must.Succeed(t, os.Chmod(folder, 0o775))
 	own := ownGroup(0, 0) // root's, which nobody else is in on an ordinary system
-	if err := Guarded(folder); (err == nil) != own {
-		t.Errorf("the group is root's own: %v; %v", own, err)
-	}
+	must.Equal(t, (Guarded(folder) == nil), own)
 	must.Succeed(t, os.Chown(folder, -1, 4242))
 	must.Fail(t, Guarded(folder), "others can write to it (mode 775)")
 }

@@ -41,9 +41,7 @@ func TestDiscoverOrder(t *testing.T) {
 		{SourceUser, broken, ""},
 		{SourceUser, user, ""},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("found (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "")
 	beside := must.Value(besideExecutable())(t)
 	wantPlaces := []Place{
 		{SourceOption, option, ""},
@@ -53,15 +51,11 @@ func TestDiscoverOrder(t *testing.T) {
 		{SourceUser, filepath.Join(data, "plugins"), ""},
 		{SourceExecutable, beside, "no such folder"},
 	}
-	if diff := cmp.Diff(wantPlaces, s.Places); diff != "" {
-		t.Errorf("places (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(wantPlaces, s.Places), "")
 	if names := len(s.Plugins()); names != 3 || s.Err() != nil {
 		t.Errorf("%d plugins in use, error %v; want 3 and none", names, s.Err())
 	}
-	if f, err := s.ByName("one"); err != nil || f.Folder != option {
-		t.Errorf("one: %+v, %v; want the option's", f, err)
-	}
+	must.Equal(t, must.Value(s.ByName("one"))(t).Folder, option)
 	if only := Find(Options{Folders: []string{variable}, Only: true}); len(only.Places) != 1 || len(only.Found) != 2 {
 		t.Errorf("only the option's folder: %+v", only)
 	}

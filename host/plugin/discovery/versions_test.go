@@ -25,20 +25,14 @@ func TestVersions(t *testing.T) {
 		at("toy"): at(VersionsFolder, "toy", "2.0.0-b"), at("plain"): at("plain"), at("none"): at("none"),
 		at("mine"): at("mine"), at("out"): at("out"), at("other"): at("other"), // not of the store
 	} {
-		if got := Current(link); got != want {
-			t.Errorf("%s means %s, want %s", link, got, want)
-		}
+		must.Equal(t, Current(link), want, link)
 	}
 	for folder, want := range map[string]string{at(VersionsFolder, "toy", "2.0.0-b"): at("toy"),
 		at(VersionsFolder, "toy", "1.0.0-a"): at(VersionsFolder, "toy", "1.0.0-a"), at("plain"): at("plain"), "/": "/"} {
-		if got := Linked(folder); got != want {
-			t.Errorf("%s has the link %s, want %s", folder, got, want)
-		}
+		must.Equal(t, Linked(folder), want, folder)
 	}
 	if got := Versions(plugins, "toy"); len(got) != 2 || got[0] != at(VersionsFolder, "toy", "1.0.0-a") {
 		t.Errorf("versions are %v", got)
 	}
-	if got := Versions(plugins, "none"); len(got) != 0 {
-		t.Errorf("of nothing there are %v", got)
-	}
+	must.Empty(t, Versions(plugins, "none"))
 }

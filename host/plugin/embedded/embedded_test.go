@@ -88,9 +88,7 @@ func TestFolder(t *testing.T) {
 		"a file":  func() error { return os.RemoveAll(folder) },
 	} {
 		must.Succeed(t, change())
-		if got := p.Folder(); got != folder {
-			t.Errorf("%s: %s", name, got)
-		}
+		must.Equal(t, p.Folder(), folder, name)
 		holds(name)
 	}
 	files, err := content.Read(folder, nil)
@@ -135,9 +133,7 @@ func TestDamaged(t *testing.T) {
 		set["toy/libtoy.so"+Packed] = &fstest.MapFile{Data: data}
 		p := register(t, set)
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())
-		if got := p.Folder(); got != p.Inside() {
-			t.Errorf("%s: written to %s", name, got)
-		}
+		must.Equal(t, p.Folder(), p.Inside(), name)
 		if data, _, err := Read(filepath.Join(p.Inside(), "libtoy.so")); err == nil {
 			t.Errorf("%s: read as %q", name, data)
 		}

@@ -37,9 +37,7 @@ __attribute__((visibility("default"))) int graft_plugin_v1(const char* text, int
 		path := filepath.Join(t.TempDir(), "liba.so")
 		plugintest.Compile(t, path, append(slices.Clone(c.flags), source)...)
 		lib := must.Value(Read(path))(t)
-		if got := lib.Hardening.Lacks(); !slices.Equal(got, c.lacks) {
-			t.Errorf("%v: lacks %q, want %q: %+v", c.flags, got, c.lacks, lib.Hardening)
-		}
+		must.Equal(t, lib.Hardening.Lacks(), c.lacks, c.flags, lib.Hardening)
 	}
 }
 

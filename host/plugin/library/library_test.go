@@ -31,10 +31,8 @@ func TestRead(t *testing.T) {
 		Note: &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "toy", Version: "0.1.0", Device: "cpu", OS: "linux",
 			Arch: runtime.GOARCH, ISA: []string{"baseline"}},
 	}
-	if diff := cmp.Diff(want, lib, cmpopts.IgnoreUnexported(File{}),
-		cmpopts.IgnoreFields(File{}, "Hardening")); diff != "" {
-		t.Errorf("library (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, lib, cmpopts.IgnoreUnexported(File{}),
+		cmpopts.IgnoreFields(File{}, "Hardening")), "")
 	must.Succeed(t, lib.Check(HostABI, manifest.ThisPlatform), "check")
 }
 
@@ -214,13 +212,9 @@ func TestParseNote(t *testing.T) {
 				want := &Note{ABI: manifest.ABIVersion{Major: 1, Minor: 0}, Name: "n", Version: "1.0.0", Device: "cuda",
 					OS: "linux", Arch: "amd64",
 					SM: []string{"90", "100"}, CUDA: "13", Other: map[string]string{"novelty": "x"}}
-				if diff := cmp.Diff(want, n); diff != "" {
-					t.Errorf("note (-want +got):\n%s", diff)
-				}
+				must.Equal(t, cmp.Diff(want, n), "")
 			}
-			if got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			must.Equal(t, got, test.want)
 		})
 	}
 }

@@ -58,9 +58,8 @@ func TestWrite(t *testing.T) {
 	v[0], v[1] = v[1], v[0]
 	must.Succeed(t, f.Write())
 	got, err := os.ReadFile(path)
-	if err != nil || string(got) != written {
-		t.Errorf("written is\n%s\n%v", got, err)
-	}
+	must.Succeed(t, err, got)
+	must.Equal(t, string(got), written, got)
 	again, err := Read(path)
 	if err != nil || again.Plugin("toy") == nil || again.Plugin("flash-decode").Key == "" || again.Plugin("none") != nil {
 		t.Errorf("read is %+v, %v", again, err)

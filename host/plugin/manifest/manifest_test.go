@@ -54,12 +54,8 @@ func TestRead(t *testing.T) {
 	ignore := cmp.Options{cmpopts.IgnoreUnexported(Manifest{}, Variant{}, Operator{}, With{}, WithNode{}, Constraint{}),
 		cmpopts.IgnoreFields(pattern.Part{}, "Line"), cmpopts.IgnoreFields(pattern.Node{}, "Line"),
 		cmpopts.IgnoreFields(pattern.Constant{}, "Line")}
-	if diff := cmp.Diff(want, m, ignore); diff != "" {
-		t.Errorf("manifest (-want +got):\n%s", diff)
-	}
-	if m.path != path {
-		t.Errorf("path %q, want %q", m.path, path)
-	}
+	must.Equal(t, cmp.Diff(want, m, ignore), "")
+	must.Equal(t, m.path, path)
 }
 
 func TestReadFoldAndCaptures(t *testing.T) {
@@ -94,9 +90,7 @@ func TestReadFoldAndCaptures(t *testing.T) {
 			}},
 		},
 	}}
-	if diff := cmp.Diff(want, with, cmpopts.IgnoreUnexported(With{}, WithNode{})); diff != "" {
-		t.Errorf("with (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, with, cmpopts.IgnoreUnexported(With{}, WithNode{})), "")
 }
 
 // TestOperatorAlone reads an operator that replaces nothing, with a case of its own.
@@ -263,9 +257,7 @@ p:14: operator A: pattern: value y is an output of nodes[0] (Erf) but nothing us
 			if err == nil {
 				t.Fatalf("no error, want %q", test.want)
 			}
-			if got := err.Error(); got != test.want {
-				t.Errorf("error\n%s\nwant\n%s", got, test.want)
-			}
+			must.Equal(t, err.Error(), test.want)
 			must.Fail(t, err, refusal.ErrManifest)
 		})
 	}

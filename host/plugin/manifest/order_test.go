@@ -1,6 +1,9 @@
 package manifest
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 // TestCompareVersions: the order of https://semver.org, 11, each before the next.
 func TestCompareVersions(t *testing.T) {
@@ -16,7 +19,5 @@ func TestCompareVersions(t *testing.T) {
 			}
 		}
 	}
-	if CompareVersions("1.0.0+a", "1.0.0+b") != 0 {
-		t.Error("builds of one version have an order")
-	}
+	must.Equal(t, CompareVersions("1.0.0+a", "1.0.0+b"), 0)
 }

@@ -11,9 +11,7 @@ func TestVariantFor(t *testing.T) {
 	m := &Manifest{Name: "toy", path: "/p/plugin.yaml", Variants: []Variant{
 		{Device: "cpu", OS: "linux", Arch: "amd64", File: "a.so"}, {Device: "cuda", OS: "linux", Arch: "arm64", File: "b.so"},
 	}}
-	if v, err := m.VariantFor("cuda", Platform{"linux", "arm64"}); err != nil || v.File != "b.so" {
-		t.Errorf("cuda on linux/arm64: %v, %v", v, err)
-	}
+	must.Equal(t, must.Value(m.VariantFor("cuda", Platform{"linux", "arm64"}))(t).File, "b.so")
 	_, err := m.VariantFor("cpu", Platform{"darwin", "arm64"})
 	want := "/p/plugin.yaml: found variants cpu on linux/amd64, cuda on linux/arm64 of toy, needed cpu on " +
 		"darwin/arm64; install a release of the plugin for this platform"

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"encoding/json"
+	"github.com/opgraft/graft/internal/must"
 	"math"
 	"testing"
 )
@@ -12,7 +13,6 @@ func TestJSON(t *testing.T) {
 		Attribute{Name: "fs", Value: []float64{math.NaN(), 1}}, Floats{0.5, math.Inf(1)},
 	})
 	want := `[{"name":"by","value":"?alpha"},{"name":"fill","value":"-Infinity"},{"name":"fs","value":["NaN",1]},[0.5,"Infinity"]]`
-	if err != nil || string(data) != want {
-		t.Errorf("JSON %s, %v; want %s", data, err, want)
-	}
+	must.Succeed(t, err, data)
+	must.Equal(t, string(data), want, data)
 }

@@ -1,6 +1,9 @@
 package pattern
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 func TestConstantMatches(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
@@ -19,8 +22,6 @@ func TestConstantMatches(t *testing.T) {
 		{Constant{Max: number(2)}, -1e9, true},
 		{Constant{Capture: "eps"}, 17, true},
 	} {
-		if got := test.c.Matches(test.element); got != test.want {
-			t.Errorf("%+v matches %v: %v, want %v", test.c, test.element, got, test.want)
-		}
+		must.Equal(t, test.c.Matches(test.element), test.want, test.c, test.element)
 	}
 }

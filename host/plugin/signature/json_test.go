@@ -23,9 +23,7 @@ func TestAttributeJSON(t *testing.T) {
 	data := must.Value(json.Marshal(want))(t)
 	var got []Attribute
 	must.Succeed(t, json.Unmarshal(data, &got))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("after a round trip (-want +got):\n%s", diff)
-	}
+	must.Equal(t, cmp.Diff(want, got), "")
 	for _, bad := range []string{`{"name": "a", "kind": "tensor", "default": 1}`,
 		`{"name": "a", "kind": "float", "default": "much"}`, `{"name": "a", "kind": "int", "default": 0.5}`} {
 		if err := json.Unmarshal([]byte(bad), &Attribute{}); err == nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/rewrite/engine"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // engineEnd is the last layer of an engine graph: attention, its projection, a
@@ -28,12 +29,8 @@ const engineEnd = `
 func TestSelectEarlyPicksRowsBehindTheLastAttention(t *testing.T) {
 	p, got := blockstest.Rewrite(t, engineEnd, engine.SelectEarly, blockstest.Declare("a", "rows", 4, 1, 16))
 	want := []string{"CachedAttention", "Gather", "Reshape", "MatMul", "Gather", "Add", "LayerNormalization", "MatMul"}
-	if !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
-	}
-	if last := p.Node[len(p.Node)-1]; last.Output[0] != "logits" {
-		t.Errorf("the last node makes %s", last.Output[0])
-	}
+	must.Equal(t, got, want)
+	must.Equal(t, p.Node[len(p.Node)-1].Output[0], "logits")
 }
 
 // What something else reads is needed for all rows.
@@ -55,7 +52,5 @@ func TestSelectEarlyLeavesWhatAttentionReads(t *testing.T) {
 	want := []string{"Relu", "CachedAttention", "Reshape", "Add", "Softmax", "Gather", "Gather", "Add", "MatMul"}
 	slices.Sort(want)
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
-	}
+	must.Equal(t, got, want)
 }

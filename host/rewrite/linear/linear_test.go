@@ -22,9 +22,7 @@ func TestDropReshapesAroundLinearLayers(t *testing.T) {
 		back = Reshape(y, [-1,1,32])
 		z = Relu(back)`
 	p, got := blockstest.Rewrite(t, body, dropReshapes, blockstest.Declare("y", "rows", 32))
-	if want := []string{"PackedLinear", "Relu"}; !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
-	}
+	must.Equal(t, got, []string{"PackedLinear", "Relu"})
 	for _, v := range p.ValueInfo {
 		if v.GetName() == "y" && len(v.GetType().GetTensorType().GetShape().GetDim()) != 3 {
 			t.Errorf("y is still declared flat: %v", v)
@@ -42,9 +40,7 @@ func TestDropReshapesLeavesThoseThatChangeSomething(t *testing.T) {
 		y = graft.PackedLinear(flat, w)
 		back = Reshape(y, [-1,64])
 		z = Relu(back)`, dropReshapes, blockstest.Declare("y", "rows2", 32))
-	if len(got) != 4 {
-		t.Errorf("nodes %v", got)
-	}
+	must.Equal(t, len(got), 4, got)
 }
 
 const layers = `
@@ -69,27 +65,17 @@ func TestFuseLinearTakesInWhatIsAroundThem(t *testing.T) {
 		t.Fatalf("nodes %v, want %v", got, want)
 	}
 	first, second := p.Node[0], p.Node[1]
-	if want := []string{"x", "p1", "", "", "scale", "offset"}; !slices.Equal(first.Input, want) {
-		t.Errorf("the first reads %q, want %q", first.Input, want)
-	}
-	if want := []string{"h", "p2", "", "x"}; !slices.Equal(second.Input, want) {
-		t.Errorf("the second reads %q, want %q", second.Input, want)
-	}
+	must.Equal(t, first.Input, []string{"x", "p1", "", "", "scale", "offset"})
+	must.Equal(t, second.Input, []string{"h", "p2", "", "x"})
 	for _, a := range first.Attribute {
 		switch a.GetName() {
 		case "activation":
-			if string(a.S) != "gelu" {
-				t.Errorf("activation %s", a.S)
-			}
+			must.Equal(t, string(a.S), "gelu", a.S)
 		case "norm_epsilon":
-			if a.GetF() != 0.25 {
-				t.Errorf("epsilon %g", a.GetF())
-			}
+			must.Equal(t, a.GetF(), 0.25)
 		}
 	}
-	if len(first.Attribute) != 3 {
-		t.Errorf("attributes %v", first.Attribute)
-	}
+	must.Equal(t, len(first.Attribute), 3)
 }
 
 // A normalization that is read as it is, and a linear layer read twice, stay.
@@ -104,9 +90,7 @@ func TestFuseLinearLeavesWhatIsReadElsewhere(t *testing.T) {
 		h = graft.PackedLinear(n, p1) columns=64
 		z = Add(n, h)
 		z2 = Relu(h)`, fuse, blockstest.Declare("h", "rows", 1, 64))
-	if len(got) != 4 {
-		t.Errorf("nodes %v", got)
-	}
+	must.Equal(t, len(got), 4, got)
 }
 
 // followed is a matmul in panels of what follows it, up to z.
@@ -202,9 +186,7 @@ func TestFuseLinearEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, got := blockstest.Rewrite(t, followed(c.follows), fuse, blockstest.Declare("y", "rows", 64))
-			if !slices.Equal(got, c.want) {
-				t.Errorf("nodes %v, want %v", got, c.want)
-			}
+			must.Equal(t, got, c.want)
 		})
 	}
 }
@@ -267,9 +249,7 @@ func TestPanelsJoinsProjections(t *testing.T) {
 			t.Errorf("three projections read %q and make %q", n.Input, n.Output)
 		}
 		for _, a := range n.Attribute {
-			if want := map[string]int64{"columns": 96, "parts": 3}[a.GetName()]; a.GetI() != want {
-				t.Errorf("%s is %d, want %d", a.GetName(), a.GetI(), want)
-			}
+			must.Equal(t, a.GetI(), map[string]int64{"columns": 96, "parts": 3}[a.GetName()], a.GetName())
 		}
 		bias := g.Initializer[slices.IndexFunc(g.Initializer, func(x *onnx.Tensor) bool { return x.GetName() == n.Input[2] })]
 		if len(bias.RawData) != 4*96 || !allZero(bias.RawData[4*32:4*64]) {
@@ -391,9 +371,7 @@ func TestFuseLinearGates(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, got := blockstest.Rewrite(t, body+c.follows, fuse, blockstest.Declare("y", "rows", 64))
-			if !slices.Equal(sorted(got), sorted(c.want)) {
-				t.Errorf("nodes %v, want %v", got, c.want)
-			}
+			must.Equal(t, sorted(got), sorted(c.want), got)
 		})
 	}
 }

@@ -86,9 +86,7 @@ func apply(t *testing.T, p *onnx.Model, o plan.Options, manifests ...*manifest.M
 		t.Fatalf("nothing to rewrite: %+v", pl.Choices)
 	}
 	must.Succeed(t, session.Apply(g, s, pl))
-	if after := signatureOf(m.Proto()); after != before {
-		t.Errorf("the model's interface changed from\n%s\nto\n%s", before, after)
-	}
+	must.Equal(t, signatureOf(m.Proto()), before)
 	again := must.Value(graph.New(m.Proto(), m))(t, "the rewritten graph is not sound")
 	names, given := map[string]bool{}, map[*graph.Value]bool{} // given by a subgraph, from outside or its own
 	again.Walk(func(n *graph.Node) {
@@ -133,9 +131,7 @@ func node(t *testing.T, g *onnx.Graph, op string) *onnx.Node {
 func TestAttention(t *testing.T) {
 	p := apply(t, blockstest.Proto(t, ends+join+layer), plan.Options{}, parsed(t, flash))
 	n := node(t, p.Graph, "Flash")
-	if n.GetDomain() != manifest.Domain {
-		t.Errorf("domain %q", n.GetDomain())
-	}
+	must.Equal(t, n.GetDomain(), manifest.Domain)
 	if want := []string{"q", "k", "v", "past_key", "past_value"}; !slices.Equal(n.Input[:5], want) || len(n.Input) != 6 {
 		t.Errorf("inputs %v", n.Input)
 	}
@@ -144,18 +140,14 @@ func TestAttention(t *testing.T) {
 	}
 	for name, want := range map[string]int64{"num_heads": 8, "kv_num_heads": 8, "is_causal": 0, "output_rank": 3,
 		"packed_qkv": 0} {
-		if a := blockstest.Attribute(n, name); a.GetI() != want {
-			t.Errorf("%s is %d, want %d", name, a.GetI(), want)
-		}
+		must.Equal(t, blockstest.Attribute(n, name).GetI(), want, name)
 	}
 	for name, want := range map[string]string{"query_layout": "bhsd", "key_layout": "bhsd", "output_layout": "bshd"} {
 		if a := blockstest.Attribute(n, name); string(a.GetS()) != want {
 			t.Errorf("%s is %s, want %s", name, a.GetS(), want)
 		}
 	}
-	if a := blockstest.Attribute(n, "scale"); a.GetF() != 0.125 {
-		t.Errorf("scale is %g", a.GetF())
-	}
+	must.Equal(t, blockstest.Attribute(n, "scale").GetF(), 0.125)
 	for _, gone := range []string{"Softmax", "MatMul", "Transpose"} {
 		if slices.Contains(blockstest.Operators(p.Graph), gone) {
 			t.Errorf("%s is left in %v", gone, blockstest.Operators(p.Graph))
@@ -228,9 +220,7 @@ func TestInvertedMask(t *testing.T) {
 	if not.Input[0] != "hidden" || len(n.Input) != 7 || n.Input[6] != not.Output[0] || n.Output[0] != "y" {
 		t.Errorf("%v reads %v", n.Output, n.Input)
 	}
-	if fill := blockstest.Attribute(n, "mask_fill"); fill.GetF() != -1e9 {
-		t.Errorf("mask_fill is %g", fill.GetF())
-	}
+	must.Equal(t, blockstest.Attribute(n, "mask_fill").GetF(), -1e9)
 }
 
 func TestProbabilitiesThatLeave(t *testing.T) {
@@ -332,9 +322,7 @@ func TestPatternWithFold(t *testing.T) {
 		[]string{"MatMul", "MatMul", "Relu", "MatMul", "MatMul"}; !slices.Equal(got, want) {
 		t.Errorf("nodes %v, want %v", got, want)
 	}
-	if last := p.Graph.Node[4]; last.Output[0] != "y" {
-		t.Errorf("the last node makes %s", last.Output[0])
-	}
+	must.Equal(t, p.Graph.Node[4].Output[0], "y")
 	dims := map[string][]int64{}
 	for _, c := range p.Graph.Initializer {
 		dims[c.GetName()] = c.Dims

@@ -124,9 +124,7 @@ func TestQuantizedMatmuls(t *testing.T) {
 			got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
 			slices.Sort(got) // of what does not depend on each other the order is free
 			slices.Sort(want)
-			if !slices.Equal(got, want) {
-				t.Errorf("runs\n%s, want\n%s", summary(m), c.want)
-			}
+			must.Equal(t, got, want, summary(m), c.want)
 		})
 	}
 }
@@ -150,9 +148,7 @@ func TestFusedNormalisation(t *testing.T) {
 	} {
 		m := apply(t, blockstest.Proto(t, text),
 			plan.Options{Fusions: func() ([]plan.Fusion, error) { return c.fusions, nil }}, quantizedLinear(t))
-		if got := summary(m); got != c.want {
-			t.Errorf("%s: runs %s, want %s", c.name, got, c.want)
-		}
+		must.Equal(t, summary(m), c.want, c.name)
 	}
 }
 
@@ -222,8 +218,6 @@ func TestTakenIn(t *testing.T) {
 		got, want := strings.Split(summary(m), ", "), strings.Split(c.want, ", ")
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: runs\n%s, want\n%s", c.name, summary(m), c.want)
-		}
+		must.Equal(t, got, want, c.name, summary(m), c.want)
 	}
 }

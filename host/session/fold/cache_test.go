@@ -84,9 +84,7 @@ func check(t *testing.T, r *Result, err error, seed int) {
 			t.Errorf("a has the shape %v", w.Shape)
 		}
 	}
-	if diff := cmp.Diff(want(seed), got); diff != "" {
-		t.Error(diff)
-	}
+	must.Equal(t, cmp.Diff(want(seed), got), "")
 }
 
 // lines is a logger for tests and what it was told.
@@ -126,15 +124,11 @@ func TestGet(t *testing.T) {
 		r, err := c.get(h.source(), "Halve", constants(1), nil, float32s)
 		check(t, r, err, 1)
 	}
-	if h.calls.Load() != 1 {
-		t.Errorf("it was computed %d times, want once", h.calls.Load())
-	}
+	must.Equal(t, h.calls.Load(), 1)
 	// Another process finds it too.
 	r, err := At(c.folder, logger).get(h.source(), "Halve", constants(1), nil, float32s)
 	check(t, r, err, 1)
-	if h.calls.Load() != 1 {
-		t.Error("a second cache on the folder computed anew")
-	}
+	must.Equal(t, h.calls.Load(), 1)
 	if got := said(); got[0] != "" {
 		t.Errorf("it said %q", got)
 	}
@@ -162,15 +156,11 @@ func TestKey(t *testing.T) {
 		return k
 	}
 	same := of(func(*input) {})
-	if got := of(func(i *input) {
+	must.Equal(t, of(func(i *input) {
 		i.constants[0], i.constants[1] = i.constants[1], i.constants[0]
 		i.attributes[0], i.attributes[1] = i.attributes[1], i.attributes[0]
-	}); got != same {
-		t.Error("the order of constants and attributes changes the key")
-	}
-	if got := of(func(i *input) { i.attributes[0].Value = 1 }); got != same {
-		t.Error("int and int64 have different keys, and are the same to a plugin")
-	}
+	}), same)
+	must.Equal(t, of(func(i *input) { i.attributes[0].Value = 1 }), same)
 	seen := map[string]string{same: "the base"}
 	for name, change := range map[string]func(*input){
 		"library":            func(i *input) { i.library = "m" },
@@ -222,9 +212,7 @@ func TestDamage(t *testing.T) {
 		must.Succeed(t, os.WriteFile(path, data, 0o644))
 		r, err := c.get(h.source(), "Halve", constants(2), nil, float32s)
 		check(t, r, err, 2)
-		if h.calls.Load() != before+1 {
-			t.Errorf("%s was taken for whole", what)
-		}
+		must.Equal(t, h.calls.Load(), before+1, what)
 		if all := said(); told > 1 && len(all) != told+1 ||
 			!strings.Contains(all[len(all)-1], "a stored fold is damaged and is computed anew") {
 			t.Errorf("%s: it said %q", what, all[told:])
@@ -257,17 +245,13 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("call %d: %v, want %s", i, err, text)
 		}
 	}
-	if h.calls.Load() != 1 {
-		t.Errorf("it was refused %d times, want once", h.calls.Load())
-	}
+	must.Equal(t, h.calls.Load(), 1)
 	// A failure is not a refusal: the next call may succeed.
 	bad[0].Floats[7] = math.NaN()
 	for range 2 {
 		must.Fail(t, must.Error(c.get(h.source(), "Halve", bad, nil, float32s)), refusal.ErrKernel)
 	}
-	if h.calls.Load() != 3 {
-		t.Errorf("%d calls, want 3: failures are not stored", h.calls.Load())
-	}
+	must.Equal(t, h.calls.Load(), 3)
 }
 
 func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
@@ -283,14 +267,10 @@ func TestIntegersNeedTheirOwnPrecision(t *testing.T) {
 		r := must.Value(c.get(h.source(), "Halve", in, nil, float64s))(t)
 		in[1].Floats = []float64{1e-300}
 		expect := []tensor.Weight{in[0], {Name: "x", Shape: []int64{1}, Floats: []float64{5e-301}}}
-		if diff := cmp.Diff(expect, r.unpack()); diff != "" {
-			t.Error(diff)
-		}
+		must.Equal(t, cmp.Diff(expect, r.unpack()), "")
 		r.Close()
 	}
-	if h.calls.Load() != 2 {
-		t.Errorf("%d calls, want 2", h.calls.Load())
-	}
+	must.Equal(t, h.calls.Load(), 2)
 }
 
 // TestUnusableFolder computes every time and says so once.
@@ -322,9 +302,7 @@ func TestUnusableFolder(t *testing.T) {
 				r, err := c.get(h.source(), "Halve", constants(4), nil, float32s)
 				check(t, r, err, 4)
 			}
-			if n := h.calls.Load() - before; n != 3 {
-				t.Errorf("it was computed %d times, want 3", n)
-			}
+			must.Equal(t, h.calls.Load()-before, 3)
 			if got := said(); len(got) != 1 ||
 				!strings.Contains(got[0], "folded weights cannot be stored and are computed for every session") {
 				t.Errorf("it said %q, want one line", got)
@@ -353,7 +331,6 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("%d folds, want at least %d and at most one a cache more", n, seeds)
 	}
 	list, err := os.ReadDir(folder)
-	if err != nil || len(list) != seeds {
-		t.Errorf("%v, %v; want %d files", list, err, seeds)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, len(list), seeds)
 }

@@ -89,9 +89,7 @@ func TestKilledBetweenWriteAndRename(t *testing.T) {
 		r, err := cache.get(h.source(), "Halve", constants(5), nil, float32s)
 		check(t, r, err, 5)
 	}
-	if h.calls.Load() != 1 {
-		t.Errorf("it was computed %d times, want once", h.calls.Load())
-	}
+	must.Equal(t, h.calls.Load(), 1)
 	must.Fail(t, must.Error(os.Stat(unfinished)), fs.ErrNotExist)
 }
 
@@ -128,9 +126,7 @@ func TestPlantedFiles(t *testing.T) {
 		case <-time.After(60 * time.Second):
 			t.Fatalf("%s: it is waited for", name)
 		}
-		if h.calls.Load() != 2 {
-			t.Errorf("%s: it was computed %d times, want once more", name, h.calls.Load())
-		}
+		must.Equal(t, h.calls.Load(), 2, name)
 	}
 }
 
@@ -148,9 +144,8 @@ func TestProcesses(t *testing.T) {
 	}
 	all.Wait()
 	list, err := os.ReadDir(folder)
-	if err != nil || len(list) != 40 {
-		t.Errorf("%d files, %v; want 40 whole ones and nothing else", len(list), err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, len(list), 40)
 	for _, e := range list {
 		r, err := read(filepath.Join(folder, e.Name()))
 		if err != nil {

@@ -75,9 +75,7 @@ func TestTensors(t *testing.T) {
 		}
 		r.Close()
 	}
-	if made.calls != 1 {
-		t.Errorf("they were made %d times, want once", made.calls)
-	}
+	must.Equal(t, made.calls, 1)
 	path := stored1(t, c)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the mode is %v, %v; want one that only the user reads", info.Mode(), err)
@@ -241,7 +239,5 @@ func TestTensorsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if list, err := os.ReadDir(folder); err != nil || len(list) != 5 {
-		t.Errorf("%d files, %v; want 5 whole ones and nothing else", len(list), err)
-	}
+	must.Equal(t, len(must.Value(os.ReadDir(folder))(t)), 5)
 }

@@ -120,9 +120,7 @@ func right(t testing.TB, s *session.Session, x ...float32) {
 	for i, v := range x {
 		want[i] = 3 * v
 	}
-	if y, err := run(t, s, x...); err != nil || !slices.Equal(y, want) {
-		t.Errorf("of %v: %v, %v", x, y, err)
-	}
+	must.Equal(t, must.Value(run(t, s, x...))(t, x), want, x)
 }
 
 // stat is what was counted of x.
@@ -240,9 +238,7 @@ func TestInPlace(t *testing.T) {
 		v := must.Value(ort.NewTensor(l, []int64{2}, []float32{first, 3}))(t)
 		defer v.Close()
 		must.Succeed(t, s.RunInto(context.Background(), map[string]*ort.Value{"x": v}, []string{"y"}, []*ort.Value{v}))
-		if y, err := ort.Data[float32](v); err != nil || !slices.Equal(y, []float32{3 * first, 9}) {
-			t.Errorf("%v, %v", y, err)
-		}
+		must.Equal(t, must.Value(ort.Data[float32](v))(t), []float32{3 * first, 9})
 	}
 	if got := stat(x); got.Instead != 2 || got.Calls != 0 || got.Crashes != 0 {
 		t.Errorf("counted %+v", got)

@@ -36,17 +36,13 @@ func TestRegions(t *testing.T) {
 			}
 		}
 		_, err = mapped(fd, 1<<20, protReadWrite)
-		if constants != (err != nil) {
-			t.Errorf("constants %t: mapping it again for writing: %v", constants, err)
-		}
+		must.Equal(t, constants, err != nil)
 		again := must.Value(mapped(fd, 1<<20, protRead))(t)
 		if constants && unix.Mprotect(again, protReadWrite) == nil {
 			t.Error("constants can be made writable")
 		}
 		r.bytes[5] = 7
-		if again[5] != 7 {
-			t.Error("it is not shared")
-		}
+		must.Equal(t, again[5], 7)
 		smaps := must.Value(os.ReadFile("/proc/self/smaps"))(t)
 		flags := regexp.MustCompile(`(?s)memfd:graft-test .*?VmFlags: ([^\n]*)`).FindAllStringSubmatch(string(smaps), -1)
 		held := slices.ContainsFunc(flags,
@@ -128,9 +124,7 @@ func TestConstants(t *testing.T) {
 	x.mu.Lock()
 	taken := x.room.top
 	x.mu.Unlock()
-	if taken != 3*alignment {
-		t.Errorf("%d bytes of constants, want 3 places of %d", taken, alignment)
-	}
+	must.Equal(t, taken, 3*alignment)
 	for range 3 {
 		for i, s := range list {
 			in := must.Value(ort.NewTensor(l, []int64{3}, []float32{10, 10, 10}))(t)
@@ -174,7 +168,5 @@ func TestManyCalls(t *testing.T) {
 	for i := range 4 {
 		right(t, s, float32(i))
 	}
-	if l.state[slot] != 6 {
-		t.Errorf("the state is %d, want 6", l.state[slot])
-	}
+	must.Equal(t, l.state[slot], 6)
 }

@@ -18,9 +18,7 @@ func TestTextIsReadBack(t *testing.T) {
 		{Blocks: 3, Left: "nothing is replaced"},
 	} {
 		got := must.Value(Parse(e.Text()))(t)
-		if d := cmp.Diff(e, got); d != "" {
-			t.Error(d)
-		}
+		must.Equal(t, cmp.Diff(e, got), "")
 	}
 	for _, text := range []string{"", "graft graph 2\n", "graft graph 1", first + "\nreplaced x\n", first + "\nfile 1 2\n",
 		first + "\nfile 1 x /p\n"} {
@@ -71,7 +69,5 @@ func TestSweep(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if d := cmp.Diff([]string{"abcdefghij", "notes.txt"}, names); d != "" {
-		t.Error(d)
-	}
+	must.Equal(t, cmp.Diff([]string{"abcdefghij", "notes.txt"}, names), "")
 }

@@ -85,9 +85,8 @@ func TestProgram(t *testing.T) {
 	} {
 		found, err := Program(path)
 		if want == "" {
-			if err != nil || found != path {
-				t.Errorf("%s: found %s, %v", path, found, err)
-			}
+			must.Succeed(t, err)
+			must.Equal(t, found, path)
 			continue
 		}
 		var e *diagnostic.Error
@@ -107,14 +106,10 @@ func TestLibrary(t *testing.T) {
 	for _, path := range []string{last, far, near} { // the nearer one goes first
 		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must.Succeed(t, os.WriteFile(path, nil, 0o644))
-		if got, err := Library(binary); err != nil || got != path {
-			t.Errorf("found %s, %v, needed %s", got, err, path)
-		}
+		must.Equal(t, must.Value(Library(binary))(t), path)
 	}
 	t.Setenv(envLibrary, far)
-	if got, err := Library(binary); err != nil || got != far {
-		t.Errorf("found %s, %v", got, err)
-	}
+	must.Equal(t, must.Value(Library(binary))(t), far)
 	for _, bad := range []string{root, filepath.Join(root, "none")} {
 		t.Setenv(envLibrary, bad)
 		must.Fail(t, must.Error(Library(binary)), bad+": cannot be used")
@@ -132,10 +127,8 @@ func TestEnvironment(t *testing.T) {
 			[]string{"GRAFT_GRAPH_DEADLINE=9", "GRAFT_VERBOSE=1", "LD_PRELOAD=/l/libgraft.so"}},
 	} {
 		got := must.Value(s.Environment(c.before))(t)
-		if d := cmp.Diff(append(c.want, "GRAFT_BINARY=/b/graft", "GRAFT_OPTIONS=--padding=keep\n--plugins=a,b"),
-			got); d != "" {
-			t.Error(d)
-		}
+		must.Equal(t, cmp.Diff(append(c.want, "GRAFT_BINARY=/b/graft", "GRAFT_OPTIONS=--padding=keep\n--plugins=a,b"),
+			got), "")
 	}
 	s.Deadline, s.Verbose = 1500*time.Millisecond, true
 	got, err := s.Environment([]string{"GRAFT_GRAPH_DEADLINE=9"})

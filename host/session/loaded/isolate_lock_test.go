@@ -87,9 +87,7 @@ func TestLockOfIsolated(t *testing.T) {
 		for _, err := range []error{searched, opened} {
 			must.Fail(t, err, refusal.ErrLock, filepath.Join(folder, name)+": ", "sha256 ")
 		}
-		if len(isolation.Stats()) != before {
-			t.Errorf("%s is another, and a worker was started", name)
-		}
+		must.Equal(t, len(isolation.Stats()), before, name)
 	}
 
 	lock = lockfile.New(filepath.Join(t.TempDir(), lockfile.FileName))

@@ -102,9 +102,7 @@ func TestIsolatedIsTheSame(t *testing.T) {
 		answers[name] = slices.Clone(y)
 		out[0].Close()
 	}
-	if !slices.Equal(answers["here"], answers["isolated"]) {
-		t.Error("bits differ")
-	}
+	must.Equal(t, answers["here"], answers["isolated"])
 }
 
 // BenchmarkIsolated is a run of one FusedGelu, by the bytes of its input and of its output, here and in a worker.

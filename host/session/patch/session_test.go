@@ -37,9 +37,7 @@ func TestTablesInPlace(t *testing.T) {
 	for _, w := range s.Weights {
 		defer w.Release()
 		by := tables[w.Name]
-		if want := by == "the program" || by == "a sum with the program's"; w.InPlace != want {
-			t.Errorf("a table of which %s says what rows are taken is in place: %v", by, w.InPlace)
-		}
+		must.Equal(t, w.InPlace, by == "the program" || by == "a sum with the program's", by)
 		delete(tables, w.Name)
 	}
 	if len(tables) > 0 {
@@ -72,9 +70,7 @@ func TestMatricesOfProducts(t *testing.T) {
 	m := must.Value(model.Parse(b, ""))(t)
 	for _, cpu := range []bool{true, false} {
 		s := must.Value(patch.Serialize(m, m.Proto(), cpu, false, shared.Never))(t)
-		if len(s.Weights) != len(want) {
-			t.Errorf("%d weights, want %d", len(s.Weights), len(want))
-		}
+		must.Equal(t, len(s.Weights), len(want))
 		for _, w := range s.Weights {
 			if packed := want[w.Name] && cpu; w.Packed != packed || packed && !w.InPlace {
 				t.Errorf("%s is packed: %v, in place: %v, want %v", w.Name, w.Packed, w.InPlace, packed)

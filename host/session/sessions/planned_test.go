@@ -56,9 +56,7 @@ func TestLeftOutWherePaddingStays(t *testing.T) {
 		if got.Placed()[key] != nil {
 			t.Errorf("%v was left out, and is placed", key)
 		}
-		if len(got.Placed()) != len(all.Placed())-1 {
-			t.Errorf("without %v %d operators are placed, of %d", key, len(got.Placed()), len(all.Placed()))
-		}
+		must.Equal(t, len(got.Placed()), len(all.Placed())-1, key)
 	}
 }
 

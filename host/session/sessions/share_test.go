@@ -33,8 +33,6 @@ func TestShare(t *testing.T) {
 				return nil, nil
 			}}))(t)
 		s.Close()
-		if got != c.want {
-			t.Errorf("%+v: got %d", c, got)
-		}
+		must.Equal(t, got, c.want)
 	}
 }

@@ -54,12 +54,8 @@ func TestGoHasItsSignals(t *testing.T) {
 	library := cudatest.Library(t)
 	for check := range checks {
 		t.Run(check, func(t *testing.T) {
-			if out, err := runChild(t, "host/base/cuda", check, library); err != nil || out != "fine\n" {
-				t.Errorf("with host/base/cuda: %v\n%s", err, out)
-			}
-			if out, err := runChild(t, "saved", check, library); err != nil || out != "fine\n" {
-				t.Errorf("with Preserve: %v\n%s", err, out)
-			}
+			must.Equal(t, must.Value(runChild(t, "host/base/cuda", check, library))(t), "fine\n")
+			must.Equal(t, must.Value(runChild(t, "saved", check, library))(t), "fine\n")
 			if out, err := runChild(t, "bare", check, library); err == nil || strings.Contains(out, "fine") {
 				t.Errorf("without: the driver does no harm, so the test shows nothing\n%s", out)
 			}
@@ -73,9 +69,7 @@ func TestOnDevice(t *testing.T) {
 		t.Skip(err)
 	}
 	for check := range checks {
-		if out, err := runChild(t, "device", check, "-"); err != nil || out != "fine\n" {
-			t.Errorf("%s: %v\n%s", check, err, out)
-		}
+		must.Equal(t, must.Value(runChild(t, "device", check, "-"))(t, check), "fine\n", check)
 	}
 }
 
@@ -258,9 +252,7 @@ func TestPreserveGivesBack(t *testing.T) {
 	for how, settings := range map[string]string{"other handlers": "signals=1",
 		"the same without SA_ONSTACK": "signals=2"} {
 		t.Setenv("FAKE_CUDA", settings)
-		if out, err := runChild(t, "compare", "handlers", cudatest.Library(t)); err != nil || out != "fine\n" {
-			t.Errorf("%s: %v\n%s", how, err, out)
-		}
+		must.Equal(t, must.Value(runChild(t, "compare", "handlers", cudatest.Library(t)))(t, how), "fine\n", how)
 	}
 }
 
@@ -320,9 +312,7 @@ func TestMeanwhile(t *testing.T) {
 	})
 	defer signal.Stop(c)
 	const ignored = 1 // SIG_IGN
-	if a := handlers()[syscall.SIGUSR1]; a.handler != ignored {
-		t.Errorf("a signal that Go began to ignore has the handler %x", a.handler)
-	}
+	must.Equal(t, handlers()[syscall.SIGUSR1].handler, ignored)
 	must.Succeed(t, syscall.Kill(syscall.Getpid(), syscall.SIGUSR2))
 	select {
 	case <-c:

@@ -103,16 +103,12 @@ func TestNames(t *testing.T) {
 		fd := must.Value(bind(keyName(w.key) + rest))(t)
 		defer unix.Close(fd)
 	}
-	if list := announced(w.key); len(list) != 0 {
-		t.Errorf("%v", list)
-	}
+	must.Empty(t, announced(w.key))
 	for i := range 2 * maxHint {
 		fd := must.Value(bind(announcement{1, i}.name(w.key)))(t)
 		defer unix.Close(fd)
 	}
-	if list := announced(w.key); len(list) != maxHint {
-		t.Errorf("%d of %d names are looked at", len(list), 2*maxHint)
-	}
+	must.Equal(t, len(announced(w.key)), maxHint)
 }
 
 // TestNobodyHangs: a turn that is never given back, with a content that is never finished, ends the wait and no more.
@@ -176,9 +172,7 @@ func TestOwn(t *testing.T) {
 		if err == nil {
 			r.Close()
 		}
-		if list := announced(w.key); len(list) != 0 {
-			t.Errorf("%d: %v is left", i, list)
-		}
+		must.Empty(t, announced(w.key), i)
 	}
 }
 
@@ -212,7 +206,5 @@ func TestAvailable(t *testing.T) {
 	if err := Available(); err != nil && !errors.Is(err, ErrOwn) {
 		t.Error(err)
 	}
-	if list := announced(probe(Always).Key); len(list) != 0 {
-		t.Error(list)
-	}
+	must.Equal(t, len(announced(probe(Always).Key)), 0)
 }

@@ -138,9 +138,7 @@ func TestProcesses(t *testing.T) {
 		t.Error("the first process is gone, and the bytes are others")
 	}
 	third := start(t, w.text())
-	if said := third.line(t); said != "found" {
-		t.Errorf("the third process: %s", said)
-	}
+	must.Equal(t, third.line(t), "found")
 	if err := unix.Mprotect(r.bytes, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("what was found can be written to")
 	}
@@ -167,9 +165,7 @@ func TestTheLastGoes(t *testing.T) {
 	w, held := want(t, 0), descriptors(t)
 	for range 2 {
 		r := must.Value(Open(w.content(Always)))(t)
-		if len(announced(w.key)) != 1 {
-			t.Errorf("announced %d times", len(announced(w.key)))
-		}
+		must.Equal(t, len(announced(w.key)), 1)
 		r.Close()
 	}
 	if w.made != 2 || len(announced(w.key)) != 0 || descriptors(t) != held {
@@ -185,7 +181,5 @@ func descriptors(t *testing.T) int {
 // TestLimitedFiles: a process whose files may not be that long goes on, without what others have.
 func TestLimitedFiles(t *testing.T) {
 	p := start(t, "limited "+want(t, 0).text())
-	if said := p.line(t); said != "memory cannot be shared with other processes: the size of files is limited" {
-		t.Error(said)
-	}
+	must.Equal(t, p.line(t), "memory cannot be shared with other processes: the size of files is limited")
 }

@@ -3,6 +3,7 @@ package generations
 import (
 	"context"
 	"errors"
+	"github.com/opgraft/graft/internal/must"
 	"os/exec"
 	"strings"
 	"testing"
@@ -43,7 +44,6 @@ func TestFootprintOfWhatCrashesOrHangs(t *testing.T) {
 	}
 	f, err := (generation{Options: Options{Deadline: time.Minute}}).footprint(t.Context(),
 		shell(`echo '{"peak_rss_bytes": 5}'`))
-	if err != nil || f.PeakRSSBytes != 5 {
-		t.Errorf("%+v, %v", f, err)
-	}
+	must.Succeed(t, err, f)
+	must.Equal(t, f.PeakRSSBytes, 5, f)
 }

@@ -172,9 +172,7 @@ func TestForcedApart(t *testing.T) {
 			if d := there.Divergence; d.KLMax > 1e-8 || d.EqualGreedy != d.Tokens {
 				t.Errorf("%+v", d)
 			}
-			if told[len(told)-1] != int64(there.Forced.Tokens) {
-				t.Errorf("told %v of %d", told, there.Forced.Tokens)
-			}
+			must.Equal(t, told[len(told)-1], int64(there.Forced.Tokens), told)
 			if !references {
 				// Greedy search took the most likely token at each step.
 				if p := there.A.Likelihood.Perplexity; p > 8 {

@@ -121,18 +121,14 @@ func TestAttribution(t *testing.T) {
 			r, a, err := profiled(t, fixture(t, c.exporter, c.name), c.o)
 			must.Succeed(t, err)
 			sums(t, r)
-			if (r.Replaced > 0) != c.o.Patched {
-				t.Errorf("%d replaced", r.Replaced)
-			}
+			must.Equal(t, (r.Replaced > 0), c.o.Patched, r.Replaced)
 			covers := map[string]string{}
 			for _, n := range r.Ran {
 				if n.At == nil {
 					t.Errorf("%s (%s) is not in the graph that ran", n.Name, n.Operator)
 				}
 				for _, m := range n.Covers {
-					if before := covers[m.Path()]; before != "" {
-						t.Errorf("%s is covered by %s and %s", m.Path(), before, n.Name)
-					}
+					must.Equal(t, covers[m.Path()], "", m.Path(), n.Name)
 					covers[m.Path()] = n.Name
 				}
 			}
@@ -219,9 +215,7 @@ func TestWithoutMatmuls(t *testing.T) {
 		r.Kinds[0].OfPeak != nil {
 		t.Errorf("%+v", r.Report)
 	}
-	if got := r.Kinds[0].Bytes; got != 7*64*64*4 {
-		t.Errorf("%g bytes, want those of four values read and three written", got)
-	}
+	must.Equal(t, r.Kinds[0].Bytes, 7*64*64*4)
 }
 
 // TestEmptyModel: a model whose output is made by nothing but the runtime's copy of it.
@@ -276,9 +270,7 @@ func TestSubgraphs(t *testing.T) {
 	}
 	for name, want := range map[string]string{"step": `Exp in "loop", 5 calls`, "taken": `Abs in "branch", 1 calls`,
 		"loop": `Loop in "", 1 calls`, "end": `Exp in "", 1 calls`} {
-		if got[name] != want {
-			t.Errorf("%s: %s, want %s; all are %v", name, got[name], want, got)
-		}
+		must.Equal(t, got[name], want, name)
 	}
 	for _, n := range r.Ran {
 		if n.At == nil || len(n.Covers) == 0 {

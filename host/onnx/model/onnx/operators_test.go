@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"github.com/opgraft/graft/internal/must"
 	"reflect"
 	"slices"
 	"testing"
@@ -25,9 +26,7 @@ func TestSchemas(t *testing.T) {
 	} {
 		s := SchemaOf(c.op, c.version)
 		if s == nil {
-			if c.name != "" {
-				t.Errorf("no %s of version %d", c.op, c.version)
-			}
+			must.Equal(t, c.name, "", c.op, c.version)
 			continue
 		}
 		if a, ok := s.Attribute(c.name); !ok || !reflect.DeepEqual(a.Default, c.want) {

@@ -101,9 +101,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 		if err != nil {
 			t.Fatalf("%s, %s, %+v: %v", l, c, s, err)
 		}
-		if step.Layers() != 2 {
-			t.Errorf("%d layers, want 2", step.Layers())
-		}
+		must.Equal(t, step.Layers(), 2)
 		want := expected(s)
 		for i := range step.Layers() {
 			output := tensor.Elems[float32](step.outputs[0])
@@ -112,9 +110,7 @@ func run(t *testing.T, l plan.Layers, c plan.Candidate, shapes []plan.Shape, exp
 			if err != nil || took <= 0 {
 				t.Fatalf("%s, %s, %+v, layer %d: %v, took %v", l, c, s, i, err, took)
 			}
-			if n := s.Batch * s.Beams * l.Heads * l.ValueSize; int64(len(output)) != n {
-				t.Errorf("%d numbers, want %d", len(output), n)
-			}
+			must.Equal(t, int64(len(output)), s.Batch*s.Beams*l.Heads*l.ValueSize, len(output))
 			for j, y := range output {
 				if math.Abs(float64(y)/want-1) > 1e-3 {
 					t.Fatalf("%s, %s, %+v, layer %d: number %d is %g, want %g", l, c, s, i, j, y, want)
