@@ -75,8 +75,6 @@ func TestStreamsOnATerminal(t *testing.T) {
 			t.Errorf("%q: %v: %s", args, err, x.shown())
 		}
 		x.await(strings.TrimSpace(out), 1)
-		if n := strings.Count(x.screen(), strings.TrimSpace(out)); n != 1 {
-			t.Errorf("%q: the text is on the screen %d times:\n%s", args, n, x.screen())
-		}
+		must.Equal(t, strings.Count(x.screen(), strings.TrimSpace(out)), 1, args, x.screen())
 	}
 }

@@ -62,9 +62,7 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}
 	}
-	if libraries, err := Loaded(); err != nil || len(libraries) != 1 {
-		t.Errorf("refused libraries stay mapped: %v, %v", libraries, err)
-	}
+	must.Equal(t, len(must.Value(Loaded())(t)), 1)
 	// A binding may have mapped an old one: it is refused, and the good one is still found.
 	handle := must.Value(purego.Dlopen(old, purego.RTLD_NOW))(t)
 	defer purego.Dlclose(handle)
@@ -82,9 +80,7 @@ func TestOpenTwice(t *testing.T) {
 	if err != nil || again != library {
 		t.Errorf("got %p (%v), want the same library %p", again, err, library)
 	}
-	if base, err := library.APIBase(); err != nil || cmem.GoString(callC(cmem.LoadWord(base, 1))) != library.Version() {
-		t.Errorf("the base does not give the version: %v", err)
-	}
+	must.Equal(t, cmem.GoString(callC(cmem.LoadWord(must.Value(library.APIBase())(t), 1))), library.Version())
 }
 
 func TestProviders(t *testing.T) {
@@ -114,8 +110,6 @@ func TestParseVersion(t *testing.T) {
 	for version, ok := range map[string]bool{"1.29.0": true, "1.30.1-dev": true, "2.0.0": true, "1.28.9": false,
 		"0.99.0": false} {
 		err := checkVersion("x.so", version)
-		if (err == nil) != ok {
-			t.Errorf("%s: got %v, want accepted: %v", version, err, ok)
-		}
+		must.Equal(t, err == nil, ok, version)
 	}
 }

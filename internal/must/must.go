@@ -51,8 +51,8 @@ func FailExactly(t testing.TB, err error, text string, kinds ...error) {
 // Error is the error of a call that gives a value too: must.Fail(t, must.Error(Parse("x")), "found x").
 func Error[T any](_ T, err error) error { return err }
 
-// Equal marks the test as failed, which goes on, where a value is another than is wanted. No slice is an empty one. The
-// context, if there is one, says which of several it is.
+// Equal marks the test as failed, which goes on, where a value is another than is wanted. No slice (nil) and an empty
+// one are equal. The context, if there is one, says which of several it is.
 func Equal[T any](t testing.TB, got, want T, context ...any) {
 	if g, w := reflect.ValueOf(got), reflect.ValueOf(want); reflect.DeepEqual(got, want) ||
 		g.Kind() == reflect.Slice && g.Len()+w.Len() == 0 {

@@ -51,7 +51,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// recorder is a test that keeps what it is told.
+// recorder is a test that records what it is told.
 type recorder struct {
 	testing.TB
 	says string

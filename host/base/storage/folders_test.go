@@ -1,6 +1,9 @@
 package storage
 
-import "testing"
+import (
+	"github.com/opgraft/graft/internal/must"
+	"testing"
+)
 
 func TestFolders(t *testing.T) {
 	const data, cache = "neither XDG_DATA_HOME nor HOME is set to an absolute path; set one",
@@ -23,9 +26,7 @@ func TestFolders(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("%s with XDG %q, HOME %q: %s, want %s", what, test.xdg, test.home, got, c.want)
-			}
+			must.Equal(t, got, c.want, what, test.xdg, test.home)
 		}
 	}
 }

@@ -173,10 +173,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 			if f.change != nil {
 				f.change(&own)
 			}
-			e, err := OpenEmbedder(t.Context(), copied(t, "embedder", f.files), own)
-			if err != nil {
-				t.Fatalf("%s: %v", f.name, err)
-			}
+			e := must.Value(OpenEmbedder(t.Context(), copied(t, "embedder", f.files), own))(t, f.name)
 			together := embed(t, e, f.prompt, want.Texts)
 			for i, text := range want.Texts {
 				alone := embed(t, e, f.prompt, []string{text})[0]
@@ -186,9 +183,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 					}
 				}
 			}
-			if e.MaxTokens() != 48 {
-				t.Errorf("texts are cut to %d tokens, sentence_bert_config.json says 48", e.MaxTokens())
-			}
+			must.Equal(t, e.MaxTokens(), 48)
 			e.Close()
 		}
 	}
@@ -218,12 +213,8 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 			o := options(t, plugins)
 			o.Raw = c.raw
 			r, err := OpenReranker(t.Context(), copied(t, "reranker", map[string]string{"config.json": c.config}), o)
-			if err != nil {
-				t.Fatalf("%s: %v", c.name, err)
-			}
-			if r.MaxTokens() != 64 {
-				t.Errorf("pairs are cut to %d tokens, model_max_length is 64", r.MaxTokens())
-			}
+			must.Succeed(t, err, c.name)
+			must.Equal(t, r.MaxTokens(), 64)
 			var got []float32
 			var calls []*batch.Call[Row, float32]
 			for _, text := range want.Texts {

@@ -108,9 +108,7 @@ func TestNPY(t *testing.T) {
 		}
 	}
 	n := &NPY{to: discard{}, width: 2}
-	if err := n.Write([]float32{1}); err == nil || err.Error() != "a vector of 1 numbers after others of 2" {
-		t.Errorf("another width: %v", err)
-	}
+	must.FailExactly(t, n.Write([]float32{1}), "a vector of 1 numbers after others of 2")
 }
 
 func floatsAt(data []byte) ([]float32, error) {

@@ -82,17 +82,13 @@ func encodeAndDecode(t *testing.T, name string, tok *Tokenizer, s string) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatalf("%s: %q: %v", name, s, err)
-	}
+	must.Succeed(t, err, name, s)
 	for _, id := range ids {
 		if id < 0 || id >= int64(tok.size()) {
 			t.Fatalf("%s: %q: found id %d, needed one below %d", name, s, id, tok.size())
 		}
 	}
-	if err := decoded(tok, ids, DecodeOptions{}); err != nil {
-		t.Fatalf("%s: %q: %v", name, s, err)
-	}
+	must.Succeed(t, decoded(tok, ids, DecodeOptions{}), name, s)
 	if name == "gpt2" || name == "whisper" || name == "llama3" {
 		if got, err := tok.Decode(ids, DecodeOptions{}); err != nil || got != s {
 			t.Fatalf("%s: %q became %q (%v)", name, s, got, err)
@@ -115,9 +111,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			for _, o := range []DecodeOptions{{}, {SkipSpecialTokens: true, Spaces: SpacesCleaned}} {
 				must.CostLittle(t, len(data), func() {
-					if err := decoded(tok, ids, o); err != nil {
-						t.Fatalf("%s: %v: %v", name, ids, err)
-					}
+					must.Succeed(t, decoded(tok, ids, o), name, ids)
 				})
 			}
 		}
@@ -157,8 +151,6 @@ func TestVocabularyFile(t *testing.T) {
 			t.Fatalf("%s is no JSON", c.vocab)
 		}
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, "vocab.json"), []byte(c.vocab), 0o644))
-		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: found error %v, needed %q in it", c.vocab, err, c.want)
-		}
+		must.Fail(t, must.Error(Open(dir)), c.want)
 	}
 }

@@ -183,9 +183,7 @@ func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 	t.Helper()
 	raw := must.Value(proto.Marshal(m))(t)
 	s, err := session.FromBytes(l, raw, session.Options{Unpatched: true, IntraOpThreads: 1})
-	if err != nil {
-		t.Fatalf("%s: %v", p.text, err)
-	}
+	must.Succeed(t, err, p.text)
 	defer s.Close()
 	inputs := map[string]*ort.Value{}
 	defer func() {
@@ -234,10 +232,7 @@ func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 		must.Succeed(t, err)
 		inputs[in.GetName()] = v
 	}
-	results, err := s.Run(t.Context(), inputs, "y", "nk", "nv")
-	if err != nil {
-		t.Fatalf("%s: %v", p.text, err)
-	}
+	results := must.Value(s.Run(t.Context(), inputs, "y", "nk", "nv"))(t, p.text)
 	var list [][]float32
 	for _, v := range results {
 		data := must.Value(ort.Data[float32](v))(t)

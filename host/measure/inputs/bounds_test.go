@@ -60,11 +60,9 @@ func TestNumpyBombs(t *testing.T) {
 		"axes":      {archive(t, zip.Store, names(1), npy(1, "|u1", "False", strings.Repeat("1,", 65), nil)), "is not read"},
 		"zero axes": {archive(t, zip.Store, names(1), npy(1, "|u1", "False", "0, 9223372036854775807", nil)), "is not read"},
 	} {
-		info := must.Value(os.Stat(c.path))(t)
-		must.CostLittle(t, int(info.Size()), func() {
-			if _, err := readNPZ(c.path); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: found error %v, needed %q", name, err, c.want)
-			}
+		t.Run(name, func(t *testing.T) {
+			size := must.Value(os.Stat(c.path))(t).Size()
+			must.CostLittle(t, int(size), func() { must.Fail(t, must.Error(readNPZ(c.path)), c.want) })
 		})
 	}
 	must.Equal(t, len(must.Value(readNPZ(archive(t, zip.Deflate, names(1), zeros(60<<20))))(t)["x0"].data), 60<<20)

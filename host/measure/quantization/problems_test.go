@@ -283,9 +283,7 @@ func TestProblems(t *testing.T) {
 		report, err := quantization.File(t.Context(), from, to, quantization.Options{Plugins: set.Plugins, Threads: 1 + i%2,
 			Weights: weightsOf(t, fmt.Sprintf("%s,group=%d,activations=%s,zero-points=%t", p.kind, p.group, p.activations,
 				p.zeros))})
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		must.Succeed(t, err, what)
 		w := p.written(t, what, to)
 		off := apart(w, p.weight)
 		if most := map[string]float64{"int8": 0.012, "int4": 0.13}[p.kind]; !(off <= most) {
@@ -302,10 +300,7 @@ func TestProblems(t *testing.T) {
 // written are the numbers of the layer in the file that was written.
 func (p *problem) written(t *testing.T, what, path string) []float32 {
 	t.Helper()
-	m, err := model.Open(path)
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	m := must.Value(model.Open(path))(t, what)
 	defer m.Close()
 	list, find := quantisedNodes(m)
 	if want := map[bool]int{true: 2, false: 1}[p.way == "in a branch"]; len(list) != want {
@@ -336,10 +331,7 @@ func apart(got, want []float32) float64 {
 // run compares what plain ONNX Runtime gives.
 func (p *problem) run(t *testing.T, l *ort.Library, what, path string, w []float32) {
 	t.Helper()
-	s, err := session.Open(l, path, session.Options{Unpatched: true, IntraOpThreads: 1})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	s := must.Value(session.Open(l, path, session.Options{Unpatched: true, IntraOpThreads: 1}))(t, what)
 	defer s.Close()
 	x := must.Value(ort.NewTensor(l, []int64{int64(p.rows), int64(p.depth)}, p.x))(t)
 	defer x.Close()
@@ -349,10 +341,7 @@ func (p *problem) run(t *testing.T, l *ort.Library, what, path string, w []float
 		defer which.Close()
 		fed["which"] = which
 	}
-	out, err := s.Run(t.Context(), fed, "y")
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	out := must.Value(s.Run(t.Context(), fed, "y"))(t, what)
 	defer out[0].Close()
 	got := must.Value(ort.Data[float32](out[0]))(t)
 	if len(got) != p.rows*p.columns {

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,10 +149,8 @@ func TestFetchWithNpm(t *testing.T) {
 			t.Errorf("npm was called with %s, without %s", b, want)
 		}
 	}
-	if !slices.Equal(*said, []string{"fetching onnxruntime-node@1 with npm",
-		"ONNX Runtime " + Version + " is at " + path}) {
-		t.Errorf("said %q", *said)
-	}
+	must.Equal(t, *said, []string{"fetching onnxruntime-node@1 with npm",
+		"ONNX Runtime " + Version + " is at " + path})
 }
 
 func TestFetchFallsBackToPip(t *testing.T) {
@@ -172,9 +169,7 @@ func TestFetchFallsBackToPip(t *testing.T) {
 			prepare(t, r)
 			must.Value(f.run(context.Background()))(t)
 			expectClean(t, f, true)
-			if r.calls("python3") != 1 {
-				t.Errorf("pip was called %d times", r.calls("python3"))
-			}
+			must.Equal(t, r.calls("python3"), 1)
 		})
 	}
 }
@@ -264,9 +259,7 @@ func TestFetchCancelled(t *testing.T) {
 	f.report = func(string) { time.AfterFunc(300*time.Millisecond, cancel) }
 	start := time.Now()
 	_, err := f.run(ctx)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's error", err)
-	}
+	must.Fail(t, err, context.Canceled)
 	if d := time.Since(start); d > 5*time.Second {
 		t.Errorf("it took %v to stop", d)
 	}
@@ -296,12 +289,8 @@ func TestFetchConcurrently(t *testing.T) {
 		}()
 	}
 	all.Wait()
-	if r.calls("npm") != 1 {
-		t.Errorf("npm was called %d times", r.calls("npm"))
-	}
-	if n := strings.Count(strings.Join(*said, "\n"), "another process is fetching"); n != 5 {
-		t.Errorf("%d of 5 waiting fetches said so", n)
-	}
+	must.Equal(t, r.calls("npm"), 1)
+	must.Equal(t, strings.Count(strings.Join(*said, "\n"), "another process is fetching"), 5)
 	expectClean(t, f, true)
 }
 
@@ -312,9 +301,7 @@ func TestFetchWaitsForLockOnlyAsLongAsContext(t *testing.T) {
 	defer lock.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 	defer cancel()
-	if _, err := f.run(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ".lock") {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(t, must.Error(f.run(ctx)), context.DeadlineExceeded, ".lock")
 }
 
 func TestUnwritableCache(t *testing.T) {
@@ -342,12 +329,7 @@ func TestPins(t *testing.T) {
 			}
 		}
 	}
-	if _, err := pinned("plan9", "mips"); err == nil ||
-		!strings.Contains(err.Error(), "no ONNX Runtime is pinned for plan9/mips") {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(t, must.Error(pinned("plan9", "mips")), "no ONNX Runtime is pinned for plan9/mips")
 	t.Setenv("XDG_CACHE_HOME", "/c")
-	if dir, err := Dir(); err != nil || dir != "/c/graft/onnxruntime/"+Version+"/"+runtime.GOOS+"-"+runtime.GOARCH {
-		t.Errorf("Dir: %q, %v", dir, err)
-	}
+	must.Equal(t, must.Value(Dir())(t), "/c/graft/onnxruntime/"+Version+"/"+runtime.GOOS+"-"+runtime.GOARCH)
 }

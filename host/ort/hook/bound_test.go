@@ -29,9 +29,7 @@ func TestPatchWithoutMemoryPattern(t *testing.T) {
 		}})
 		s := must.Value(r.Session(slot.CreateSessionFromArray, at, size, given))(t)
 		orttest.Expect(t, "y", orttest.Run(t, s, -1, 2), 1, -2)
-		if want := map[bool]int{true: 1}[without]; len(disabled) != want {
-			t.Errorf("NoMemoryPattern %v: switched off %d times, want %d", without, len(disabled), want)
-		}
+		must.Equal(t, len(disabled), map[bool]int{true: 1}[without], without)
 		if len(disabled) > 0 && disabled[0] == given {
 			t.Error("switched off in the program's own options")
 		}

@@ -35,9 +35,7 @@ func TestExternalFolder(t *testing.T) {
 		}})
 		o := session.Options{Config: map[string]string{session.ConfigExternalFolder: dir}}
 		orttest.Expect(t, "y", orttest.Run(t, orttest.Session(t, relu, o), 1, 2), 11, 22)
-		if told != dir {
-			t.Errorf("the patcher was told of the folder %q, want %q", told, dir)
-		}
+		must.Equal(t, told, dir)
 	})
 	t.Run("of both", func(t *testing.T) {
 		// The patch knows better: it resolved the links.

@@ -21,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/ort/internal/slot"
 	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/ort/session"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // How an operator of the tests runs.
@@ -134,9 +135,7 @@ func (s *scene) expectLog(t *testing.T, lines int, texts ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.log.String()
-	if strings.Count(text, "\n") != lines {
-		t.Errorf("%d lines, want %d:\n%s", strings.Count(text, "\n"), lines, text)
-	}
+	must.Equal(t, strings.Count(text, "\n"), lines, text)
 	for _, x := range texts {
 		if !strings.Contains(text, x) {
 			t.Errorf("logged %s, want %q", text, x)

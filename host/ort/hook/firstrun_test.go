@@ -74,9 +74,7 @@ func TestFirstRunGivesSignalsBack(t *testing.T) {
 		t.Fatal("a session with CUDA is not watched")
 	}
 	orttest.Expect(t, "the first run", orttest.Run(t, first, 1, 2), 2, 3)
-	if got := handlerOf(t, stolen); got != before {
-		t.Errorf("after the first run the handler is %#x, was %#x", got, before)
-	}
+	must.Equal(t, handlerOf(t, stolen), before)
 	orttest.Expect(t, "another run", orttest.Run(t, first, 3, 4), 4, 5)
 	orttest.Expect(t, "another session", orttest.Run(t, unpatched, 5, 6), 6, 7)
 	if !watched() {

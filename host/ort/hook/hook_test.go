@@ -128,18 +128,14 @@ func TestUninstallRestores(t *testing.T) {
 				changed++
 			}
 		}
-		if changed != 42 {
-			t.Errorf("round %d: %d function pointers differ while installed, want 42", round, changed)
-		}
+		must.Equal(t, changed, 42, round)
 		if Installed(library) == nil {
 			t.Error("Installed() is nil while a hook is installed")
 		}
 		must.Succeed(t, errors.Join(Uninstall(library), Uninstall(library)))
 		after, afterProtection := snapshot()
 		for i := range after {
-			if after[i] != words[i] {
-				t.Errorf("round %d: word %d is %#x after Uninstall, was %#x", round, i, after[i], words[i])
-			}
+			must.Equal(t, after[i], words[i], round)
 		}
 		for i := range protection {
 			if protection[i] != hookedProtection[i] || protection[i] != afterProtection[i] {
@@ -256,13 +252,9 @@ func TestConcurrentInstall(t *testing.T) {
 		}()
 	}
 	for range 150 {
-		if err := Install(library, Hook{Patcher: orttest.Negate, Strict: true}); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, Install(library, Hook{Patcher: orttest.Negate, Strict: true}))
 		_ = orttest.Session(t, content, session.Options{IntraOpThreads: 1})
-		if err := Uninstall(library); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, Uninstall(library))
 		_ = orttest.Session(t, content, session.Options{IntraOpThreads: 1})
 	}
 	close(stop)
@@ -323,9 +315,7 @@ func TestRequest(t *testing.T) {
 		return nil, err
 	}})
 	s, err := session.Open(library, path, session.Options{Config: map[string]string{"graft.plugins": "a,b", "other": ""}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.Close()
 	if seen.Path != path || seen.Model != nil || !has || entry != "a,b" || hasOther || len(entries) != 2 ||
 		entries["graft.plugins"] != "a,b" {
@@ -353,9 +343,7 @@ func TestDone(t *testing.T) {
 			s.Close()
 		}
 	}
-	if done != 2 {
-		t.Errorf("Done was called %d times for two attempts", done)
-	}
+	must.Equal(t, done, 2)
 }
 
 // TestEditorAndCompilePassThrough: a graph that the program goes on to edit, and a model that is
@@ -399,8 +387,6 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 		t.Errorf("the compiled model has nodes %v", nodes)
 	}
 	for _, name := range []string{"CreateModelEditorSession", "CreateModelEditorSessionFromArray", "CompileModel"} {
-		if strings.Count(log.String(), "call="+name+"\n") != 1 {
-			t.Errorf("no debug message for %s in:\n%s", name, log.String())
-		}
+		must.Equal(t, strings.Count(log.String(), "call="+name+"\n"), 1, name, log.String())
 	}
 }

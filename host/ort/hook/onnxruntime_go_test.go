@@ -102,9 +102,7 @@ func TestOnnxruntimeGo(t *testing.T) {
 		t.Error("what sessions retain is held after they were destroyed")
 	}
 	slices.Sort(entries)
-	if !slices.Equal(entries, []string{"", "", "a", "a"}) {
-		t.Errorf("config entries seen: %q", entries)
-	}
+	must.Equal(t, entries, []string{"", "", "a", "a"})
 	must.Succeed(t, Uninstall(library))
 	check("after", 0, 2)
 }
@@ -116,18 +114,13 @@ func TestOnnxruntimeGoFallback(t *testing.T) {
 	refuse := func(session.Request) (*session.Patch, error) { return nil, fmt.Errorf("softmax has no axis") }
 	var log bytes.Buffer
 	install(t, Hook{Patcher: refuse, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if y, err := dynamic(t, path, nil, -1, 2); err != nil || !slices.Equal(y, []float32{0, 2}) {
-		t.Errorf("got %v (%v), want the unpatched answer", y, err)
-	}
+	must.Equal(t, must.Value(dynamic(t, path, nil, -1, 2))(t), []float32{0, 2})
 	want := `level=WARN msg="session made unpatched" model=` + path + ` reason="softmax has no axis"`
 	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
 		t.Errorf("logged %s, want %s", log.String(), want)
 	}
 	install(t, Hook{Patcher: refuse, Strict: true})
-	if _, err := dynamic(t, path, nil, -1); err == nil ||
-		!strings.Contains(err.Error(), "graft: "+path+" was not patched: softmax has no axis") {
-		t.Errorf("strict: got %v", err)
-	}
+	must.Fail(t, must.Error(dynamic(t, path, nil, -1)), "graft: "+path+" was not patched: softmax has no axis")
 }
 
 // TestOnnxruntimeGoConcurrently mixes both bindings on several goroutines while the hook comes
@@ -169,11 +162,7 @@ func TestOnnxruntimeGoConcurrently(t *testing.T) {
 			return
 		default:
 		}
-		if err := Install(library, Hook{Patcher: orttest.Negate, Strict: true}); err != nil {
-			t.Error(err)
-		}
-		if err := Uninstall(library); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, Install(library, Hook{Patcher: orttest.Negate, Strict: true}))
+		must.Succeed(t, Uninstall(library))
 	}
 }

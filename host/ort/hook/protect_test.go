@@ -13,9 +13,7 @@ import (
 // TestReplaceWord writes to a read-only page of its own.
 func TestReplaceWord(t *testing.T) {
 	page, err := syscall.Mmap(-1, 0, syscall.Getpagesize(), syscall.PROT_READ, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	at := uintptr(unsafe.Pointer(&page[0]))
 	permissions := func() string {
 		maps := must.Value(procmaps.Read())(t)

@@ -39,9 +39,7 @@ func TestShadow(t *testing.T) {
 			orttest.Expect(t, "more", orttest.Run(t, x, 1, -2), 2, -2)
 			orttest.Expect(t, "more", orttest.Run(t, x, 1, -2, 3), 2, -2, 6)
 		}
-		if compared != 2 {
-			t.Errorf("%d runs were compared, want 2", compared)
-		}
+		must.Equal(t, compared, 2)
 		x.Close()
 		x = orttest.Session(t, s.plain, session.Options{})
 		s.how.Store(lies)
@@ -60,14 +58,10 @@ func TestShadow(t *testing.T) {
 			orttest.Expect(t, "a run that differs", orttest.Run(t, x, 3, -4), 6, -4)
 		}
 		orttest.Expect(t, "after it", orttest.Run(t, x, 5), 10)
-		if Reverted() != before+1 {
-			t.Errorf("%d reverted", Reverted()-before)
-		}
+		must.Equal(t, Reverted(), before+1, Reverted()-before)
 		s.expectLog(t, 1, "answered otherwise than its model", "y: off")
 		x.Close()
-		if n := hookOf.Of(library).runSites[0].watched.Load(); n != 0 {
-			t.Errorf("%d are watched", n)
-		}
+		must.Equal(t, hookOf.Of(library).runSites[0].watched.Load(), 0)
 	}
 }
 
@@ -85,9 +79,7 @@ func TestShadowOfAShare(t *testing.T) {
 	runs, different := Shadowed()
 	for i := range 5 {
 		orttest.Expect(t, "a run that differs", orttest.Run(t, x, 3, -4), 6, -4)
-		if reverted := Reverted() > before; reverted != (i >= 2) {
-			t.Errorf("after %d runs it is %t that the session reverted", i+1, reverted)
-		}
+		must.Equal(t, Reverted() > before, (i >= 2), i+1)
 	}
 	if now, apart := Shadowed(); now-runs != 3 || apart-different != 3 {
 		t.Errorf("%d runs compared, %d of them differed, want 3 and 3", now-runs, apart-different)

@@ -56,9 +56,7 @@ func TestLogThatPanics(t *testing.T) {
 	s.how.Store(fails)
 	orttest.Expect(t, "the run that failed", orttest.Run(t, x, 3, -4), 6, -4)
 	orttest.Expect(t, "after it", orttest.Run(t, x, 5, -6), 10, -6)
-	if Reverted() != before+1 {
-		t.Errorf("%d reverted", Reverted()-before)
-	}
+	must.Equal(t, Reverted(), before+1, Reverted()-before)
 	active.Patcher = func(session.Request) (*session.Patch, error) { return nil, errors.New("a warning") }
 	install(t, active)
 	orttest.Expect(t, "unpatched", orttest.Run(t, orttest.Session(t, s.plain, session.Options{}), 1, -2), 2, -2)

@@ -66,27 +66,20 @@ func TestWayBackStrict(t *testing.T) {
 	s := stage(t, true)
 	x := orttest.Session(t, s.plain, session.Options{})
 	s.how.Store(fails)
-	if _, err := tryRun(t, x, nil, 1); err == nil || !strings.Contains(err.Error(), "made to fail") {
-		t.Errorf("got %v, want the operator's error", err)
-	}
+	must.Fail(t, must.Error(tryRun(t, x, nil, 1)), "made to fail")
 	s.how.Store(well)
 	orttest.Expect(t, "afterwards", orttest.Run(t, x, 1, -2), 2, -2)
 	s.expectLog(t, 0)
-	if s.opened != 0 {
-		t.Error("the plain model was opened")
-	}
+	must.Equal(t, s.opened, 0)
 }
 
 // tryRun runs with a place for the result.
 func tryRun(t testing.TB, s *session.Session, place *ort.Value, x ...float32) (*ort.Value, error) {
 	t.Helper()
-	in, err := ort.NewTensor(library, []int64{int64(len(x))}, x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Value(ort.NewTensor(library, []int64{int64(len(x))}, x))(t)
 	defer in.Close()
 	results := []*ort.Value{place}
-	err = s.RunInto(context.Background(), map[string]*ort.Value{"x": in}, []string{"y"}, results)
+	err := s.RunInto(context.Background(), map[string]*ort.Value{"x": in}, []string{"y"}, results)
 	if place == nil && results[0] != nil {
 		results[0].Close()
 	}
@@ -100,10 +93,7 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	x := orttest.Session(t, s.plain, session.Options{})
 	in := must.Value(ort.NewTensor(library, []int64{1, 2}, []float32{1, 2}))(t)
 	defer in.Close()
-	if _, err := x.Run(context.Background(), map[string]*ort.Value{"x": in}); err == nil ||
-		!strings.Contains(err.Error(), "Invalid rank for input: x") {
-		t.Errorf("a wrong rank: got %v", err)
-	}
+	must.Fail(t, must.Error(x.Run(context.Background(), map[string]*ort.Value{"x": in})), "Invalid rank for input: x")
 	ints := must.Value(ort.NewTensor(library, []int64{2}, []int64{1, 2}))(t)
 	defer ints.Close()
 	if _, err := x.Run(context.Background(), map[string]*ort.Value{"x": ints}); err == nil ||
@@ -123,12 +113,8 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	err := library.Try("Run", slot.Run, x.Native(), options, orttest.Address(names), orttest.Address(values), 1,
 		orttest.Address(outs), 1,
 		orttest.Address(places))
-	if err == nil || !strings.Contains(err.Error(), "terminate flag") {
-		t.Errorf("a run that the program ended: got %v", err)
-	}
-	if s.opened != 0 {
-		t.Errorf("the plain model was opened %d times", s.opened)
-	}
+	must.Fail(t, err, "terminate flag")
+	must.Equal(t, s.opened, 0)
 
 	// A place of the wrong shape is refused by both, in the plain session's words.
 	place := must.Value(ort.NewTensor(library, []int64{3}, []float32{0, 0, 0}))(t)
@@ -137,13 +123,9 @@ func TestErrorsOfTheProgram(t *testing.T) {
 	unpatched := orttest.Session(t, s.plain, session.Options{Unpatched: true})
 	_, want := tryRun(t, unpatched, place, 1, 2)
 	for range 2 {
-		if _, err := tryRun(t, x, place, 1, 2); err == nil || err.Error() != want.Error() {
-			t.Errorf("a place of a wrong shape: got %v, want %v", err, want)
-		}
+		must.FailExactly(t, must.Error(tryRun(t, x, place, 1, 2)), want.Error())
 	}
-	if s.opened != 1 {
-		t.Errorf("the plain model was opened %d times", s.opened)
-	}
+	must.Equal(t, s.opened, 1)
 	orttest.Expect(t, "afterwards", orttest.Run(t, x, 1, -2), 2, -2)
 	s.expectLog(t, 0)
 	s.how.Store(fails)
@@ -158,9 +140,7 @@ func TestNoWayBack(t *testing.T) {
 	s.how.Store(fails)
 	s.fault = errors.New("the file was replaced")
 	for range 3 {
-		if _, err := tryRun(t, x, nil, 1); err == nil || !strings.Contains(err.Error(), "made to fail") {
-			t.Errorf("got %v, want the operator's error", err)
-		}
+		must.Fail(t, must.Error(tryRun(t, x, nil, 1)), "made to fail")
 	}
 	s.expectLog(t, 1, "the file was replaced", "made to fail")
 	s.fault, s.changed = nil, errors.New("it changed meanwhile")
@@ -188,9 +168,7 @@ func TestPlacesOfTheProgram(t *testing.T) {
 	s.how.Store(fails)
 	for i, want := range []bool{false, true} {
 		err := x.RunInto(context.Background(), map[string]*ort.Value{"x": place}, []string{"y"}, []*ort.Value{place})
-		if (err == nil) != want {
-			t.Errorf("run %d in place: %v", i, err)
-		}
+		must.Equal(t, err == nil, want, i)
 	}
 	s.expectLog(t, 1, "an output lies in the memory of an input")
 }
@@ -202,9 +180,7 @@ func TestWayBackOfBindings(t *testing.T) {
 			s := stage(t, false)
 			x := orttest.Session(t, s.plain, session.Options{})
 			b, err := x.NewBinding()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer b.Close()
 			in := must.Value(ort.NewTensor(library, []int64{2}, []float32{3, -4}))(t)
 			defer in.Close()
@@ -222,9 +198,7 @@ func TestWayBackOfBindings(t *testing.T) {
 					err = b.OutputTo("y", m)
 				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if where != "the input's memory" {
 				must.Succeed(t, b.Run(context.Background()))
 			}
@@ -237,17 +211,13 @@ func TestWayBackOfBindings(t *testing.T) {
 				s.expectLog(t, 1, "an output lies in the memory of an input")
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := must.Value(b.Outputs())(t)
 			defer got["y"].Close()
 			y, _ := ort.Data[float32](got["y"])
 			orttest.Expect(t, "bound", y, 6, -4)
 			s.expectLog(t, 1, "run=repeated")
-			if err := b.Run(context.Background()); err != nil {
-				t.Error(err)
-			}
+			must.Succeed(t, b.Run(context.Background()))
 		})
 	}
 }
@@ -282,9 +252,7 @@ func TestWayBackConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if s.opened != 1 {
-		t.Errorf("the plain model was opened %d times", s.opened)
-	}
+	must.Equal(t, s.opened, 1)
 	s.expectLog(t, 1)
 }
 

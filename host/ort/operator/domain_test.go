@@ -41,9 +41,7 @@ func TestDomains(t *testing.T) {
 	}
 	orttest.Expect(t, "own", orttest.Run(t,
 		orttest.Session(t, content, session.Options{Domains: domains, Unpatched: true}), 1, 2), 2, 3)
-	if made := operator.Made(library) - before; made != 0 {
-		t.Errorf("%d domains were made again for four sessions", made)
-	}
+	must.Equal(t, operator.Made(library)-before, 0)
 }
 
 // markAtOnce says to a child of TestDomainsAtOnce that it is one.

@@ -116,15 +116,11 @@ func TestOperator(t *testing.T) {
 		return orttest.Marshal(t, m)
 	}
 	s := orttest.Session(t, model(7), session.Options{Unpatched: true, Domains: domains})
-	if want := "7 true 0.5 true bhsd true [1 2] true [3 4] true false false [2] 3 2 false true\n"; made.says != want {
-		t.Errorf("the kernel saw\n%s, want\n%s", made.says, want)
-	}
+	must.Equal(t, made.says, "7 true 0.5 true bhsd true [1 2] true [3 4] true false false [2] 3 2 false true\n")
 	orttest.Expect(t, "a run", orttest.Run(t, s, 3), 8)
 	for x, want := range map[float32]string{95: "made to end", 96: "made to fail", 97: "made to panic"} {
 		in, err := ort.NewTensor(library, []int64{1}, []float32{x})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = s.Run(context.Background(), map[string]*ort.Value{"x": in})
 		in.Close()
 		var e *ort.Error
@@ -134,9 +130,7 @@ func TestOperator(t *testing.T) {
 	}
 	orttest.Expect(t, "a run after them", orttest.Run(t, s, 3), 8)
 	s.Close()
-	if closed != 1 {
-		t.Errorf("the kernel was closed %d times", closed)
-	}
+	must.Equal(t, closed, 1)
 	if _, err := session.FromBytes(library, model(13), session.Options{Unpatched: true, Domains: domains}); err == nil ||
 		!strings.Contains(err.Error(), "made to refuse") {
 		t.Errorf("a kernel that is refused: %v", err)

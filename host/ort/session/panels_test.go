@@ -93,18 +93,14 @@ func TestSessionsSharePanels(t *testing.T) {
 	for range 3 {
 		weights := []session.Weight{matrix(t, "v", 0.5), matrix(t, "w", -0.25)}
 		s, released := packedSession(t, m, weights...)
-		if !slices.Equal(released, []int{1, 1}) {
-			t.Errorf("released %v times when they were laid out, want once each", released)
-		}
+		must.Equal(t, released, []int{1, 1})
 		for _, w := range weights {
 			fill(w.Data, 0)
 		}
 		list = append(list, s)
 	}
 	other, _ := packedSession(t, m, matrix(t, "v", 0.5), matrix(t, "w", -0.5))
-	if n := session.SessionsOfContainers(library); !slices.Equal(n, []int{1, 3}) {
-		t.Errorf("sessions of each content: %v, want 1 and 3", n)
-	}
+	must.Equal(t, session.SessionsOfContainers(library), []int{1, 3})
 	for i, s := range list {
 		orttest.Expect(t, "y", orttest.Run(t, s, line()...), want...)
 		s.Close()
@@ -115,13 +111,9 @@ func TestSessionsSharePanels(t *testing.T) {
 	if slices.Equal(orttest.Run(t, other, line()...), want) {
 		t.Error("sessions of other weights answer alike")
 	}
-	if n := session.SessionsOfContainers(library); !slices.Equal(n, []int{1}) {
-		t.Errorf("sessions of each content after three ended: %v, want 1", n)
-	}
+	must.Equal(t, session.SessionsOfContainers(library), []int{1})
 	other.Close()
-	if n := session.SessionsOfContainers(library); len(n) > 0 {
-		t.Errorf("containers after all ended: %v", n)
-	}
+	must.Empty(t, session.SessionsOfContainers(library))
 }
 
 // TestPanelsLieInMemoryOnce: a further session of large weights takes a small part of them.
@@ -173,9 +165,7 @@ func TestOwnContainer(t *testing.T) {
 	var first []float32
 	for i := range 2 {
 		s, err := r.Session(slot.CreateSessionFromArrayWithPrepackedWeightsContainer, at, size, r.Options(), container)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		y := orttest.Run(t, s, line()...)
 		if first == nil {
 			first = y
@@ -199,20 +189,13 @@ func TestPackedWeightsThatONNXRuntimeLooksInto(t *testing.T) {
 	b.InPlace = true
 	w := matrix(t, "w", 1)
 	s, released := packedSession(t, m, w, b)
-	if !slices.Equal(released, []int{1, 0}) {
-		t.Errorf("released %v times when the session was made, want once where there is a copy and never where there is none",
-			released)
-	}
-	if n := session.SessionsOfContainers(library); len(n) > 0 {
-		t.Errorf("containers of a session with copies: %v", n)
-	}
+	must.Equal(t, released, []int{1, 0})
+	must.Empty(t, session.SessionsOfContainers(library))
 	before := orttest.Run(t, s, line()...)
 	fill(w.Data, 0)
 	orttest.Expect(t, "y", orttest.Run(t, s, line()...), before...)
 	s.Close()
-	if !slices.Equal(released, []int{1, 1}) {
-		t.Errorf("released %v times by the session's end, want once each", released)
-	}
+	must.Equal(t, released, []int{1, 1})
 }
 
 // TestPackedWeightsThatNoOneLaysOut stay where they are as long as the session does.
@@ -231,9 +214,7 @@ func TestPackedWeightsThatNoOneLaysOut(t *testing.T) {
 	}
 	orttest.Run(t, s, line()...)
 	s.Close()
-	if released != 1 {
-		t.Errorf("released %d times by the session's end, want once", released)
-	}
+	must.Equal(t, released, 1)
 }
 
 // TestRefusedPackedWeightsLeaveNothing: no session, no container.

@@ -2,8 +2,6 @@ package session_test
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -31,9 +29,7 @@ func TestSequenceOutput(t *testing.T) {
 	x := must.Value(ort.NewTensor(library, []int64{2}, []float32{3, 4}))(t)
 	out := must.Value(s.Run(context.Background(), map[string]*ort.Value{"x": x}))(t)
 	defer ort.CloseAll(out)
-	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a sequence, needed a tensor") {
-		t.Errorf("bytes of a sequence: %v", err)
-	}
+	must.Fail(t, must.Error(out[0].Bytes()), "the value is a sequence, needed a tensor")
 	items, err := out[0].Items()
 	if err != nil || len(items) != 2 {
 		t.Fatalf("%d items, %v", len(items), err)
@@ -57,25 +53,17 @@ func TestEmptyOptional(t *testing.T) {
 	m.Graph.Node = []*onnx.Node{none}
 	m.Graph.Output = []*onnx.ValueInfo{orttest.Value("y", kind)}
 	out, err := orttest.Session(t, orttest.Marshal(t, m), session.Options{}).Run(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer ort.CloseAll(out)
-	if out[0].Kind() != ort.KindOptional {
-		t.Errorf("an optional without content is a %v", out[0].Kind())
-	}
-	if _, err := out[0].Bytes(); err == nil || !strings.Contains(err.Error(), "the value is a optional, needed a tensor") {
-		t.Errorf("bytes of nothing: %v", err)
-	}
+	must.Equal(t, out[0].Kind(), ort.KindOptional)
+	must.Fail(t, must.Error(out[0].Bytes()), "the value is a optional, needed a tensor")
 
 	m = orttest.Identity(ort.Bool)
 	m.Graph.Input = []*onnx.ValueInfo{orttest.Value("x", kind)}
 	m.Graph.Node = []*onnx.Node{orttest.Node("OptionalHasElement", []string{"x"}, []string{"y"})}
 	s := orttest.Session(t, orttest.Marshal(t, m), session.Options{})
 	_, err = s.Run(context.Background(), map[string]*ort.Value{"x": out[0]})
-	if err == nil || !strings.Contains(err.Error(), `input "x": an optional without content cannot be fed`) {
-		t.Errorf("feeding nothing: %v", err)
-	}
+	must.Fail(t, err, `input "x": an optional without content cannot be fed`)
 }
 
 func TestNewSequence(t *testing.T) {
@@ -94,9 +82,7 @@ func TestNewSequence(t *testing.T) {
 	data[0] = 5 // the sequence has copies
 	out, err := s.Run(context.Background(), map[string]*ort.Value{"x": x})
 	x.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer ort.CloseAll(out)
 	items, err := out[0].Items()
 	if err != nil || len(items) != 2 {
@@ -115,13 +101,8 @@ func TestNewSequence(t *testing.T) {
 		t.Errorf("a sequence of strings holds %q, %v", list, err)
 	}
 
-	if _, err := library.NewSequence(nil); err == nil ||
-		!strings.Contains(err.Error(), "a sequence of no tensor, needed at least one") {
-		t.Errorf("an empty sequence: %v", err)
-	}
-	if _, err := library.NewSequence([]*ort.Value{item}); !errors.Is(err, ort.ErrClosed) {
-		t.Errorf("a closed item: %v", err)
-	}
+	must.Fail(t, must.Error(library.NewSequence(nil)), "a sequence of no tensor, needed at least one")
+	must.Fail(t, must.Error(library.NewSequence([]*ort.Value{item})), ort.ErrClosed)
 	if _, err := library.NewSequence([]*ort.Value{words, items[0]}); err == nil {
 		t.Error("a sequence of two element types was made")
 	}

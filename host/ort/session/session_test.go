@@ -55,18 +55,12 @@ func TestRunErrors(t *testing.T) {
 		{"closed input", ctx, map[string]*ort.Value{"x": closed}, nil, `input "x": onnxruntime: used after Close`},
 		{"ended context", ended, map[string]*ort.Value{"x": x}, nil, "context canceled"},
 	} {
-		if _, err := s.Run(c.ctx, c.inputs, c.outputs...); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
-		}
+		must.Fail(t, must.Error(s.Run(c.ctx, c.inputs, c.outputs...)), c.want)
 	}
 	s.Close()
 	s.Close()
-	if _, err := s.Run(ctx, map[string]*ort.Value{"x": x}); !errors.Is(err, ort.ErrClosed) {
-		t.Errorf("closed session: %v", err)
-	}
-	if _, err := s.NewBinding(); !errors.Is(err, ort.ErrClosed) {
-		t.Errorf("binding of a closed session: %v", err)
-	}
+	must.Fail(t, must.Error(s.Run(ctx, map[string]*ort.Value{"x": x})), ort.ErrClosed)
+	must.Fail(t, must.Error(s.NewBinding()), ort.ErrClosed)
 }
 
 // endless is a model that loops 2^62 times.
@@ -93,9 +87,7 @@ func TestRunEndsWithContext(t *testing.T) {
 	x := must.Value(ort.NewTensor(library, []int64{1}, []float32{1}))(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.Run(ctx, map[string]*ort.Value{"x": x}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the context's error", err)
-	}
+	must.Fail(t, must.Error(s.Run(ctx, map[string]*ort.Value{"x": x})), context.DeadlineExceeded)
 	var refusal *ort.Error
 	b := must.Value(s.NewBinding())(t)
 	defer b.Close()
@@ -136,13 +128,9 @@ func TestOptions(t *testing.T) {
 		NoMemoryPattern: true, NoArena: true,
 	}
 	s := orttest.Session(t, orttest.Marshal(t, orttest.Unary("Neg")), o)
-	if in := s.Inputs()[0].String(); in != "x: float32[2]" {
-		t.Errorf("with n fixed the input is %s", in)
-	}
+	must.Equal(t, s.Inputs()[0].String(), "x: float32[2]")
 	orttest.Expect(t, "y", orttest.Run(t, s, 1, 2), -1, -2)
-	if _, err := os.Stat(o.OptimizedModel); err != nil {
-		t.Error(err)
-	}
+	must.Value(os.Stat(o.OptimizedModel))(t)
 	s.Close()
 	profiles, err := filepath.Glob(o.Profile + "*")
 	if err != nil || len(profiles) != 1 {
@@ -162,8 +150,5 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := session.FromBytes(library, nil, session.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "the model is empty") {
-		t.Errorf("empty model: %v", err)
-	}
+	must.Fail(t, must.Error(session.FromBytes(library, nil, session.Options{})), "the model is empty")
 }

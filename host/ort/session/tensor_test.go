@@ -3,7 +3,6 @@ package session_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -17,9 +16,7 @@ import (
 // through sends a tensor through the identity model and gives what comes out.
 func through(t *testing.T, in *ort.Value, err error, element ort.ElementType, dims ...any) *ort.Value {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(in.Close)
 	s := orttest.Session(t, orttest.Marshal(t, orttest.Identity(element, dims...)), session.Options{})
 	out := must.Value(s.Run(context.Background(), map[string]*ort.Value{"x": in}))(t)
@@ -84,9 +81,7 @@ func TestTensorsOfBytes(t *testing.T) {
 			t.Errorf("%v: %v", c.element, err)
 			continue
 		}
-		if found, err := out[0].Bytes(); err != nil || !slices.Equal(found, c.data) {
-			t.Errorf("%v: got % x (%v), want % x", c.element, found, err, c.data)
-		}
+		must.Equal(t, must.Value(out[0].Bytes())(t, c.element), c.data, c.element)
 		ort.CloseAll(out)
 		in.Close()
 		s.Close()
@@ -113,9 +108,7 @@ func TestTensorsOfAllTypes(t *testing.T) {
 			t.Errorf("%v: %v", e, err)
 			continue
 		}
-		if v.Element() != e {
-			t.Errorf("a tensor of %v says that it is of %v", e, v.Element())
-		}
+		must.Equal(t, v.Element(), e)
 		v.Close()
 	}
 }
@@ -124,12 +117,8 @@ func TestTensorsOfStrings(t *testing.T) {
 	want := []string{"past", "", "présent"}
 	in, err := library.NewStrings([]int64{3}, want)
 	out := through(t, in, err, ort.String, "n")
-	if found, err := out.Strings(); err != nil || !slices.Equal(found, want) {
-		t.Errorf("got %q (%v), want %q", found, err, want)
-	}
-	if _, err := out.Bytes(); err == nil || !strings.Contains(err.Error(), "string cannot be viewed as bytes") {
-		t.Errorf("bytes of strings: %v", err)
-	}
+	must.Equal(t, must.Value(out.Strings())(t), want)
+	must.Fail(t, must.Error(out.Bytes()), "string cannot be viewed as bytes")
 }
 
 func TestTensorErrors(t *testing.T) {
@@ -162,8 +151,6 @@ func TestTensorErrors(t *testing.T) {
 		{"closed", func() error { good.Close(); good.Close(); _, err := good.Bytes(); return err }, "used after Close"},
 	}
 	for _, c := range cases {
-		if err := c.do(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
-		}
+		must.Fail(t, c.do(), c.want)
 	}
 }

@@ -2,12 +2,12 @@ package session_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/ebitengine/purego"
 
 	"github.com/opgraft/graft/host/ort/session"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestTrim: free memory of the C library's heaps goes back to the system when a session of large weights is no more,
@@ -44,8 +44,6 @@ func TestTrim(t *testing.T) {
 			s.Close()
 			got = append(got, trims)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s weights: %v trims, want %v", c.name, got, c.want)
-		}
+		must.Equal(t, got, c.want, c.name)
 	}
 }

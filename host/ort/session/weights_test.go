@@ -21,9 +21,7 @@ import (
 func outside(t *testing.T, n int, x float32) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, 4*n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { syscall.Munmap(b) })
 	fill(b, x)
 	return b
@@ -97,14 +95,10 @@ func TestSharedWeightsAreReleasedBySession(t *testing.T) {
 				Weights: []session.Weight{w}}))
 	}
 	list[0].Close()
-	if released.Load() != 1 {
-		t.Errorf("released %d times when one of two sessions ended, want once", released.Load())
-	}
+	must.Equal(t, released.Load(), 1)
 	orttest.Expect(t, "y", orttest.Run(t, list[1], make([]float32, wide)...), slices.Repeat([]float32{3}, wide)...)
 	list[1].Close()
-	if released.Load() != 2 {
-		t.Errorf("released %d times by two sessions, want twice", released.Load())
-	}
+	must.Equal(t, released.Load(), 2)
 }
 
 // TestWeightsThatONNXRuntimeLooksInto are copied after all, where they were to be read in place: here it transposes one
@@ -128,15 +122,11 @@ func TestWeightsThatONNXRuntimeLooksInto(t *testing.T) {
 		session.Options{LogSeverity: session.LogFatal, Patcher: func(session.Request) (*session.Patch, error) {
 			return &session.Patch{Model: content, ExternalFolder: "/proc/self", Weights: []session.Weight{w}}, nil
 		}})
-	if released.Load() != 1 {
-		t.Errorf("released %d times when there is a copy, want once", released.Load())
-	}
+	must.Equal(t, released.Load(), 1)
 	fill(w.Data, 0)
 	orttest.Expect(t, "y", orttest.Run(t, s, make([]float32, 2*wide)...), slices.Repeat([]float32{3}, 2*wide)...)
 	s.Close()
-	if released.Load() != 1 {
-		t.Errorf("released %d times by the session's end, want once", released.Load())
-	}
+	must.Equal(t, released.Load(), 1)
 }
 
 // TestWeightsThatAreRefusedAreReleased lists what makes no session.
@@ -171,9 +161,7 @@ func TestWeightsThatAreRefusedAreReleased(t *testing.T) {
 				s.Close()
 				t.Errorf("%s: a session was made from %s", name, way)
 			}
-			if released.Load() != 1 {
-				t.Errorf("%s, from %s: released %d times, want once", name, way, released.Load())
-			}
+			must.Equal(t, released.Load(), 1, name, way)
 		}
 	}
 }

@@ -20,17 +20,13 @@ type content struct {
 func TestRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b.json")
 	var got content
-	if err := ReadRecord(path, 3, &got); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there gives %v", err)
-	}
+	must.Fail(t, ReadRecord(path, 3, &got), os.ErrNotExist)
 	must.Succeed(t, WriteRecord(path, content{3, []int{1, 2}}))
 	must.Succeed(t, WriteRecord(path, content{3, []int{4}}))
 	if err := ReadRecord(path, 3, &got); err != nil || len(got.Numbers) != 1 || got.Numbers[0] != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
-	}
+	must.Equal(t, len(must.Value(os.ReadDir(filepath.Dir(path)))(t)), 1)
 	whole := must.Value(os.ReadFile(path))(t)
 	for _, c := range []struct{ what, text, want string }{
 		{"truncated", string(whole[:len(whole)/2]), "unexpected end of JSON input"},
@@ -46,10 +42,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: got the error %v, want %q", c.what, err, c.want)
 		}
 	}
-	if err := WriteRecord(filepath.Join(path, "below.json"), content{}); err == nil ||
-		!strings.Contains(err.Error(), "cannot store what was measured in "+path) {
-		t.Errorf("a path that cannot be gives %v", err)
-	}
+	must.Fail(t, WriteRecord(filepath.Join(path, "below.json"), content{}), "cannot store what was measured in "+path)
 }
 
 // A pipe, a link or a file that others can change is refused at once, and replaced by the next measurement.
@@ -65,13 +58,9 @@ func TestPlantedRecord(t *testing.T) {
 	} {
 		must.Succeed(t, plant())
 		var got content
-		if err := ReadRecord(path, 3, &got); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: got the error %v", what, err)
-		}
+		must.Fail(t, ReadRecord(path, 3, &got), ErrDamaged, what)
 		must.Succeed(t, WriteRecord(path, content{3, []int{1}}))
-		if err := ReadRecord(path, 3, &got); err != nil {
-			t.Errorf("%s: after it was measured again: %v", what, err)
-		}
+		must.Succeed(t, ReadRecord(path, 3, &got), what, "after it was measured again")
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the file has the mode %v, want only the user's", what, info.Mode())
 		}

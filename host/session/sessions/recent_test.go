@@ -82,14 +82,10 @@ func TestPlannedOnce(t *testing.T) {
 	recent.Lock()
 	forget(key, p)
 	recent.Unlock()
-	if p.users != 1 {
-		t.Errorf("%d users of a plan in use", p.users)
-	}
+	must.Equal(t, p.users, 1)
 	done()
 	done()
-	if p.users != 0 {
-		t.Errorf("%d users of a plan that is done with", p.users)
-	}
+	must.Equal(t, p.users, 0)
 	if analysis(nil) == second {
 		t.Error("planned with a model that is closed")
 	}

@@ -187,9 +187,8 @@ func (m *made) expectAnswer(t *testing.T) {
 	out := must.Value(m.session.Run(context.Background(), map[string]*ort.Value{"x": x}))(t)
 	defer out[0].Close()
 	y, err := ort.Data[float32](out[0])
-	if err != nil || !slices.Equal(y, []float32{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}) {
-		t.Errorf("answer %v, %v", y, err)
-	}
+	must.Succeed(t, err)
+	must.Equal(t, y, []float32{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6})
 }
 
 // onCUDA is what ONNX Runtime leaves in the config of a session whose CUDA provider was appended by device.
@@ -230,9 +229,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 		}
 		said := newSession(t, set, config)
 		said.expectAnswer(t)
-		if said.choice.Variant != want {
-			t.Errorf("%s %s: variant %q because %q", ConfigDevice, text, said.choice.Variant, said.choice.Reason)
-		}
+		must.Equal(t, said.choice.Variant, want, text, said.choice.Reason)
 	}
 	if bad := newSession(t, set, map[string]string{ConfigDevice: "gpu"}); bad.err == nil ||
 		!strings.HasSuffix(bad.err.Error(),
@@ -250,9 +247,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 	})
 	t.Run("a variant for CUDA alone", func(t *testing.T) {
 		set := load(t, "cuda")
-		if err := set.Require([]string{"kit-check"}); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, set.Require([]string{"kit-check"}))
 		m := newSession(t, set, nil)
 		m.expectAnswer(t)
 		if m.choice.Operator != nil {
@@ -280,9 +275,7 @@ func TestSessionsWithoutADriver(t *testing.T) {
 	set := load(t, "cpu", "cuda")
 	cpu := newSession(t, set, nil)
 	cpu.expectAnswer(t)
-	if cpu.choice.Variant != "cpu" {
-		t.Errorf("on the CPU: variant %q because %q", cpu.choice.Variant, cpu.choice.Reason)
-	}
+	must.Equal(t, cpu.choice.Variant, "cpu", cpu.choice.Reason)
 	gpu := newSession(t, set, onCUDA)
 	gpu.expectAnswer(t)
 	if gpu.choice.Operator != nil ||

@@ -155,9 +155,7 @@ func TestArenasOfManySessions(t *testing.T) {
 		counts = append(counts, n)
 	}
 	slices.Sort(counts)
-	if want := []int{1, arena.SharedBy, arena.SharedBy}; !slices.Equal(counts, want) {
-		t.Errorf("%v sessions share arenas, want %v", counts, want)
-	}
+	must.Equal(t, counts, []int{1, arena.SharedBy, arena.SharedBy})
 	for i, s := range list {
 		orttest.Expect(t, "session "+strconv.Itoa(i), orttest.Run(t, s, -1, 2), 1, -2)
 		s.Close()
@@ -226,14 +224,9 @@ func TestResultsOutliveArena(t *testing.T) {
 // allocator is one that a program registers.
 func allocator(r *orttest.Raw) uintptr {
 	var own uintptr
-	if err := library.Try("GetAllocatorWithDefaultOptions", slot.GetAllocatorWithDefaultOptions,
-		uintptr(unsafe.Pointer(&own))); err != nil {
-		r.Fatal(err)
-	}
-	info, err := library.Memory("Cpu", 0)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must.Succeed(r, library.Try("GetAllocatorWithDefaultOptions", slot.GetAllocatorWithDefaultOptions,
+		uintptr(unsafe.Pointer(&own))))
+	info := must.Value(library.Memory("Cpu", 0))(r)
 	call := func(member int, arguments ...uintptr) uintptr {
 		result, _, _ := purego.SyscallN(cmem.LoadWord(own, member), append([]uintptr{own}, arguments...)...)
 		return result
@@ -294,9 +287,7 @@ func TestArenaOfProgram(t *testing.T) {
 			t.Errorf("%s was registered before: limit %d, nothing %v; want %d", way.name, l, free, way.limit)
 		}
 		s.Close()
-		if err := unregister(); err != nil {
-			t.Errorf("%s: %v", way.name, err)
-		}
+		must.Succeed(t, unregister(), way.name)
 
 		// While sessions share an arena.
 		if way.limit != 0 {
@@ -324,9 +315,7 @@ func TestArenaOfProgram(t *testing.T) {
 			t.Errorf("%s was registered, and sessions came and went: limit %d, nothing %v; want %d", way.name, l, free,
 				way.limit)
 		}
-		if err := unregister(); err != nil {
-			t.Errorf("%s: %v", way.name, err)
-		}
+		must.Succeed(t, unregister(), way.name)
 		if err := unregister(); err == nil {
 			t.Errorf("%s was taken away twice", way.name)
 		}
@@ -349,9 +338,7 @@ func TestArenasAtOnce(t *testing.T) {
 				}
 				x := make([]float32, 1+1000*i+j)
 				x[0] = float32(i)
-				if y := orttest.Run(t, s, x...); y[0] != -float32(i) {
-					t.Errorf("%d: got %v", i, y[0])
-				}
+				must.Equal(t, orttest.Run(t, s, x...)[0], -float32(i))
 				s.Close()
 			}
 		})

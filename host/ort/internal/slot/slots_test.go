@@ -19,9 +19,7 @@ import (
 // header, as onnxruntime_go ships it.
 func TestSlots(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go").Output()
-	if err != nil {
-		t.Fatalf("finding the header: %v", err)
-	}
+	must.Succeed(t, err, "finding the header")
 	text := must.Value(os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "onnxruntime_c_api.h")))(t)
 	header := string(text)
 	if want := "#define ORT_API_VERSION " + strconv.Itoa(APIVersion) + "\n"; !strings.Contains(header, want) {
