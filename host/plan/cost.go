@@ -90,6 +90,7 @@ type estimator struct {
 	range_    []map[string]int64
 	bytesOnly bool // machine is traffic
 	panels    bool // weights are laid out in panels
+	times     []manifest.IntegerTimes
 	regions   map[*blocks.Block][]*graph.Node
 	counts    map[*graph.Value]graph.Dim
 }
@@ -114,8 +115,8 @@ func (e *estimator) count(v *graph.Value) graph.Dim {
 	return n
 }
 
-func newEstimator(s *graph.Shapes, r *roles.Roles, o Options) *estimator {
-	e := &estimator{shapes: s, machine: o.Machine, panels: o.inPanels(), range_: samples(s.Symbols(), r),
+func newEstimator(s *graph.Shapes, r *roles.Roles, times []manifest.IntegerTimes, o Options) *estimator {
+	e := &estimator{shapes: s, machine: o.Machine, panels: o.inPanels(), times: times, range_: samples(s.Symbols(), r),
 		regions: map[*blocks.Block][]*graph.Node{}, counts: map[*graph.Value]graph.Dim{}}
 	if o.Device != nil {
 		e.machine, e.bytesOnly = traffic, true

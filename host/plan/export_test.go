@@ -1,8 +1,8 @@
 package plan
 
-// SetNBitsKnown has tests plan as on a CPU whose times are known, or not, until they undo it.
-func SetNBitsKnown(known bool) (undo func()) {
-	before := nbitsKnown
-	nbitsKnown = func() bool { return known }
-	return func() { nbitsKnown = before }
+// SetInstructions has tests plan as on a CPU with these instructions, until they undo it.
+func SetInstructions(name string) (undo func()) {
+	before := instructions
+	instructions = func() string { return name }
+	return func() { instructions = before }
 }

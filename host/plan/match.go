@@ -150,7 +150,7 @@ func decide(e *estimator, m *manifest.Manifest, match *Match, o Options) Choice 
 	}
 	if q != nil {
 		x = e.compareNBits(product, q, e.cost(op))
-		if why := x.noGain(q); why != "" && !o.Force && o.Fixed == nil {
+		if why := e.noGain(x, q); why != "" && !o.Force && o.Fixed == nil {
 			c.Reason = m.Name + ": " + why
 			return c
 		}

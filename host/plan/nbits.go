@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,31 +20,6 @@ import (
 // minNBits is the expected speed-up that must hold at every shape of the range where ONNX Runtime multiplies with
 // integers too: both sides were measured.
 const minNBits = 0.98
-
-// nbitsRows are the rows at which products with integers of a few bits were timed.
-var nbitsRows = [...]float64{1, 4, 16, 128, 512}
-
-// nbitsForm is what the time of such a product depends on, beside its size.
-type nbitsForm struct {
-	bits   int64
-	rounds bool // rows to eight bits
-}
-
-// nbitsTimes are picoseconds a number of the weight, in ONNX Runtime's MatMulNBits and in panels.
-type nbitsTimes struct{ exported, panels [len(nbitsRows)]float64 }
-
-// nbitsMeasured are those of one core of a Zen 3, AVX2 alone, whose products in float32 reach nbitsFLOPS: weights of
-// 768 x 768, 384 x 1536, 1536 x 384, 768 x 2304 and 3072 x 768, blocks of 32 and 128, with and without zero points,
-// of which the worst ratio for panels counts (RATIONALE.md, "Why are some MatMulNBits left?").
-var nbitsMeasured = map[nbitsForm]nbitsTimes{
-	{4, false}: {exported: [...]float64{209, 385, 724, 3625, 12640}, panels: [...]float64{170, 230, 560, 3800, 14500}},
-	{4, true}:  {exported: [...]float64{68, 146, 517, 3560, 15260}, panels: [...]float64{62, 100, 330, 2150, 8200}},
-	{8, false}: {exported: [...]float64{2800, 3200, 3560, 6800, 17500}, panels: [...]float64{520, 620, 1190, 4600, 14600}},
-	{8, true}:  {exported: [...]float64{81, 241, 763, 5090, 20300}, panels: [...]float64{81, 166, 460, 3050, 11500}},
-}
-
-// nbitsFLOPS is what float32 reaches on that core.
-const nbitsFLOPS = 75e9
 
 // numbersOf are the integers that the second operand of a matmul stands for, or nil.
 func numbersOf(n *graph.Node) *model.Integers {
@@ -100,33 +76,32 @@ func (e *estimator) cannotTake(m *manifest.Manifest, op *manifest.Operator, q *m
 	return ""
 }
 
+// integerTimes are a plugin's figures for a form of integers, and whether they hold for this CPU: where none do, those
+// of another say more than nothing.
+func (e *estimator) integerTimes(q *model.Integers) (t *manifest.IntegerTimes, hold bool) {
+	for i := range e.times {
+		x := &e.times[i]
+		if x.Bits != q.Bits || (x.AccuracyLevel == roundsToInt8) != q.RoundsRows() {
+			continue
+		}
+		if t = x; x.CPU == "any" || x.CPU == instructions() {
+			return t, true
+		}
+	}
+	return t, false
+}
+
 // nbits is the expected time of a product with integers, by ONNX Runtime or in panels.
 func (e *estimator) nbits(n *graph.Node, q *model.Integers, at map[string]int64, panels bool) (float64, bool) {
 	elements, ok := e.count(n.Input(0)).Eval(at)
 	if !ok || q.Depth <= 0 {
 		return 0, false
 	}
-	times := nbitsMeasured[nbitsForm{q.Bits, q.RoundsRows()}]
-	a := times.exported
-	if panels {
-		a = times.panels
+	rows, numbers := float64(elements)/float64(q.Depth), float64(q.Depth)*float64(q.Columns)
+	if t, _ := e.integerTimes(q); t != nil {
+		return t.Seconds(rows, numbers, e.machine.FLOPS, panels), true
 	}
-	return interpolated(a, float64(elements)/float64(q.Depth)) * 1e-12 * float64(q.Depth) * float64(
-		q.Columns) * nbitsFLOPS / e.machine.FLOPS, true
-}
-
-// interpolated is a time between those that were measured, or beyond, as the last ones grow.
-func interpolated(times [len(nbitsRows)]float64, rows float64) float64 {
-	last := len(nbitsRows) - 1
-	if rows <= nbitsRows[0] {
-		return times[0]
-	}
-	for i := range last {
-		if rows <= nbitsRows[i+1] || i+1 == last {
-			return times[i] + (times[i+1]-times[i])*(rows-nbitsRows[i])/(nbitsRows[i+1]-nbitsRows[i])
-		}
-	}
-	return times[last]
+	return max(numbers*float64(q.Bits)/8/e.machine.Bandwidth, 2*rows*numbers/e.machine.FLOPS), true
 }
 
 // compareNBits compares a MatMulNBits with an operator that takes its integers in panels.
@@ -152,19 +127,35 @@ func (e *estimator) compareNBits(n *graph.Node, q *model.Integers, cost manifest
 }
 
 // noGain says why integers stay with ONNX Runtime, or "".
-func (x Expectation) noGain(q *model.Integers) string {
-	switch {
-	// of the other form it makes float32 of the whole weight in every run
-	case !nbitsKnown() && (q.Bits != 8 || q.RoundsRows()):
-		return "how fast integers are multiplied was measured with AVX2 alone, and this CPU has other instructions"
-	case !x.gains() || x.Worst < minNBits:
+func (e *estimator) noGain(x Expectation, q *model.Integers) string {
+	if _, hold := e.integerTimes(q); !hold {
+		level := 0
+		if q.RoundsRows() {
+			level = roundsToInt8
+		}
+		return fmt.Sprintf("how fast it multiplies integers of %d bits at accuracy level %d on a CPU with %s is not known "+
+			"(integer_times of its manifest)", q.Bits, level, cmp.Or(instructions(), "other instructions"))
+	}
+	if !x.gains() || x.Worst < minNBits {
 		return x.String() + ": ONNX Runtime's own " + fused.NBits + " is as fast or faster"
 	}
 	return ""
 }
 
-// nbitsKnown reports a CPU with the instructions of the one that was measured.
-var nbitsKnown = func() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA && !cpu.X86.HasAVX512F }
+// instructions are those of this CPU by which products of integers are chosen, as manifests name them; "" for others.
+var instructions = func() string {
+	switch x := cpu.X86; {
+	case x.HasAVX512F:
+		return "avx512"
+	case x.HasAVXVNNI:
+		return "avx_vnni"
+	case x.HasAVX2 && x.HasFMA:
+		return "avx2"
+	case cpu.ARM64.HasASIMD:
+		return "neon"
+	}
+	return ""
+}
 
 // leftNBits are the products with integers that are not taken apart, where an operator would take them.
 func leftNBits(g *graph.Graph, by provided, o Options) (list []Choice) {

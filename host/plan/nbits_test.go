@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -26,10 +28,9 @@ func ownManifest(t *testing.T, name string) *manifest.Manifest {
 	return m
 }
 
-// TestNBits: products with integers of a few bits are replaced where panels were measured to be faster at all rows of
+// TestNBits: products with integers of a few bits are replaced where panels are faster by the manifest at all rows of
 // the range, with a reason elsewhere.
 func TestNBits(t *testing.T) {
-	packed := ownManifest(t, "packed-linear")
 	const many, one = `
 		in x f32[batch, seq, 768]
 		out y f32[batch, seq, 768]
@@ -55,8 +56,10 @@ func TestNBits(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		options    plan.Options
-		unknown    bool   // CPU
+		cpu        string // "" is avx2
 		left       string // "" where it is replaced
+		silent     bool   // the manifest has no times
+		slower     bool   // by these, the operator is as slow as ONNX Runtime
 	}{
 		{name: "four bits, many rows", text: many + weights + four, left: faster},
 		{name: "four bits, many rows, forced", text: many + weights + four, options: plan.Options{Force: true}},
@@ -70,9 +73,17 @@ func TestNBits(t *testing.T) {
 			options: plan.Options{QuantizationNoise: true}},
 		{name: "rows of eight bits, eight bits", text: many + weights + eight + level4,
 			options: plan.Options{QuantizationNoise: true}},
-		{name: "another CPU", text: one + weights + four, unknown: true, left: "measured with AVX2 alone"},
-		{name: "another CPU, forced", text: one + weights + four, options: plan.Options{Force: true}, unknown: true},
-		{name: "another CPU, of which ONNX Runtime makes float32", text: many + weights + eight, unknown: true},
+		{name: "another CPU", text: one + weights + four, cpu: "avx512",
+			left: "how fast it multiplies integers of 4 bits at accuracy level 0 on a CPU with avx512 is not known"},
+		{name: "another CPU, rows of eight bits", text: one + weights + eight + level4, cpu: "neon",
+			options: plan.Options{QuantizationNoise: true}, left: "8 bits at accuracy level 4 on a CPU with neon"},
+		{name: "another CPU, forced", text: one + weights + four, options: plan.Options{Force: true}, cpu: "avx_vnni"},
+		{name: "another CPU, of which ONNX Runtime makes float32", text: many + weights + eight, cpu: "avx512"},
+		{name: "a plugin that says nothing", text: one + weights + eight, silent: true,
+			left: "integers of 8 bits at accuracy level 0 on a CPU with avx2 is not known"},
+		{name: "a plugin that says nothing, forced", text: many + weights + eight, silent: true,
+			options: plan.Options{Force: true}},
+		{name: "a plugin that is slower", text: one + weights + eight, slower: true, left: faster},
 		{name: "weights as stored", text: many + weights + eight, options: plan.Options{Force: true, AsTheyLie: true},
 			left: "weights stay as stored"},
 		{name: "weights as stored until an engine lays them out", text: many + weights + eight,
@@ -88,7 +99,15 @@ func TestNBits(t *testing.T) {
 			left: "was not asked for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			defer plan.SetNBitsKnown(!c.unknown)()
+			defer plan.SetInstructions(cmp.Or(c.cpu, "avx2"))()
+			packed := ownManifest(t, "packed-linear")
+			linear := packed.Providing(capability.LinearPanels)
+			if c.silent {
+				linear.IntegerTimes = nil
+			}
+			for i := 0; c.slower && i < len(linear.IntegerTimes); i++ {
+				linear.IntegerTimes[i].Operator = linear.IntegerTimes[i].Replaced
+			}
 			g, s := blockstest.Graph(t, c.text)
 			must.Value(fused.TakeApart(g, s))(t)
 			s = graph.Infer(g)
@@ -120,7 +139,7 @@ func TestNBits(t *testing.T) {
 // TestNBitsAroundOthers: what stands before a product that rounds its rows is left, as before other rounding; a
 // plugin that would read the weight's numbers is not used.
 func TestNBitsAroundOthers(t *testing.T) {
-	defer plan.SetNBitsKnown(true)()
+	defer plan.SetInstructions("avx2")()
 	const text = `
 		in x f32[batch, seq, 64]
 		out y f32[batch, seq, 32]

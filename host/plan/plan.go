@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/host/plugin/capability"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -86,6 +87,7 @@ type Plan struct {
 	rows   Rows
 	packs  string // the plugin that takes rows out, or masks them
 	panels bool
+	times  []manifest.IntegerTimes // of the operator that takes panels
 }
 
 // Panels reports that weights are laid out in panels for the operators that take them so.
@@ -133,7 +135,10 @@ func Make(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, manifests
 	}
 	p := &Plan{panels: o.inPanels()}
 	by := provide(g, manifests, o)
-	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
+	if m := by[capability.LinearPanels]; m != nil {
+		p.times = m.Providing(capability.LinearPanels).IntegerTimes
+	}
+	e := newEstimator(shapes, roles.Find(g, shapes, report), p.times, o)
 	for _, b := range report.Blocks {
 		p.Choices = append(p.Choices, choose(e, b, manifests, o))
 	}

@@ -198,7 +198,7 @@ func (p *Plan) whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report
 	if o.Machine == (Machine{}) {
 		o.Machine = ThisMachine()
 	}
-	e := newEstimator(shapes, roles.Find(g, shapes, report), o)
+	e := newEstimator(shapes, roles.Find(g, shapes, report), p.times, o)
 	w = &whole{estimator: e, constant: map[*graph.Value]bool{}, work: map[*graph.Node]graph.Dim{},
 		weightBandwidth: o.Machine.Bandwidth}
 	if weights(g) <= o.Machine.LastCacheBytes {

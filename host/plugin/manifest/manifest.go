@@ -72,6 +72,8 @@ type Operator struct {
 	// CostInPanels is of an operator of matmuls where the host has laid its weights out in panels, which it does for those
 	// of its own that it knows.
 	CostInPanels *Cost `json:"cost_in_panels,omitempty"`
+	// IntegerTimes are of an operator of linear-panels/1, by form and CPU.
+	IntegerTimes []IntegerTimes `json:"integer_times,omitempty"`
 	// SameBits says that results have the bits of what ONNX Runtime computes with the nodes that stand in place of the
 	// operator, on the same machine. Such an operator may stand before what rounds to a few bits.
 	SameBits bool `json:"same_bits,omitempty"`

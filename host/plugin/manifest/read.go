@@ -220,7 +220,7 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 	for i, item := range r.list(n, "operators", maxOperators) {
 		what := fmt.Sprintf("operators[%d]", i)
 		f := r.fields(item, what, "name", "replaces", "kv_cache", "where", "with", "cost", "cost_in_panels", "same_bits",
-			"tests", "provides")
+			"tests", "provides", "integer_times")
 		if f == nil {
 			continue
 		}
@@ -278,6 +278,9 @@ func (r *reader) operators(n *yaml.Node) []Operator {
 		}
 		if f["provides"] != nil {
 			op.Provides = r.provides(f["provides"], what+": provides")
+		}
+		if f["integer_times"] != nil {
+			r.integerTimes(f["integer_times"], what+": integer_times", &op)
 		}
 		out = append(out, op)
 	}
