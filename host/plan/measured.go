@@ -36,8 +36,8 @@ func (p *Plan) WholeMeasured(g *graph.Graph, shapes *graph.Shapes, report *block
 	if !(x.Run > 0) {
 		return Whole{Reason: "the run took no time"}
 	}
-	w := &whole{estimator: newEstimator(shapes, roles.Find(g, shapes, report), p.times, o), constant: map[*graph.Value]bool{},
-		weightBandwidth: o.Machine.Bandwidth}
+	w := &whole{estimator: newEstimator(shapes, roles.Find(g, shapes, report), p.times, o),
+		constant: map[*graph.Value]bool{}, weightBandwidth: o.Machine.Bandwidth}
 	if weights(g) <= o.Machine.LastCacheBytes {
 		w.weightBandwidth = max(o.Machine.LastCacheBandwidth, o.Machine.Bandwidth)
 	}
