@@ -1,6 +1,6 @@
 // Command gen writes what follows from graft_plugin.h and graft_cache.h: the Go mirror of their structs,
 // constants and functions, Rust's, and the sizes and offsets of structs that all sides assert. From ONNX Runtime's
-// C header it takes what the kits use of it, for C and for Rust.
+// C header it takes what the kits use of it, for C and for Rust, and the places of the functions that the host calls.
 //
 //	go run ./abi/gen        (from the repository's root; go generate ./host/base/abi does the same)
 //
@@ -28,6 +28,7 @@ const (
 	ortPath    = "abi/graft_ort.h"
 	rustPath   = "abi/rust/src/abi.rs"
 	rustORTAt  = "abi/rust/src/ort.rs"
+	slotsPath  = "host/ort/internal/slot/slot_gen.go"
 )
 
 // mirrors are the Go files of the headers.
@@ -92,7 +93,8 @@ func generate(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files[ortPath], files[rustORTAt] = cORT(o), rustORT(o)
-	return files, nil
+	files[slotsPath], err = slots(root, text)
+	return files, err
 }
 
 // read parses the header at a path under root.

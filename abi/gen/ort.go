@@ -121,11 +121,15 @@ var (
 	ortName     = regexp.MustCompile(`\bOrt\w+\b`)
 )
 
+// plainC is the text of a header without comments, lines of the preprocessor and decorations.
+func plainC(text string) string {
+	text = preprocessor.ReplaceAllString(comments.ReplaceAllString(text, " "), " ")
+	return spaces.ReplaceAllString(decorations.ReplaceAllString(sal.ReplaceAllString(text, ""), " "), " ")
+}
+
 // parseORT takes from the text of the runtime's headers what ortEnums and ortFunctions name.
 func parseORT(text string) (*ort, error) {
-	text = spaces.ReplaceAllString(
-		decorations.ReplaceAllString(
-			sal.ReplaceAllString(preprocessor.ReplaceAllString(comments.ReplaceAllString(text, " "), " "), ""), " "), " ")
+	text = plainC(text)
 	o := &ort{}
 	for _, name := range ortEnums {
 		body, err := between(text, "typedef enum "+name+" {", "}")

@@ -39,9 +39,9 @@ func faulty(t testing.TB, how func() int) []operator.Domain {
 	op := *(*orttest.CustomOp)(cmem.Pointer(plain))
 	op.Functions[orttest.OpKernelCompute] = 0
 	op.Functions[orttest.OpKernelComputeV2] = purego.NewCallback(func(kernel, context uintptr) uintptr {
-		const getInput, getOutput slot.Slot = 90, 91
 		var in, out, x, y, n uintptr
-		if err := errors.Join(library.Try("KernelContext_GetInput", getInput, context, 0, uintptr(unsafe.Pointer(&in))),
+		if err := errors.Join(library.Try("KernelContext_GetInput", slot.KernelContext_GetInput, context, 0,
+			uintptr(unsafe.Pointer(&in))),
 			library.Try("GetTensorMutableData", slot.GetTensorMutableData, in, uintptr(unsafe.Pointer(&x))),
 			library.Try("GetTensorSizeInBytes", slot.GetTensorSizeInBytes, in, uintptr(unsafe.Pointer(&n)))); err != nil {
 			t.Error(err)
@@ -51,7 +51,8 @@ func faulty(t testing.TB, how func() int) []operator.Domain {
 		if h == wrongShape {
 			shape[0]++
 		}
-		if err := library.Try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1,
+		if err := library.Try("KernelContext_GetOutput", slot.KernelContext_GetOutput, context, 0,
+			uintptr(unsafe.Pointer(&shape[0])), 1,
 			uintptr(unsafe.Pointer(&out))); err != nil {
 			return library.NewStatus(ort.CodeFail, err.Error())
 		}

@@ -237,7 +237,7 @@ func (h *hook) makeEntries() []*entry {
 	}
 	if compile := l.Call(slot.GetCompileApi); compile != 0 {
 		var e *entry
-		e = add("CompileModel", compile, int(slot.CompileModel), func(env, options uintptr) uintptr {
+		e = add("CompileModel", compile, int(slot.CompilerCompileModel), func(env, options uintptr) uintptr {
 			h.passing("CompileModel")
 			r, _, _ := purego.SyscallN(e.original, env, options)
 			return r

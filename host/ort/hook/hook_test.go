@@ -380,7 +380,7 @@ func TestEditorAndCompilePassThrough(t *testing.T) {
 	call(compile, create, r.Env, r.Options(), uintptr(unsafe.Pointer(out)))
 	call(compile, setInput, *out, path)
 	call(compile, setOutput, *out, r.Text(compiled))
-	call(compile, int(slot.CompileModel), r.Env, *out)
+	call(compile, int(slot.CompilerCompileModel), r.Env, *out)
 	purego.SyscallN(cmem.LoadWord(compile, release), *out)
 	b := must.Value(os.ReadFile(compiled))(t)
 	if nodes := orttest.Unmarshal(t, b).Graph.Node; len(nodes) != 1 || nodes[0].GetOpType() != "Relu" {

@@ -80,8 +80,7 @@ func TestAppended(t *testing.T) {
 	cuda := []int32{3, 0}
 	r.Pins = append(r.Pins, cuda)
 	var devices, count uintptr
-	const getEpDevices, alloc slot.Slot = 303, 75
-	if err := library.Try("GetEpDevices", getEpDevices, r.Env, uintptr(unsafe.Pointer(&devices)),
+	if err := library.Try("GetEpDevices", slot.GetEpDevices, r.Env, uintptr(unsafe.Pointer(&devices)),
 		uintptr(unsafe.Pointer(&count))); err != nil || count == 0 {
 		t.Fatalf("%d devices, %v", count, err)
 	}
@@ -129,7 +128,7 @@ func TestAppended(t *testing.T) {
 			succeed(t, test.slot)
 			replaced(t, slot.GetCUDAProviderOptionsAsString, func(options, allocator, out uintptr) uintptr {
 				text := []byte("arena_extend_strategy=kNextPowerOfTwo;device_id=12;x=y\x00")
-				status := library.Call(alloc, allocator, uintptr(len(text)), out)
+				status := library.Call(slot.AllocatorAlloc, allocator, uintptr(len(text)), out)
 				for i, c := range text {
 					*(*byte)(cmem.Pointer(*cmem.WordAt(out) + uintptr(i))) = c
 				}

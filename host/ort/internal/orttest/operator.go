@@ -70,12 +70,12 @@ func PlusOneThen(t testing.TB, also func()) uintptr {
 		opGetVariadicOutputHomogeneity: zero,
 		OpKernelCompute: purego.NewCallback(func(kernel, context uintptr) {
 			also()
-			const getInput, getOutput slot.Slot = 90, 91
 			var in, out, x, y uintptr
 			shape := []int64{2}
 			for _, err := range []error{
-				Library().Try("KernelContext_GetInput", getInput, context, 0, uintptr(unsafe.Pointer(&in))),
-				Library().Try("KernelContext_GetOutput", getOutput, context, 0, uintptr(unsafe.Pointer(&shape[0])), 1,
+				Library().Try("KernelContext_GetInput", slot.KernelContext_GetInput, context, 0, uintptr(unsafe.Pointer(&in))),
+				Library().Try("KernelContext_GetOutput", slot.KernelContext_GetOutput, context, 0,
+					uintptr(unsafe.Pointer(&shape[0])), 1,
 					uintptr(unsafe.Pointer(&out))),
 				Library().Try("GetTensorMutableData", slot.GetTensorMutableData, in, uintptr(unsafe.Pointer(&x))),
 				Library().Try("GetTensorMutableData", slot.GetTensorMutableData, out, uintptr(unsafe.Pointer(&y))),
