@@ -62,7 +62,7 @@ type Hypothesis struct {
 var kinds = opening.Kind{Host: decode.ErrClosed, Public: graft.ErrClosed}
 
 // New opens a model folder. A context that ends makes it return at once with the context's error; what was being
-// loaded is freed as soon as that can be.
+// loaded is loaded no further, and freed.
 func New(ctx context.Context, folder string, o Options) (*Generator, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (o *Options) open(ctx context.Context, folder string) (*generate.Generator,
 	if err != nil {
 		return nil, err
 	}
-	d := decode.Options{Library: library, Plan: common.Plan(), Threads: o.Threads, CacheBytes: o.MaxCache,
+	d := decode.Options{Context: ctx, Library: library, Plan: common.Plan(), Threads: o.Threads, CacheBytes: o.MaxCache,
 		Batch: o.BatchSize, MapWeights: o.MapWeights, Share: common.Share()}
 	if d.Weights, err = o.Weights.prepared(); err != nil {
 		return nil, err

@@ -40,8 +40,8 @@ func slots(root, text string) ([]byte, error) {
 	text = plainC(text)
 	var out strings.Builder
 	fmt.Fprintf(&out, "// %s\n\npackage slot\n\n", generated("onnxruntime_c_api.h"))
-	fmt.Fprintf(&out, "// APIVersion is the version of ONNX Runtime's C API that the places are of.\nconst APIVersion = %s\n",
-		version[1])
+	out.WriteString("// APIVersion is the version of ONNX Runtime's C API that the places are of.\n")
+	fmt.Fprintf(&out, "const APIVersion = %s\n", version[1])
 	for _, t := range slotTables {
 		places, err := placesOf(text, t.table)
 		if err != nil {

@@ -25,6 +25,7 @@ const (
 	CodeNotImplemented   ErrorCode = 9
 	CodeInvalidGraph     ErrorCode = 10
 	CodeEPFail           ErrorCode = 11
+	CodeLoadCanceled     ErrorCode = 12
 )
 
 // An Error is a refusal of ONNX Runtime: the content of an OrtStatus.

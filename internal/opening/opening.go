@@ -135,7 +135,8 @@ func (c *Common[S]) Library() (*ort.Library, error) {
 	return library, Public(err, ErrNoRuntime)
 }
 
-// Abandon opens something that takes long, and returns when the context ends; what is made later is closed.
+// Abandon opens something that takes long, and returns when the context ends, which open has end its loads too; what is
+// made nevertheless is closed.
 func Abandon[T interface{ Close() }](ctx context.Context, open func() (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -154,6 +155,9 @@ func Abandon[T interface{ Close() }](ctx context.Context, open func() (T, error)
 	}()
 	select {
 	case r := <-done:
+		if r.err != nil && ctx.Err() != nil {
+			return none, context.Cause(ctx) // as below: open ends with the context too
+		}
 		return r.made, r.err
 	case <-ctx.Done():
 		go func() {

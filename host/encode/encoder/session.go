@@ -86,7 +86,7 @@ func openSession(ctx context.Context, path string, o Options) (s *runner, err er
 	if s.native == nil {
 		options := s.made
 		options.Unpatched, s.patched, s.unpadded = true, false, false
-		if s.native, err = session.Open(o.Library, path, options); err != nil {
+		if s.native, err = session.OpenContext(ctx, o.Library, path, options); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *runner) openPatched(ctx context.Context, view *patch.Analysis, padded p
 		s.unpadded = p.Analysis.Plan.Rows() == plan.VisibleRows
 		return p.Patch()
 	}
-	s.native, err = session.Open(o.Library, s.path, options)
+	s.native, err = session.OpenContext(ctx, o.Library, s.path, options)
 	if view != nil {
 		view.Model.Close()
 	}

@@ -26,6 +26,7 @@ import (
 
 // Options are what a generator is opened with.
 type Options struct {
+	Context context.Context // ends the opening, loads within ONNX Runtime too; nil for none that ends
 	Library *ort.Library
 	Plugins *loaded.Set
 	Plan    plan.Options
@@ -120,11 +121,11 @@ type Output struct {
 func Prepare(path string, o Options) (*prepare.Generation, error) {
 	bounded := o.CacheBytes > 0
 	o = o.withDefaults()
-	m, err := prepare.Open(context.Background(), path)
+	m, err := prepare.Open(o.Context, path)
 	if err != nil {
 		return nil, err
 	}
-	return m.Make(context.Background(),
+	return m.Make(o.Context,
 		prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention,
 			Explain:    o.Explain,
 			CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
@@ -169,7 +170,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 	}
 	budget := cache.NewBudget(g.options.CacheBytes)
 	g.engine, err = engine.Open(prepared,
-		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
+		engine.Options{Context: o.Context, Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
 			CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights,
 			Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
@@ -218,6 +219,9 @@ func SelectorOf(set *loaded.Set, threads int) (search.Selector, func(), error) {
 }
 
 func (o Options) withDefaults() Options {
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = memory.Half()
 	}

@@ -24,6 +24,7 @@ import (
 
 // Options are what an engine is opened with.
 type Options struct {
+	Context context.Context // ends the opening, loads within ONNX Runtime too; nil for none that ends
 	Library *ort.Library
 	Plugins *loaded.Set
 	Threads int // 0: one a core

@@ -53,7 +53,11 @@ func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error)
 	if err != nil {
 		return nil, err
 	}
-	s.Session, err = g.Open(o.Library, session.Options{
+	ctx := o.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	s.Session, err = g.Open(ctx, o.Library, session.Options{
 		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile,
 		Domains: []operator.Domain{domain}}, o.MapWeights, o.Share)
 	if err != nil {

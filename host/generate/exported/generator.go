@@ -54,7 +54,11 @@ func OpenAt(folder string, o decode.Options, level session.OptimizationLevel) (*
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
-	if g.model, err = openSessions(o.Library, files, o.Threads, level); err != nil {
+	ctx := o.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if g.model, err = openSessions(ctx, o.Library, files, o.Threads, level); err != nil {
 		return nil, err
 	}
 	g.model.headSize = config.HeadSize()

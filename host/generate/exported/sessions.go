@@ -35,8 +35,8 @@ var ErrNoPast = errors.New("the decoder was exported without a past: it would co
 
 // openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
 // they are and told which branch to take.
-func openSessions(l *ort.Library, f *modeldir.Files, threads int, level session.OptimizationLevel) (_ *sessions,
-	err error) {
+func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, threads int,
+	level session.OptimizationLevel) (_ *sessions, err error) {
 	m := &sessions{library: l}
 	defer func() {
 		if err != nil {
@@ -45,16 +45,16 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int, level session.
 	}()
 	o := session.Options{Unpatched: true, IntraOpThreads: threads, Optimization: level}
 	if f.Encoder != "" {
-		if m.encoder, err = openSession(l, f.Encoder, o); err != nil {
+		if m.encoder, err = openSession(ctx, l, f.Encoder, o); err != nil {
 			return nil, err
 		}
 		if f.First != f.Decoder {
-			if m.first, err = openSession(l, f.First, o); err != nil {
+			if m.first, err = openSession(ctx, l, f.First, o); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if m.decoder, err = openSession(l, f.Decoder, o); err != nil {
+	if m.decoder, err = openSession(ctx, l, f.Decoder, o); err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(m.decoder.Outputs(), func(out ort.ValueInfo) bool {
@@ -70,10 +70,10 @@ func openSessions(l *ort.Library, f *modeldir.Files, threads int, level session.
 
 // openSession is a session of one graph. What is wrong with the files is said as the rest
 // of the program says it.
-func openSession(l *ort.Library, path string, o session.Options) (*session.Session, error) {
-	s, err := session.Open(l, path, o)
-	if err == nil {
-		return s, nil
+func openSession(ctx context.Context, l *ort.Library, path string, o session.Options) (*session.Session, error) {
+	s, err := session.OpenContext(ctx, l, path, o)
+	if err == nil || ctx.Err() != nil {
+		return s, err
 	}
 	if m, wrong := model.Open(path); wrong != nil {
 		err = wrong

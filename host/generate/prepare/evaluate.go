@@ -209,7 +209,7 @@ func (e *evaluator) part(names []string) (*session.Session, error) {
 	// Weights are read where they lie: what is computed from them is not asked for often.
 	o := session.Options{Unpatched: true, IntraOpThreads: 1,
 		Config: map[string]string{"session.disable_prepacking": "1"}}
-	if e.last, err = newSession(e.library, e.model, p, o, false, shared.Never); err != nil {
+	if e.last, err = newSession(context.Background(), e.library, e.model, p, o, false, shared.Never); err != nil {
 		return nil, err
 	}
 	e.names = key

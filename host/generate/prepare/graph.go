@@ -84,12 +84,13 @@ func (g *Graph) Close() { _ = g.Model.Close() } // it was only read
 
 // Open makes an unpatched session of the graph, which holds its weights, shared with other processes as is wished, or
 // with mapped maps the model's files.
-func (g *Graph) Open(l *ort.Library, o session.Options, mapped bool, share shared.Wish) (*session.Session, error) {
-	return newSession(l, g.Model, g.Graph.Model(), o, mapped, share)
+func (g *Graph) Open(ctx context.Context, l *ort.Library, o session.Options, mapped bool,
+	share shared.Wish) (*session.Session, error) {
+	return newSession(ctx, l, g.Model, g.Graph.Model(), o, mapped, share)
 }
 
 // newSession makes one of a graph whose weights lie with a model.
-func newSession(l *ort.Library, m *model.Model, p *onnx.Model, o session.Options, mapped bool,
+func newSession(ctx context.Context, l *ort.Library, m *model.Model, p *onnx.Model, o session.Options, mapped bool,
 	share shared.Wish) (*session.Session, error) {
 	out, err := patch.Serialize(m, p, true, mapped, share)
 	if err != nil {
@@ -102,5 +103,5 @@ func newSession(l *ort.Library, m *model.Model, p *onnx.Model, o session.Options
 		o.Config[session.ConfigExternalFolder] = out.Folder
 	}
 	o.Weights = out.Weights
-	return session.FromBytes(l, out.Model, o)
+	return session.FromBytesContext(ctx, l, out.Model, o)
 }

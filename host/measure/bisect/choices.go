@@ -86,7 +86,7 @@ func chosenBy(ctx context.Context, j comparison.Job) (found choices, err error) 
 		return found, err
 	}
 	planned := errors.New("planned") // in place of a session
-	_, err = session.Open(l, j.Model,
+	_, err = session.OpenContext(ctx, l, j.Model,
 		session.Options{IntraOpThreads: j.Options.Threads, Patcher: func(r session.Request) (*session.Patch, error) {
 			p, err := (&sessions.Patcher{Plugins: set.Plugins, Options: set.Plan(po)}).Plan(ctx, r)
 			if p == nil || err != nil {

@@ -228,7 +228,7 @@ func (x *extraction) feed(ctx context.Context, s *slice) (fed map[string]*ort.Va
 		names = append(names, v.Name)
 	}
 	if len(names) > 0 {
-		at, err := instrument(x.library, nil, x.model, "none", x.Options, names)
+		at, err := instrument(ctx, x.library, nil, x.model, "none", x.Options, names)
 		if err != nil {
 			return nil, done, err
 		}

@@ -129,12 +129,12 @@ func (j traceJob) trace(ctx context.Context) (found traced, err error) {
 		return found, err
 	}
 	defer fed.Close()
-	a, err := instrument(l, set, m, j.Options.A, j.Options, j.Watch)
+	a, err := instrument(ctx, l, set, m, j.Options.A, j.Options, j.Watch)
 	if err != nil {
 		return found, err
 	}
 	defer a.session.Close()
-	b, err := instrument(l, set, m, j.Options.B, j.Options, j.Watch)
+	b, err := instrument(ctx, l, set, m, j.Options.B, j.Options, j.Watch)
 	if err != nil {
 		return found, err
 	}
@@ -200,7 +200,8 @@ func (s *instrumented) values(ctx context.Context, fed *inputs.Batch, names []st
 }
 
 // instrument makes one of side none, or of one whose operators are those of set.
-func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o comparison.Options,
+func instrument(ctx context.Context, l *ort.Library, set *loaded.Set, m *model.Model, side string,
+	o comparison.Options,
 	watch []string) (*instrumented, error) {
 	s := &instrumented{}
 	patcher := func(r session.Request) (p *session.Patch, err error) {
@@ -227,7 +228,7 @@ func instrument(l *ort.Library, set *loaded.Set, m *model.Model, side string, o 
 		return p, nil
 	}
 	var err error
-	s.session, err = session.Open(l, m.Path(),
+	s.session, err = session.OpenContext(ctx, l, m.Path(),
 		session.Options{IntraOpThreads: o.Threads, Optimization: session.OptimizeNone, Patcher: patcher})
 	return s, err
 }

@@ -88,7 +88,7 @@ func (u *unoptimized) run(ctx context.Context, l *ort.Library, path string, o Op
 	names []string) ([]*ort.Value, error) {
 	if u.session == nil {
 		var err error
-		if u.session, err = session.Open(l, path,
+		if u.session, err = session.OpenContext(ctx, l, path,
 			session.Options{IntraOpThreads: o.Threads, Unpatched: true, Optimization: session.OptimizeNone}); err != nil {
 			return nil, err
 		}

@@ -78,7 +78,7 @@ func open(ctx context.Context, l *ort.Library, set *loaded.Set, path, name strin
 		}
 	}
 	start := time.Now()
-	s.session, err = session.Open(l, path, so)
+	s.session, err = session.OpenContext(ctx, l, path, so)
 	s.LoadMS = float64(time.Since(start).Microseconds()) / 1e3
 	return s, err
 }

@@ -91,22 +91,23 @@ func (j Job) verdict(ctx context.Context) (v Verdict, err error) {
 	t := &Patcher{Sessions: &sessions.Patcher{Plugins: set.Plugins, Time: j.Time,
 		Options: set.Plan(plan.Options{Fixed: j.Plan, QuantizationNoise: j.Noise, Padding: j.Padding})}}
 	done := errors.New("compared") // in place of a session
-	_, failed := session.Open(l, j.Model, session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
-		c := t.trial(r)
-		var wrong plan.LeftOut
-		if wrong, err = c.compare(ctx); err != nil {
-			return nil, err
-		}
-		v.Left = map[string]string{}
-		for _, k := range c.placed {
-			if why := wrong[k]; why != "" {
-				v.Left[k.Node] = why
-			} else {
-				v.Verified = append(v.Verified, k.Node)
+	_, failed := session.OpenContext(ctx, l, j.Model,
+		session.Options{Patcher: func(r session.Request) (*session.Patch, error) {
+			c := t.trial(r)
+			var wrong plan.LeftOut
+			if wrong, err = c.compare(ctx); err != nil {
+				return nil, err
 			}
-		}
-		return nil, done
-	}})
+			v.Left = map[string]string{}
+			for _, k := range c.placed {
+				if why := wrong[k]; why != "" {
+					v.Left[k.Node] = why
+				} else {
+					v.Verified = append(v.Verified, k.Node)
+				}
+			}
+			return nil, done
+		}})
 	if err == nil && !errors.Is(failed, done) {
 		err = failed
 	}

@@ -33,8 +33,14 @@ type Session struct {
 // run makes a call that runs the session: its first may start a driver.
 func (s *Session) run(f func()) { ort.WithSignals(s.foreign.CompareAndSwap(true, false), f) }
 
-// Open makes a session from a model file.
+// Open is [OpenContext] with a context that does not end.
 func Open(l *ort.Library, path string, o Options) (*Session, error) {
+	return OpenContext(context.Background(), l, path, o)
+}
+
+// OpenContext makes a session from a model file. Ending ctx ends the load within ONNX Runtime too, between two of its
+// steps: every version of its API that the package speaks can be told so.
+func OpenContext(ctx context.Context, l *ort.Library, path string, o Options) (*Session, error) {
 	weights := lent{weights: o.Weights}
 	defer weights.close()
 	p, err := cmem.CString(path)
@@ -45,12 +51,17 @@ func Open(l *ort.Library, path string, o Options) (*Session, error) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(p)
-	return create(Creation{Library: l, Path: uintptr(unsafe.Pointer(p))}, o, &weights)
+	return create(ctx, Creation{Library: l, Path: uintptr(unsafe.Pointer(p))}, o, &weights)
 }
 
-// FromBytes makes a session from a model in memory, which may go away afterwards. Its
-// external data, if any, lie in the folder that [ConfigExternalFolder] names.
+// FromBytes is [FromBytesContext] with a context that does not end.
 func FromBytes(l *ort.Library, model []byte, o Options) (*Session, error) {
+	return FromBytesContext(context.Background(), l, model, o)
+}
+
+// FromBytesContext is [OpenContext] of a model in memory, which may go away afterwards. Its external data, if any, lie
+// in the folder that [ConfigExternalFolder] names.
+func FromBytesContext(ctx context.Context, l *ort.Library, model []byte, o Options) (*Session, error) {
 	weights := lent{weights: o.Weights}
 	defer weights.close()
 	if len(model) == 0 {
@@ -59,11 +70,15 @@ func FromBytes(l *ort.Library, model []byte, o Options) (*Session, error) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&model[0])
-	return create(Creation{Library: l, Model: uintptr(unsafe.Pointer(&model[0])), Size: uintptr(len(model))}, o, &weights)
+	return create(ctx, Creation{Library: l, Model: uintptr(unsafe.Pointer(&model[0])), Size: uintptr(len(model))}, o,
+		&weights)
 }
 
-func create(c Creation, o Options, weights *lent) (*Session, error) {
+func create(ctx context.Context, c Creation, o Options, weights *lent) (*Session, error) {
 	l := c.Library
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if len(weights.weights) > 0 && !o.Unpatched {
 		return nil, errors.New("onnxruntime: weights in memory need an unpatched session")
 	}
@@ -91,20 +106,39 @@ func create(c Creation, o Options, weights *lent) (*Session, error) {
 		if err := weights.give(l, c.Options); err != nil {
 			return err
 		}
+		defer cancels(ctx, l, c.Options)()
 		return c.withOptions(o)
 	})
 	if err != nil {
-		return nil, err
+		return nil, contextError(ctx, err)
 	}
 	if len(weights.weights) > 0 {
 		keptOf.Of(l).keep(native, nil, *weights)
 		*weights = lent{}
 	}
 	made, err := Own(l, native)
+	if err == nil && ctx.Err() != nil {
+		made.Close()
+		return nil, ctx.Err() // its options are marked as cancelled, and so are clones of them
+	}
 	if err == nil {
 		made.foreign.Store(len(c.own) > 0)
 	}
 	return made, err
+}
+
+// cancels has the end of a context end loads with session options, or with clones of them, until done is called.
+func cancels(ctx context.Context, l *ort.Library, options uintptr) (done func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = l.Try("SessionOptionsSetLoadCancellationFlag", slot.SessionOptionsSetLoadCancellationFlag, options, 1)
+	})
+	return func() {
+		if !stop() {
+			<-ended // it is using the options
+		}
+	}
 }
 
 // withOptions makes the session as options say.
@@ -375,7 +409,7 @@ func runOptions(l *ort.Library, ctx context.Context) (options uintptr, done func
 	}, nil
 }
 
-// contextError says that a run failed because its context ended.
+// contextError says that a run or a load failed because its context ended.
 func contextError(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("%w: %w", cause, err)

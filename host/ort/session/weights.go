@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -71,7 +72,7 @@ func (w *lent) close() {
 // that is in place: of those that it lays out anew, then of all.
 func (w *lent) made(make func() error) error {
 	err := make()
-	for err != nil && (w.copyInstead(func(x Weight) bool { return x.Packed }) ||
+	for err != nil && !canceled(err) && (w.copyInstead(func(x Weight) bool { return x.Packed }) ||
 		w.copyInstead(func(Weight) bool { return true })) {
 		w.withdraw()
 		err = make()
@@ -80,6 +81,12 @@ func (w *lent) made(make func() error) error {
 		w.close()
 	}
 	return err
+}
+
+// canceled reports a load that somebody ended.
+func canceled(err error) bool {
+	var e *ort.Error
+	return errors.As(err, &e) && e.Code == ort.CodeLoadCanceled
 }
 
 // copyInstead has ONNX Runtime copy weights that are in place, and reports whether there was one.

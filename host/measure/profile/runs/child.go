@@ -118,7 +118,7 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 			return p.Patch()
 		}
 	}
-	if h.run, err = session.Open(h.library, j.Model, so); err != nil {
+	if h.run, err = session.OpenContext(ctx, h.library, j.Model, so); err != nil {
 		return nil, a, err
 	}
 	so.Profile, so.OptimizedModel = filepath.Join(j.Scratch, profilePrefix), filepath.Join(j.Scratch, graphFile)
@@ -126,7 +126,7 @@ func open(ctx context.Context, j Job) (h *here, a openAnswer, err error) {
 	so.Config = map[string]string{"session.force_spinning_stop": "1",
 		"session.optimized_model_external_initializers_file_name":         weightsFile,
 		"session.optimized_model_external_initializers_min_size_in_bytes": "1024"}
-	if h.profiled, err = session.Open(h.library, j.Model, so); err != nil {
+	if h.profiled, err = session.OpenContext(ctx, h.library, j.Model, so); err != nil {
 		h.run.Close()
 		return nil, a, err
 	}

@@ -140,6 +140,7 @@ const (
 	SessionOptionsAppendExecutionProvider_VitisAI       Slot = 276
 	AddExternalInitializersFromFilesInMemory            Slot = 279
 	GetModelEditorApi                                   Slot = 291
+	SessionOptionsSetLoadCancellationFlag               Slot = 293
 	GetCompileApi                                       Slot = 294
 	GetKeyValuePairs                                    Slot = 298
 	ReleaseKeyValuePairs                                Slot = 300
