@@ -45,7 +45,8 @@ type base struct {
 	*runner
 	folder    *folder.Folder
 	tokenizer *text.Tokenizer
-	longest   int // tokens of an input; 0 for no limit
+	longest   int  // tokens of an input; 0 for no limit
+	cutsLeft  bool // what is longer loses its first tokens
 }
 
 // open reads a folder.
@@ -65,10 +66,12 @@ func openOnce(ctx context.Context, path string, o Options) (b *base, err error) 
 	if b.tokenizer, err = text.Open(b.folder.Path); err != nil {
 		return nil, err
 	}
+	cuts, pads := b.tokenizer.Sides()
+	b.cutsLeft = b.folder.Cuts.Left(cuts)
 	if b.runner, err = openSession(ctx, file, o); err != nil {
 		return nil, err
 	}
-	if err := b.paddable(); err != nil {
+	if err := b.paddable(b.folder.Pads.Left(pads)); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -84,9 +87,9 @@ func openOnce(ctx context.Context, path string, o Options) (b *base, err error) 
 
 // paddable refuses a folder that pads on the left where the graph counts its positions from the first column: a text's
 // vector would depend on the texts beside it, as it does in sentence-transformers.
-func (b *base) paddable() error {
+func (b *base) paddable(left bool) error {
 	fed := slices.ContainsFunc(b.inputs, func(in input) bool { return in.role == roles.Positions })
-	if !b.folder.PadLeft || b.positions == 0 || fed {
+	if !left || b.positions == 0 || fed {
 		return nil
 	}
 	return &diagnostic.Error{Path: filepath.Join(b.folder.Path, "tokenizer_config.json"),
@@ -100,7 +103,7 @@ func (b *base) paddable() error {
 func (b *base) row(texts ...string) (Row, error) {
 	var e text.Encoding
 	var err error
-	o := text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.folder.Left}
+	o := text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.cutsLeft}
 	if len(texts) == 2 {
 		e, err = b.tokenizer.EncodePair(texts[0], texts[1], o)
 	} else {
@@ -169,7 +172,8 @@ func (e *Embedder) choose(path string, o Options) error {
 	case len(o.Pooling) > 0:
 		return &diagnostic.Error{Path: b.path, Found: "no output of hidden states to pool among " + b.listed(),
 			Needed: "one of shape [batch, sequence, width]", Fix: "leave out the pooling"}
-	case hasWhole && (whole.Name == "sentence_embedding" || !hasStates): // of which the graph is the whole way
+	case hasWhole && (whole.Name == "sentence_embedding" || !hasStates) && !b.needsStates(hasStates):
+		// The graph is the whole way.
 		e.output, e.modules = whole, after(b.folder, o)
 		return e.check(path, folder.Widths{folder.TokenEmbeddings: -1, folder.Scores: -1,
 			folder.SentenceEmbedding: int(max(whole.Shape[1], 0))})
@@ -193,6 +197,13 @@ func (e *Embedder) choose(path string, o Options) error {
 	e.output, e.modules = states, slices.Concat(modules, after(b.folder, o))
 	return e.check(path, folder.Widths{folder.TokenEmbeddings: int(max(states.Shape[2], 0)), folder.SentenceEmbedding: -1,
 		folder.Scores: -1})
+}
+
+// needsStates is whether the folder's own modules are taken in place of a vector of the graph's: it counts the tokens
+// of prompts, which the folder does not.
+func (b *base) needsStates(has bool) bool {
+	p := b.folder.Pooling()
+	return has && b.folder.Unfit == nil && p != nil && !p.Prompt && len(b.folder.Prompts) > 0
 }
 
 // after is what is done to a vector after the folder's modules: it is cut first.
@@ -240,6 +251,10 @@ func (e *Embedder) Row(s, prompt string) (Row, error) {
 			return Row{}, &diagnostic.Error{Found: fmt.Sprintf("no prompt %q", prompt),
 				Needed: "one that the model has in config_sentence_transformers.json"}
 		}
+	}
+	if p := f.Pooling(); before != "" && e.pool == nil && p != nil && !p.Prompt {
+		return Row{}, &diagnostic.Error{Path: b.path, Found: "an output sentence_embedding, which counts a prompt's tokens",
+			Needed: "hidden states: include_prompt is false in the Pooling"}
 	}
 	r, err := b.row(f.Clean(before + s))
 	if err != nil || before == "" || e.pool == nil || e.pool.Prompt {

@@ -36,6 +36,16 @@ type input struct {
 	name    string
 	role    roles.Input
 	element ort.ElementType
+	past    []int64 // of a past the axes: ofBatch, 0 for the tokens before, and what the model needs
+}
+
+// ofBatch is the length of an axis that counts rows.
+const ofBatch = -1
+
+// meant is what an input holds, and what its axes count.
+type meant struct {
+	role roles.Input
+	axes []roles.Axis
 }
 
 // A runner runs an encoder over rows.
@@ -112,13 +122,17 @@ func (s *runner) recognise(ctx context.Context, m *model.Model) (view *patch.Ana
 
 // meaning says what the inputs hold, and whether what is computed for padding would be read outside of this package's
 // way: where it is not, it can be left out.
-func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[string]roles.Input,
+func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[string]meant,
 	padded plan.Padding, err error) {
-	inputs = map[string]roles.Input{}
+	inputs = map[string]meant{}
 	err = view.Within(ctx, func() error {
 		r := roles.Find(view.Graph, view.Shapes, view.Report)
 		for _, v := range view.Graph.Inputs {
-			inputs[v.Name] = r.Of(v)
+			m := meant{role: r.Of(v)}
+			for axis := range view.Shapes.Of(v).Rank {
+				m.axes = append(m.axes, r.Axis(v, axis))
+			}
+			inputs[v.Name] = m
 		}
 		s.positions = int(min(r.Positions, 1<<30))
 		return nil
@@ -182,34 +196,66 @@ func (s *runner) warn(what string, err error) {
 }
 
 // describe reads what a session takes and gives.
-func (s *runner) describe(meaning map[string]roles.Input) error {
-	tokens := false
+func (s *runner) describe(meaning map[string]meant) error {
+	tokens := ""
 	for _, in := range s.native.Inputs() {
-		role := meaning[in.Name]
+		role, past := meaning[in.Name].role, []int64(nil)
 		ok := in.Kind == ort.KindTensor && len(in.Shape) == 2
 		switch role {
 		case roles.Tokens:
-			tokens = true
+			if tokens != "" {
+				return &diagnostic.Error{Path: s.path, Found: "two inputs of token ids, " + tokens + " and " + in.Name +
+					": an encoder with its decoder", Needed: "an encoder alone",
+					Fix: "export the encoder alone, or name its graph, such as encoder_model.onnx (ModelFile, --model-file)"}
+			}
+			tokens = in.Name
 			ok = ok && (in.Element == ort.Int64 || in.Element == ort.Int32)
 		case roles.Types, roles.Positions:
 			ok = ok && (in.Element == ort.Int64 || in.Element == ort.Int32)
 		case roles.Mask:
 			s.masked = true
 			ok = ok && slices.Contains([]ort.ElementType{ort.Int64, ort.Int32, ort.Float32, ort.Bool}, in.Element)
+		case roles.Past:
+			past, ok = emptyPast(in, meaning[in.Name].axes)
 		default:
 			ok = false
 		}
 		if !ok {
 			return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("the input %s, %s", in, described(role)),
-				Needed: "inputs of token ids, their mask, types and positions alone, [batch, sequence]"}
+				Needed: "inputs of token ids, their mask, types and positions alone, [batch, sequence], and a past " +
+					"that may be empty"}
 		}
-		s.inputs = append(s.inputs, input{in.Name, role, in.Element})
+		s.inputs = append(s.inputs, input{in.Name, role, in.Element, past})
 	}
-	if !tokens {
+	if tokens == "" {
 		return &diagnostic.Error{Path: s.path, Found: "no input of token ids", Needed: "an encoder of text"}
 	}
 	s.outputs = s.native.Outputs()
 	return nil
+}
+
+// emptyPast is the shape of a past of no tokens; ok is false for an input that cannot be one.
+func emptyPast(in ort.ValueInfo, axes []roles.Axis) (shape []int64, ok bool) {
+	if in.Kind != ort.KindTensor || len(axes) != len(in.Shape) ||
+		!slices.Contains([]ort.ElementType{ort.Float32, ort.Float16, ort.BFloat16}, in.Element) {
+		return nil, false
+	}
+	empty := false
+	for i, n := range in.Shape {
+		switch a := axes[i]; {
+		case a.Length == roles.Cached && n < 0:
+			shape, empty = append(shape, 0), true
+		case a.Length == roles.Batch && n < 0:
+			shape = append(shape, ofBatch)
+		case n > 0:
+			shape = append(shape, n)
+		case a.Fixed > 0:
+			shape = append(shape, a.Fixed)
+		default:
+			return nil, false
+		}
+	}
+	return shape, empty
 }
 
 func described(r roles.Input) string {
@@ -360,6 +406,15 @@ func (s *runner) makePlain() *session.Session {
 
 // tensor makes an input of rows that are filled up to a length.
 func (s *runner) tensor(in input, rows []Row, length int) (*ort.Value, error) {
+	if in.role == roles.Past {
+		shape := slices.Clone(in.past)
+		for i, n := range shape {
+			if n == ofBatch {
+				shape[i] = int64(len(rows))
+			}
+		}
+		return s.library.NewTensorBytes(in.element, shape, nil)
+	}
 	data := make([]int64, 0, len(rows)*length)
 	for _, r := range rows {
 		n := r.Length()

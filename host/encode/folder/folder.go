@@ -28,15 +28,21 @@ type Folder struct {
 	Truncate   int    // numbers of a vector that are kept; 0 for all
 	MaxTokens  int    // of an input, as the configurations say; 0 for no limit
 	Pad        int64  // what rows are filled up with
-	PadLeft    bool
-	Left       bool   // what is too long is cut on the left
+	Pads, Cuts Side   // where rows are filled up, and where what is too long is cut; "" is the tokenizer's
 	Labels     int    // of a classifier; 0 where it is not said
 	Activation string // of a cross-encoder's scores; "" where it is not said
 	Types      bool   // the model is given the types of tokens
 
-	lower       bool
-	activatedBy [2]string // file and key of Activation
+	lower        bool
+	transformers Version   // that wrote config.json
+	activatedBy  [2]string // file and key of Activation
 }
+
+// Side is left or right.
+type Side string
+
+// Left is whether it is the left one, which another one decides where it is not said.
+func (s Side) Left(otherwise bool) bool { return s == "left" || s == "" && otherwise }
 
 // Version is a version's major and minor number; zero where it is not known.
 type Version struct{ Major, Minor int }
@@ -148,6 +154,9 @@ func (f *Folder) readConfig() error {
 		if err := in.close(); err != nil {
 			return err
 		}
+	}
+	if s, ok := o.text("transformers_version"); ok {
+		f.transformers = parseVersion(s)
 	}
 	f.activation(o, "sbert_ce_default_activation_function", "sbert_ce_default_activation_function")
 	positions := 0.

@@ -19,18 +19,22 @@ func (f *Folder) readTokenizer() (longest float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	side := func(key string) bool {
+	side := func(key string) Side {
 		s, ok := o.text(key)
 		if ok && s != "left" && s != "right" && o.err == nil {
 			o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %q", key, diagnostic.Clip(s)),
 				Needed: "left or right"}
 		}
-		return s == "left"
+		return Side(s)
 	}
-	f.Left, f.PadLeft = side("truncation_side"), side("padding_side")
+	f.Cuts, f.Pads = side("truncation_side"), side("padding_side")
 	o.value("model_max_length", "a number", &longest)
 	var names []string
-	f.Types = true
+	class, _ := o.text("tokenizer_class")
+	if f.Pads == "" && slices.Contains(padsLeft, strings.TrimSuffix(class, "Fast")) {
+		f.Pads = "left"
+	}
+	f.Types = typed(strings.TrimSuffix(class, "Fast"), f.transformers)
 	if o.value("model_input_names", "a list of names", &names) {
 		f.Types = slices.Contains(names, "token_type_ids")
 	}
@@ -43,10 +47,25 @@ func (f *Folder) readTokenizer() (longest float64, err error) {
 	return longest, o.close()
 }
 
+// padsLeft are the classes of tokenizers that pad on the left unless told otherwise.
+var padsLeft = []string{"CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer", "Siglip2Tokenizer",
+	"XLNetTokenizer"}
+
+// typed is whether a class of tokenizers gives the model types of tokens: unless it says otherwise, before
+// transformers 5 and not since. What a class gives whose model has no input of types does not matter.
+func typed(class string, by Version) bool {
+	if class == "TokenizersBackend" || by.AtLeast(5, 0) {
+		return slices.Contains([]string{"BertTokenizer", "CanineTokenizer", "ConvBertTokenizer", "DebertaTokenizer",
+			"DebertaV2Tokenizer", "ElectraTokenizer", "FNetTokenizer", "LayoutLMTokenizer", "LayoutLMv2Tokenizer",
+			"LxmertTokenizer", "MarkupLMTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "TapasTokenizer"}, class)
+	}
+	return true
+}
+
 // readByText are the keys of tokenizer_config.json that package text reads.
 var readByText = map[string]bool{
 	"add_bos_token": true, "add_eos_token": true, "add_prefix_space": true, "added_tokens_decoder": true,
 	"additional_special_tokens": true, "clean_up_tokenization_spaces": true, "do_lower_case": true,
-	"extra_special_tokens": true, "separate_vocabs": true, "strip_accents": true, "tokenize_chinese_chars": true,
-	"tokenizer_class": true,
+	"extra_special_tokens":          true,
+	"model_specific_special_tokens": true, "separate_vocabs": true, "strip_accents": true, "tokenize_chinese_chars": true,
 }

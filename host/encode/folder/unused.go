@@ -61,6 +61,5 @@ var unused = map[string]map[string]string{
 		"use_fast":                      "which of Python's tokenizers is used; tokenizer.json is the fast one",
 		"wordpieces_prefix":             "stands in tokenizer.json",
 		"tokenizer_name_or_path":        "where a folder was loaded from",
-		"model_specific_special_tokens": "names of tokens, which added_tokens have",
 	},
 }

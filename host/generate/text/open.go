@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/base/storage"
 )
@@ -69,15 +70,27 @@ func missing(dir string) error {
 }
 
 func openJSON(dir, path string, data []byte) (*Tokenizer, error) {
-	codec, special, err := read(data)
+	f, err := parse(data)
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := configure(dir, f); err != nil {
+		return nil, err
+	}
+	codec, special, err := f.codec()
+	var own *diagnostic.Error
+	switch {
+	case errors.As(err, &own) && own.Path != "":
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	config, err := readConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Tokenizer{codec: codec, path: path, special: special, clean: config.clean}, nil
+	return &Tokenizer{codec: codec, path: path, special: special, clean: config.clean,
+		side: [2]string{f.Truncation.Direction, f.Padding.Direction}}, nil
 }
 
 // config is what concerns the tokenizer in tokenizer_config.json and special_tokens_map.json.

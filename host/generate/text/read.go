@@ -3,7 +3,10 @@ package text
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
 // file is tokenizer.json. Its truncation and padding are not read: the caller
@@ -15,6 +18,11 @@ type file struct {
 	PostProcessor *component      `json:"post_processor"`
 	Decoder       *component      `json:"decoder"`
 	Model         json.RawMessage `json:"model"`
+
+	Truncation, Padding struct{ Direction string }
+
+	rebuilt   *component // what the configuration makes of the post-processor; nil where it says nothing
+	rebuiltBy string     // a file, where it is not known whether it does
 }
 
 // modelHeader is what all models have, and what tells them apart when a file
@@ -36,13 +44,27 @@ type modelHeader struct {
 
 // read builds the codec that a tokenizer.json describes, and the set of its special tokens.
 func read(data []byte) (*huggingFace, map[string]bool, error) {
-	if err := checkDepth(data); err != nil {
+	f, err := parse(data)
+	if err != nil {
 		return nil, nil, err
 	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, nil, fmt.Errorf("%w", err)
+	return f.codec()
+}
+
+// parse reads a tokenizer.json.
+func parse(data []byte) (*file, error) {
+	if err := checkDepth(data); err != nil {
+		return nil, err
 	}
+	f := &file{}
+	if err := json.Unmarshal(data, f); err != nil {
+		return nil, fmt.Errorf("%w", err)
+	}
+	return f, nil
+}
+
+// codec builds what a tokenizer.json describes, and the set of its special tokens.
+func (f *file) codec() (*huggingFace, map[string]bool, error) {
 	components, expressions := 0, 0
 	for _, c := range []*component{f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder} {
 		if c != nil {
@@ -88,6 +110,9 @@ func read(data []byte) (*huggingFace, map[string]bool, error) {
 	if err := h.add(f.AddedTokens); err != nil {
 		return nil, nil, fmt.Errorf("added_tokens: %w", err)
 	}
+	if err := f.rebuild(h); err != nil {
+		return nil, nil, err
+	}
 	special := map[string]bool{}
 	for _, t := range f.AddedTokens {
 		if t.Special && t.Content != "" {
@@ -95,6 +120,37 @@ func read(data []byte) (*huggingFace, map[string]bool, error) {
 		}
 	}
 	return h, special, nil
+}
+
+// rebuild puts the post-processor in place that the configuration makes.
+func (f *file) rebuild(h *huggingFace) error {
+	if f.rebuilt == nil {
+		return nil
+	}
+	for _, t := range f.AddedTokens {
+		id, _ := h.id(t.Content)
+		f.rebuilt.SpecialTokens[t.Content] = struct{ IDs []int32 }{[]int32{id}}
+	}
+	made, err := f.rebuilt.template()
+	if err != nil {
+		return err
+	}
+	if f.rebuiltBy != "" && !sameTemplate(made.single, h.around.single) {
+		return &diagnostic.Error{Path: f.rebuiltBy,
+			Found: "add_bos_token and add_eos_token say other tokens around a text than the " +
+				"post_processor of tokenizer.json, which versions of transformers read in two ways", Needed: "both alike",
+			Fix: "or the version in config.json, transformers_version"}
+	}
+	h.around = made
+	return nil
+}
+
+// sameTemplate compares the ids around one text.
+func sameTemplate(a, b template) bool {
+	if b == nil {
+		b = joinedPair[:1]
+	}
+	return slices.EqualFunc(a, b, func(x, y templatePart) bool { return x.text == y.text && slices.Equal(x.ids, y.ids) })
 }
 
 func readModel(data []byte) (model, error) {

@@ -3,6 +3,7 @@ package text
 import (
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -14,6 +15,7 @@ type Tokenizer struct {
 	clean   bool // clean_up_tokenization_spaces of tokenizer_config.json
 	special map[string]bool
 	target  *Tokenizer // Marian: the other language
+	side    [2]string  // of truncation and of padding
 }
 
 // codec is one way between text and ids: a tokenizer.json or a Marian model.
@@ -177,6 +179,11 @@ func (t *Tokenizer) named(id int64) (string, bool, error) {
 func (t *Tokenizer) Special(id int64) bool {
 	name, ok, err := t.named(id)
 	return err == nil && ok && t.special[name]
+}
+
+// Sides are those on which tokenizer.json cuts texts and pads them; what tokenizer_config.json says comes first.
+func (t *Tokenizer) Sides() (cutsLeft, padsLeft bool) {
+	return strings.EqualFold(t.side[0], "left"), strings.EqualFold(t.side[1], "left")
 }
 
 // Target is the tokenizer of the language translated into. It is t itself but

@@ -33,7 +33,7 @@ func (r *Roles) tables(g *graph.Graph) {
 		case n == 0:
 		case r.embeds(v, 1), in == Types, v != largest && in != Positions && n <= maxTypes:
 			r.inputs[v] = Types
-		case v == largest:
+		case v == largest, in == Tokens, n == rows[largest] && in != Positions: // a decoder has tokens of its own
 			r.inputs[v] = Tokens
 		default:
 			r.inputs[v] = Positions
