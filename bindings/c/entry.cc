@@ -7,10 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sealed.h"
+#include "sha256.h"
+
 namespace graft {
 namespace {
 
-constexpr char kFirst[] = "graft graph 1";
+constexpr char kFirst[] = "graft graph 2";
 constexpr off_t kMostEntry = 16 << 20;
 
 int64_t Nanoseconds(const timespec& t) {
@@ -31,6 +34,35 @@ int OpenOwn(const char* path, struct stat* s) {
   return fd;
 }
 
+// The SHA-256 of a file's bytes; false where they cannot be read.
+bool HashOf(const char* path, char hash[65]) {
+  struct stat s;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  bool ok = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+  if (ok && s.st_size == 0) {
+    Sha256("", 0, hash);
+  } else if (ok) {
+    const auto size = static_cast<size_t>(s.st_size);
+    void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    ok = at != MAP_FAILED;
+    if (ok) Sha256(at, size, hash);
+    if (ok) munmap(at, size);
+  }
+  close(fd);
+  return ok;
+}
+
+// Cuts a hash off a line: "HASH PATH".
+bool Hashed(char* value, const char** hash, const char** path) {
+  char* space = strchr(value, ' ');
+  if (space == nullptr || space - value != 64 || space[1] != '/') return false;
+  *space = 0;
+  *hash = value;
+  *path = space + 1;
+  return true;
+}
+
 // Reads a number that ends at a space or at the text's end; the rest after it.
 bool Number(char** at, int64_t* n) {
   char* end = nullptr;
@@ -45,19 +77,37 @@ bool Number(char** at, int64_t* n) {
 
 bool FileAt(const char* path, File* file) {
   struct stat s;
+  *file = {};
   file->path = path;
   if (stat(path, &s) != 0) {
     file->size = -1;
-    file->time = 0;
     return errno == ENOENT || errno == ENOTDIR;
   }
   file->size = s.st_size;
   file->time = Nanoseconds(s.st_mtim);
+  file->changed = Nanoseconds(s.st_ctim);
+  file->device = static_cast<int64_t>(s.st_dev);
+  file->inode = static_cast<int64_t>(s.st_ino);
   return true;
 }
 
+bool Same(const File& a, const File& b) {
+  return a.size == b.size && a.time == b.time && a.changed == b.changed && a.device == b.device &&
+         a.inode == b.inode;
+}
+
+bool Holds(const File& then) {
+  File now;
+  if (!FileAt(then.path, &now)) return false;
+  if (then.size < 0) return now.size < 0;
+  if (!Same(now, then)) return false;
+  if (then.hash == nullptr) return true;
+  char hash[65];
+  return HashOf(then.path, hash) && strcmp(hash, then.hash) == 0;
+}
+
 Entry::Found Entry::Read(const char* path) {
-  graph_ = left_ = folder_ = nullptr;
+  graph_ = hash_ = left_ = folder_ = nullptr;
   libraries_.Clear();
   files_.Clear();
   text_.Clear();
@@ -95,17 +145,25 @@ bool Entry::Line(char* line) {
     if (!Number(&value, &n)) return false;
     replaced_ = static_cast<int>(n);
   } else if (strcmp(line, "graph") == 0) {
-    graph_ = value;
+    return Hashed(value, &hash_, &graph_);
   } else if (strcmp(line, "left") == 0) {
     left_ = value;
   } else if (strcmp(line, "folder") == 0) {
     folder_ = value;
   } else if (strcmp(line, "library") == 0) {
-    return *value == '/' && libraries_.Add(value);
+    Library l = {};
+    return Hashed(value, &l.hash, &l.path) && libraries_.Add(l);
   } else if (strcmp(line, "file") == 0) {
     File f = {};
-    if (!Number(&value, &f.size) || !Number(&value, &f.time) || *value != '/') return false;
-    f.path = value;
+    if (!Number(&value, &f.size) || !Number(&value, &f.time) || !Number(&value, &f.changed) ||
+        !Number(&value, &f.device) || !Number(&value, &f.inode)) {
+      return false;
+    }
+    if (strncmp(value, "- /", 3) == 0) {
+      f.path = value + 2;
+    } else if (!Hashed(value, &f.hash, &f.path)) {
+      return false;
+    }
     return files_.Add(f);
   }
   return true;  // what a newer command writes beside it
@@ -113,12 +171,19 @@ bool Entry::Line(char* line) {
 
 bool Entry::Holds() const {
   for (size_t i = 0; i < files_.size(); ++i) {
-    File now;
-    if (!FileAt(files_[i].path, &now) || now.size != files_[i].size || now.time != files_[i].time) {
-      return false;
-    }
+    if (!graft::Holds(files_[i])) return false;
+  }
+  for (size_t i = 0; i < libraries_.size(); ++i) {
+    char path[kSealedPath];
+    // Another version, perhaps, which the command verifies.
+    if (!Seal(libraries_[i].path, libraries_[i].hash, path)) return false;
   }
   return true;
+}
+
+bool Entry::HasGraph() const {
+  char hash[65];
+  return graph_ != nullptr && HashOf(graph_, hash) && strcmp(hash, hash_) == 0;
 }
 
 bool Bytes::Take(size_t n) {

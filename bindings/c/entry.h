@@ -8,16 +8,30 @@
 
 namespace graft {
 
-// A file as it was.
+// A file as it was. Whoever writes to one changes the time of its last change, which no program can
+// set.
 struct File {
-  int64_t size;  // in bytes; -1 where there must be none
-  int64_t time;  // of its last change, in nanoseconds since 1970
+  int64_t size;           // in bytes; -1 where there must be none
+  int64_t time, changed;  // of its content and of anything, in nanoseconds since 1970
+  int64_t device, inode;
+  const char* hash;  // SHA-256 where the rest may not tell another content; null elsewhere
   const char* path;
 };
 
-// Reads size and time of what is at a path; of one where nothing is, -1 and 0. Not ok where that
-// cannot be known.
+// Reads what there is at a path, but for its hash; of one where nothing is, a size of -1. Not ok
+// where that cannot be known.
 bool FileAt(const char* path, File* file);
+
+// Whether two are of one content, as far as is known without reading it.
+bool Same(const File& a, const File& b);
+
+// Whether a file is as it was.
+bool Holds(const File& then);
+
+// A library of which these bytes were verified.
+struct Library {
+  const char *hash, *path;
+};
 
 // What a session is made from. Paths are in the entry's own text.
 class Entry {
@@ -28,15 +42,19 @@ class Entry {
   // than this user could have written it.
   Found Read(const char* path);
 
-  // Whether all its files are as they were.
+  // Whether the graph's file has the bytes that the command wrote.
+  bool HasGraph() const;
+
+  // Whether all its files are as they were, and its libraries those that were verified.
   bool Holds() const;
 
   const char* graph() const { return graph_; }  // null where the model is left as it is
+  const char* hash() const { return hash_; }    // of the graph's file
   const char* left() const { return left_; }    // why it is; null where it is not
   const char* folder() const {
     return folder_;
   }  // of the weights that the graph refers to; null for none
-  const List<const char*>& libraries() const { return libraries_; }
+  const List<Library>& libraries() const { return libraries_; }
   const List<File>& files() const { return files_; }
   int replaced() const { return replaced_; }
 
@@ -44,8 +62,8 @@ class Entry {
   bool Line(char* line);
 
   Text text_;
-  const char *graph_ = nullptr, *left_ = nullptr, *folder_ = nullptr;
-  List<const char*> libraries_;
+  const char *graph_ = nullptr, *hash_ = nullptr, *left_ = nullptr, *folder_ = nullptr;
+  List<Library> libraries_;
   List<File> files_;
   int replaced_ = 0;
 };

@@ -6,6 +6,7 @@ pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t ask_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t seal_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t domain_lock = PTHREAD_MUTEX_INITIALIZER;
 
 namespace {
@@ -21,7 +22,7 @@ void InParent() {
 }
 void InChild() {
   InParent();
-  attach_lock = ask_lock = open_lock = PTHREAD_MUTEX_INITIALIZER;
+  attach_lock = ask_lock = open_lock = seal_lock = PTHREAD_MUTEX_INITIALIZER;
 }
 
 }  // namespace

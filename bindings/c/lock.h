@@ -11,6 +11,7 @@ extern pthread_mutex_t state_lock;   // of what the library knows; the last that
 extern pthread_mutex_t attach_lock;  // while a runtime's table is filled
 extern pthread_mutex_t ask_lock;     // while the command runs
 extern pthread_mutex_t open_lock;    // while a session is made for one whose operator failed
+extern pthread_mutex_t seal_lock;    // while a library is read
 extern pthread_mutex_t domain_lock;  // while a runtime gets to know the domain of operators
 
 class Lock {

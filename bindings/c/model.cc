@@ -23,7 +23,7 @@ constexpr char kDomainEntry[] = "graft.domain.v1";  // GRAFT_ORT_DOMAIN_KEY of g
 // time.
 struct Failure {
   char key[33];
-  int64_t size, time;
+  int64_t size, time, changed;
 };
 constexpr size_t kMostFailures = 256;
 Failure failures[kMostFailures];
@@ -131,8 +131,9 @@ bool Model::Key(bool inlined) {
   if (!FileAt(binary_.c(), &binary) || binary.size < 0) {
     return why_->Fail(Cause::kNoBinary, "the command graft is gone");
   }
-  Text text("graft graph 1\n");
+  Text text("graft graph 2\n");
   text.Add(binary_).Add("\n").Number(binary.size).Add("\n").Number(binary.time).Add("\n");
+  text.Number(binary.changed).Add(" ").Number(binary.device).Add(" ").Number(binary.inode).Add("\n");
   text.Add(lines_).Add(whole_ ? "--whole\n" : "");
   // Where the command looks for plugins, and which it takes.
   static const char* const kPlaces[] = {"GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK",
@@ -149,7 +150,9 @@ bool Model::Key(bool inlined) {
   // A graph with all weights is of the files as they are, which its own entry does not list.
   for (size_t i = 0; inlined && i < entry_.files().size(); ++i) {
     const File& f = entry_.files()[i];
-    text.Number(f.size).Add(" ").Number(f.time).Add(" ").Add(f.path).Add("\n");
+    text.Number(f.size).Add(" ").Number(f.time).Add(" ").Number(f.changed).Add(" ");
+    text.Number(f.device).Add(" ").Number(f.inode).Add(" ").Add(f.hash == nullptr ? "-" : f.hash);
+    text.Add(" ").Add(f.path).Add("\n");
   }
   if (text.bad()) return why_->Fail(Cause::kMemory, "no memory");
   Sha256(text.c(), text.size(), key_);
@@ -162,7 +165,10 @@ bool Model::Failed() const {
   const size_t n = failed < kMostFailures ? failed : kMostFailures;
   for (size_t i = 0; i < n; ++i) {
     const Failure& f = failures[i];
-    if (strcmp(f.key, key_) == 0 && f.size == file_.size && f.time == file_.time) return true;
+    if (strcmp(f.key, key_) == 0 && f.size == file_.size && f.time == file_.time &&
+        f.changed == file_.changed) {
+      return true;
+    }
   }
   return false;
 }
@@ -173,6 +179,7 @@ void Model::Remember(bool hung_now) {
   memcpy(f.key, key_, sizeof f.key);
   f.size = file_.size;
   f.time = file_.time;
+  f.changed = file_.changed;
   hung = hung || hung_now;
 }
 
@@ -297,7 +304,6 @@ bool Model::Look(bool inlined, Entry* entry) {
     const Entry::Found found = entry->Read(path.c());
     if (found == Entry::kHere && entry->Holds()) {
       Touch(path.c());
-      if (entry->graph() != nullptr) Touch(entry->graph());
       if (c_.path == nullptr) {
         Text copy;
         AddCopy(&copy);
@@ -340,9 +346,6 @@ bool Model::AddFiles(List<File>* list) const {
     // What graft is made of may change, and the model be the same.
     bool other = stat(f.path, &s) != 0 || !S_ISREG(s.st_mode) ||
                  (known && s.st_dev == program.st_dev && s.st_ino == program.st_ino);
-    for (size_t k = 0; k < entry_.libraries().size(); ++k) {
-      other = other || strcmp(f.path, entry_.libraries()[k]) == 0;
-    }
     if (!other && !list->Add(f)) return false;
   }
   return true;
@@ -353,6 +356,13 @@ void Model::Drop() const {
   Text path;
   path.Add(folder_).Add(key_);
   if (!path.bad()) unlink(path.c());
+}
+
+bool Model::Spoilt() {
+  Drop();
+  why_->Fail(Cause::kEntry, entry().graph());
+  why_->text.Add(": found no graph that the command graft wrote for this user");
+  return false;
 }
 
 bool Model::Prepare() {
@@ -372,13 +382,12 @@ bool Model::Prepare() {
   whole_ = c_.path == nullptr;
   if (whole_) Sha256(c_.model, c_.size, hash_);
   if (!Look(false, &entry_)) return false;
-  if (whole_) return true;
+  if (whole_) return entry_.HasGraph() || Spoilt();
 
-  if (!ReadOwn(entry_.graph(), &graph_) || !externals_.Read(graph_.data(), graph_.size())) {
-    Drop();
-    why_->Fail(Cause::kEntry, entry_.graph());
-    why_->text.Add(": found no graph that the command graft wrote for this user");
-    return false;
+  char hash[65] = "";
+  if (ReadOwn(entry_.graph(), &graph_)) Sha256(graph_.data(), graph_.size(), hash);
+  if (strcmp(hash, entry_.hash()) != 0 || !externals_.Read(graph_.data(), graph_.size())) {
+    return Spoilt();
   }
   // ONNX Runtime takes weights from memory for the main graph only.
   for (size_t i = 0; i < externals_.nested().size() && !whole_; ++i) {
@@ -388,6 +397,7 @@ bool Model::Prepare() {
   if (!whole_) return true;
   graph_.Free();
   if (!Look(true, &inlined_)) return false;
+  if (!inlined_.HasGraph()) return Spoilt();
   if (entry_.Holds()) return true;
   Drop();  // it may be of what the files are now
   return why_->Fail(Cause::kChanged, "a file changed while the command graft read it");

@@ -71,6 +71,7 @@ class Model {
   int MakeCopy(Text* path) const;
   int CopyBytes(Text* path);
   void Drop() const;
+  bool Spoilt();  // the graph's file is not what its entry says; false
 
   const Creation& c_;
   Why* why_;

@@ -1,3 +1,4 @@
+#include "sealed.h"
 #include "session.h"
 
 #include <errno.h>
@@ -133,7 +134,14 @@ bool Maker::Equip(void* options, Bytes* memory) {
     return false;
   }
   for (size_t i = 0; i < entry.libraries().size(); ++i) {
-    if (!Step(r_.Call<Status*>(kRegisterCustomOpsLibrary_V2, options, entry.libraries()[i]))) {
+    const Library& l = entry.libraries()[i];
+    char path[kSealedPath];
+    if (!Seal(l.path, l.hash, path)) {
+      why_->Fail(Cause::kChanged, l.path);
+      why_->text.Add(": found other bytes than those that were verified");
+      return false;
+    }
+    if (!Step(r_.Call<Status*>(kRegisterCustomOpsLibrary_V2, options, static_cast<const char*>(path)))) {
       return false;
     }
   }

@@ -165,11 +165,7 @@ bool IsProgramsOwn(int code, const char* message) {
 // A file that is not as it was; null for none.
 const char* Changed(const Patched& p) {
   for (size_t i = 0; i < p.files.size(); ++i) {
-    File now;
-    const File& then = p.files[i];
-    if (!FileAt(then.path, &now) || now.size != then.size || now.time != then.time) {
-      return then.path;
-    }
+    if (!Holds(p.files[i])) return p.files[i].path;
   }
   return nullptr;
 }

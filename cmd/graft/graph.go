@@ -60,7 +60,11 @@ With --whole the graph holds its weights: for a model that lies in no file that 
 					return err
 				}
 			}
-			entry, err := cache.Store(cmd.Context(), key, a, set.Libraries(a.Plugins(), on), others, whole)
+			var libraries []languages.Hashed
+			for path, sum := range set.Hashed(a.Plugins(), on) {
+				libraries = append(libraries, languages.Hashed{SHA256: sum, Path: path})
+			}
+			entry, err := cache.Store(cmd.Context(), key, a, libraries, others, whole)
 			if err != nil {
 				return err
 			}
@@ -131,11 +135,14 @@ type graphFile struct {
 }
 
 func graphOf(model string, e *languages.Entry) *storedGraph {
-	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph, Left: e.Left, Folder: e.Folder,
+	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph.Path, Left: e.Left, Folder: e.Folder,
 		Blocks: e.Blocks, Replaced: e.Replaced,
-		Libraries: append([]string{}, e.Libraries...), Files: []graphFile{}}
+		Libraries: []string{}, Files: []graphFile{}}
+	for _, l := range e.Libraries {
+		g.Libraries = append(g.Libraries, l.Path)
+	}
 	for _, f := range e.Files {
-		g.Files = append(g.Files, graphFile{f.Path, f.Size, f.Time})
+		g.Files = append(g.Files, graphFile{f.Path, f.Size, f.Modified})
 	}
 	return g
 }

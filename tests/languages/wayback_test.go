@@ -54,7 +54,8 @@ mkdir -p "$folder"
 cp '%s' "$folder/$4.onnx"
 model="$2"
 case "$model" in "$folder"/*) model="$0";; esac
-printf 'graft graph 1\nreplaced 1\ngraph %%s\nfile %%s %%s\n' "$folder/$4.onnx" "$(stat -c '%%s %%.9Y' "$model" | tr -d .)" "$model" >"$folder/$4"`, graph))
+printf 'graft graph 2\nreplaced 1\ngraph %%s %%s\nfile %%s - %%s\n' "$(sha256sum <"$folder/$4.onnx" | cut -c1-64)" \
+  "$folder/$4.onnx" "$(stat -c '%%s %%.9Y %%.9Z %%d %%i' "$model" | tr -d .)" "$model" >"$folder/$4"`, graph))
 	return run{args: args, set: set, plain: true}
 }
 

@@ -26,28 +26,57 @@ from typing import Iterator, NamedTuple
 from . import _binary, _graph
 from ._errors import Error, Left
 
-FIRST = b"graft graph 1"  # the first line of an entry
-LAYOUT = "python 1"  # of what this module adds to it
+FIRST = b"graft graph 2"  # the first line of an entry
+LAYOUT = "python 2"  # of what this module adds to it
 
 _CANNOT_STORE = "cannot store a graph"  # what the command says of a cache without room
 _DAY = 86400.0
+_NOEXEC_SEAL, _ADD_SEALS, _EVERY_SEAL = 0x8, 1033, 0xF  # of <linux/memfd.h> and <linux/fcntl.h>
+_UNWRITABLE = 0o400  # sessions map the weights as they are
 _HANDED = "graft-model-"  # how folders begin by which bytes are handed to the command
 _IS_HANDED = re.compile(rf".*/{_HANDED}[^/]*/model\.onnx")
 
 
+def identity(s: os.stat_result) -> tuple[int, int, int, int, int]:
+    """What tells contents of files apart: whoever writes to one changes the time of its last change, which no program can set."""
+    return (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_dev, s.st_ino)
+
+
 class File(NamedTuple):
-    size: int  # -1 for one that must not be there
-    time: int  # of its last change, in nanoseconds
+    identity: tuple[int, int, int, int, int]  # of size -1 for one that must not be there
+    sha256: str  # where the identity alone may not tell another content; "" elsewhere
     path: str
 
     def holds(self) -> bool:
         try:
             s = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return self.size == -1
+            return self.identity[0] == -1
         except OSError:
             return False
-        return (s.st_size, s.st_mtime_ns) == (self.size, self.time)
+        return identity(s) == self.identity and (not self.sha256 or _sha256(self.path) == self.sha256)
+
+
+class Library(NamedTuple):
+    """A library of which these bytes were verified."""
+
+    sha256: str
+    path: str
+
+
+def _sha256(path: str) -> str:
+    try:
+        with open(path, "rb") as f:
+            return _sum(f)
+    except OSError:
+        return ""
+
+
+def _sum(f) -> str:
+    h = hashlib.sha256()
+    while block := f.read(1 << 20):
+        h.update(block)
+    return h.hexdigest()
 
 
 class Entry:
@@ -59,8 +88,8 @@ class Entry:
             raise ValueError("found another form")
         self.text = text
         self.replaced = self.blocks = 0
-        self.graph = self.left = self.folder = ""
-        self.libraries: list[str] = []
+        self.graph = self.sum = self.left = self.folder = ""
+        self.libraries: list[Library] = []
         self.files: list[File] = []
         for line in lines[1:-1]:
             what, _, rest = line.partition(b" ")
@@ -69,14 +98,17 @@ class Entry:
                 self.replaced = int(value)
             elif what == b"blocks":
                 self.blocks = int(value)
-            elif what in (b"graph", b"left", b"folder"):
+            elif what in (b"left", b"folder"):
                 setattr(self, what.decode(), value)
+            elif what == b"graph":
+                self.sum, self.graph = value.split(" ", 1)
             elif what == b"library":
-                self.libraries.append(value)
+                self.libraries.append(Library(*value.split(" ", 1)))
             elif what == b"file":
-                size, changed, path = value.split(" ", 2)
+                *numbers, sha256, path = value.split(" ", 6)
                 if source.path is not None or not _IS_HANDED.fullmatch(path):  # bytes are what their key says
-                    self.files.append(File(int(size), int(changed), path))
+                    size, modified, changed, device, inode = map(int, numbers)
+                    self.files.append(File((size, modified, changed, device, inode), "" if sha256 == "-" else sha256, path))
         if bool(self.graph) == bool(self.left):
             raise ValueError("found neither a graph nor a reason, or both")
 
@@ -89,6 +121,11 @@ class Entry:
         for f in self.files:
             if not f.holds():
                 return f.path
+        for library in self.libraries:
+            try:
+                sealed(library)
+            except Error:
+                return library.path  # another version, perhaps, which the command verifies
         return ""
 
 
@@ -115,7 +152,7 @@ _PLACES = ("GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK", "GRAFT_PLUGIN_UNVERIFIED", 
 def key(binary: str, options: list[str], source: Source) -> str:
     s = os.stat(binary)
     places = [f"{name}={os.environ[name]}" if name in os.environ else name for name in _PLACES]
-    lines = ["graft graph 1", binary, str(s.st_size), str(s.st_mtime_ns), *options, *places, LAYOUT]
+    lines = [FIRST.decode(), binary, *map(str, identity(s)), *options, *places, LAYOUT]
     if source.path is not None:
         lines.append("path " + source.path)
     else:
@@ -137,7 +174,7 @@ class Cache:
 
     def forget(self) -> None:
         """Forgets which models could not be planned."""
-        self._failed: dict[tuple[str, tuple[int, int]], Error] = {}
+        self._failed: dict[tuple[str, tuple[int, ...]], Error] = {}
 
     @contextlib.contextmanager
     def prepared(self, binary: str, options: list[str], source: Source) -> Iterator[Prepared]:
@@ -238,20 +275,62 @@ def _changed(source: Source) -> Error:
     return Error("was changed while it was planned", path=source.name, needed="a model that stays as it is", kind="changed")
 
 
-def _state(source: Source) -> tuple[int, int]:
+def _state(source: Source) -> tuple[int, ...]:
     if source.path is None:
-        return (len(source.data), 0)
+        return (len(source.data),)
     try:
-        s = os.stat(source.path)
+        return identity(os.stat(source.path))
     except OSError:
-        return (-1, 0)
-    return (s.st_size, s.st_mtime_ns)
+        return (-1,)
 
 
 def _said(out: _binary.Output, binary: str) -> Error:
     lines = [line for line in out.err.decode("utf-8", "replace").splitlines() if line.strip()]
     text = " ".join(lines)[:1000].removeprefix("graft: ") if lines else f"ended with {out.code}"
     return Error(text, kind=text if len(text) < 200 else f"exit code {out.code}")
+
+
+_sealed: dict[str, tuple[int, os.stat_result]] = {}  # descriptors by hash, open as long as the process
+_sealing = threading.Lock()
+
+
+def sealed(library: Library) -> str:
+    """A path that leads to the bytes of a library that were verified, which nobody can change any more."""
+    with _sealing:
+        fd, was = _sealed.get(library.sha256, (-1, None))
+        if was is None or not _is(fd, was):  # a program may have closed it, and have another by its number
+            fd = _memory(library)
+            _sealed[library.sha256] = (fd, os.fstat(fd))
+    return f"/proc/self/fd/{fd}"
+
+
+def _is(fd: int, was: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), was)
+    except OSError:
+        return False
+
+
+def _memory(library: Library) -> int:
+    fd = -1
+    try:
+        with open(library.path, "rb") as f:
+            code = f.read()
+        if hashlib.sha256(code).hexdigest() != library.sha256:
+            raise Error(f"found other bytes than those that were verified (sha256 {library.sha256[:12]}...)", path=library.path,
+                        needed="a library that nobody changed", fix="install the plugin anew", kind="library")
+        name = os.path.basename(library.path)[:200]
+        try:
+            fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | _NOEXEC_SEAL)
+        except OSError:  # before Linux 6.3
+            fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        _write(fd, code)
+        fcntl.fcntl(fd, _ADD_SEALS, _EVERY_SEAL)
+    except OSError as e:
+        if fd >= 0:
+            os.close(fd)
+        raise Error(f"cannot be read: {e.strerror}", path=library.path, needed="the library that was verified", kind="library") from e
+    return fd
 
 
 def user_folder() -> str | None:
@@ -296,7 +375,7 @@ def _read(folder: str, k: str, source: Source) -> Prepared | None:
         model = _parted(stem)
         if model is None or entry.changed():
             return None
-    _touch(name, stem + ".graph", stem + ".weights")
+    _touch(name)
     return Prepared(entry, model)
 
 
@@ -308,14 +387,13 @@ def _entry(name: str, source: Source) -> Entry | None:
         return None
 
 
-def _touch(*paths: str) -> None:
-    """Says that these were used: what nobody uses is removed after a month."""
-    for path in paths:
-        try:
-            if time.time() - os.stat(path).st_mtime > _DAY:
-                os.utime(path)
-        except OSError:
-            pass
+def _touch(path: str) -> None:
+    """Says that an entry was used: what nobody uses is removed after a month, with what belongs to it."""
+    try:
+        if time.time() - os.stat(path).st_mtime > _DAY:
+            os.utime(path)
+    except OSError:
+        pass
 
 
 def _parted(stem: str) -> bytes | None:
@@ -323,7 +401,9 @@ def _parted(stem: str) -> bytes | None:
         with open(stem + ".graph", "rb") as f:
             head = json.loads(f.readline(4096))
             model = f.read()
-        whole = head["layout"] == LAYOUT and head["structure"] == len(model) and head["weights"] == os.stat(stem + ".weights").st_size
+        weights = os.stat(stem + ".weights")
+        whole = (head["layout"] == LAYOUT and head["structure"] == hashlib.sha256(model).hexdigest()
+                 and head["weights"] == list(identity(weights)) and stat.S_IMODE(weights.st_mode) == _UNWRITABLE)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return model if whole else None
@@ -338,6 +418,8 @@ def _part(stem: str, entry: Entry, source: Source) -> None:
             return  # another process parted it, and removed it
         stack.callback(os.close, fd)
         graph = stack.enter_context(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        if hashlib.sha256(graph).hexdigest() != entry.sum:
+            raise Error("is not what the command graft wrote", path=entry.graph, needed="its bytes", kind="entry")
         own = None
         if source.path is not None:
             own = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -375,8 +457,8 @@ def _part(stem: str, entry: Entry, source: Source) -> None:
             if entry.changed():  # before anything has a name
                 raise _changed(source)
 
-        _whole(stem + ".weights", weights)
-        head = json.dumps({"layout": LAYOUT, "structure": len(s.model), "weights": s.size}).encode() + b"\n"
+        _whole(stem + ".weights", weights, _UNWRITABLE)
+        head = json.dumps({"layout": LAYOUT, "structure": hashlib.sha256(s.model).hexdigest(), "weights": _settled(stem + ".weights")}).encode() + b"\n"
         _whole(stem + ".graph", lambda out: _write(out, head + s.model))
         _tidy(stem, entry, os.fstat(fd))
 
@@ -393,11 +475,26 @@ def _tidy(stem: str, entry: Entry, graph: os.stat_result) -> None:
                 os.unlink(os.path.join(folder, other))
 
 
-def _whole(path: str, write) -> None:
+def _settled(path: str) -> list[int]:
+    """The identity of a file that was written just now, once its file system's clock went on: whatever happens to it from then on shows."""
+    was = identity(os.stat(path))
+    fd, probe = tempfile.mkstemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+    try:
+        while os.fstat(fd).st_ctime_ns <= was[2]:
+            time.sleep(0.002)
+            os.utime(fd)
+    finally:
+        os.close(fd)
+        os.unlink(probe)
+    return list(was)
+
+
+def _whole(path: str, write, mode: int = 0o600) -> None:
     """Writes a file that has its name only when it is whole and on the disk."""
     fd, temporary = _temporary(path)
     try:
         write(fd)
+        os.fchmod(fd, mode)
         os.fsync(fd)
         os.replace(temporary, path)
     except BaseException:

@@ -311,7 +311,7 @@ def _patched(self, C, original, s: Settings, arguments: tuple, keywords: dict) -
                 ours.register_custom_ops_library(library)
                 unpatched.register_custom_ops_library(library)
             for library in p.entry.libraries:
-                ours.register_custom_ops_library(library)
+                ours.register_custom_ops_library(_cache.sealed(library))
             ours.add_session_config_entry(_options.FOLDER, _graph.ROOT)
             had = self._model_path, self._model_bytes, self._sess_options
             self._model_path, self._model_bytes, self._sess_options = None, p.model, ours

@@ -72,7 +72,7 @@ func (s *source) enter() *heldFile {
 	holding.Lock()
 	defer holding.Unlock()
 	if s.info != nil {
-		if file.key = identityOf(s.info); file.key.lasting() {
+		if file.key = identityOf(s.info); file.key.Lasting() {
 			if known := holding.files[file.key]; known != nil {
 				file = known
 			}

@@ -9,9 +9,9 @@ import (
 // Identity tells the contents of files apart: whoever writes to a file changes the time of its last change,
 // which no program can set. The system counts that time in steps.
 type Identity struct {
-	device, inode     uint64
-	size              int64
-	modified, changed int64 // nanoseconds of Unix time: of the content, and of anything
+	Device, Inode     uint64
+	Size              int64
+	Modified, Changed int64 // nanoseconds of Unix time: of the content, and of anything
 }
 
 const (
@@ -37,12 +37,15 @@ func settled(path string) (fs.FileInfo, error) {
 	}
 }
 
-// lasting says whether a file has the identity for so long that no other content can have it, whatever the file
+// Lasting says whether a file has the identity for so long that no other content can have it, whatever the file
 // system counts time in.
-func (i Identity) lasting() bool { return i.age() > coarse }
+func (i Identity) Lasting() bool { return i.age() > coarse }
 
 // age is the time since the last change.
-func (i Identity) age() time.Duration { return time.Since(time.Unix(0, i.changed)) }
+func (i Identity) age() time.Duration { return time.Since(time.Unix(0, i.Changed)) }
+
+// IdentityOf is the identity of a file by what is known of it.
+func IdentityOf(info fs.FileInfo) Identity { return identityOf(info) }
 
 // Look is the identity of a file, or of whatever a path leads to. A file that changed just now is waited for, for
 // milliseconds.

@@ -6,9 +6,9 @@ import (
 )
 
 func identityOf(info fs.FileInfo) Identity {
-	i := Identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
+	i := Identity{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: info.ModTime().UnixNano()}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		i.device, i.inode, i.changed = uint64(s.Dev), s.Ino, s.Ctim.Nano()
+		i.Device, i.Inode, i.Changed = uint64(s.Dev), s.Ino, s.Ctim.Nano()
 	}
 	return i
 }

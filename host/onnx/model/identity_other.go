@@ -5,5 +5,5 @@ package model
 import "io/fs"
 
 func identityOf(info fs.FileInfo) Identity {
-	return Identity{size: info.Size(), modified: info.ModTime().UnixNano(), changed: info.ModTime().UnixNano()}
+	return Identity{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: info.ModTime().UnixNano()}
 }

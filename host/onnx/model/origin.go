@@ -23,5 +23,5 @@ func (m *Model) Origin(t *onnx.Tensor) (origin string, lasting bool, err error) 
 	case ref.src.path == "":
 		return origin, false, nil
 	}
-	return fmt.Sprintf("%s as %d", origin, ref.field), identityOf(ref.src.info).lasting(), nil
+	return fmt.Sprintf("%s as %d", origin, ref.field), identityOf(ref.src.info).Lasting(), nil
 }

@@ -4,25 +4,32 @@
 //
 // An entry is a text, a line for each fact, first what it is about and then a value to the end of the line:
 //
-//	graft graph 1
+//	graft graph 2
 //	replaced 12
 //	blocks 13
-//	graph /home/user/.cache/graft/graphs/KEY.onnx
+//	graph 5d41402a... /home/user/.cache/graft/graphs/KEY.onnx
 //	folder /models
-//	library /usr/lib/graft/plugins/NAME/libname.so
-//	file 650412345 1764170000000000000 /models/model.onnx
+//	library 7d793037... /usr/lib/graft/plugins/NAME/libname.so
+//	file 650412345 1764170000000000000 1764170000000000000 2049 1311 - /models/model.onnx
 //
-// graph is the file that a session is made from; there is none where the model is left as it is, and left says why.
-// folder is where the weights lie that the graph refers to, for session.model_external_initializers_file_folder_path.
-// Each library is registered with the session's options. Each file has its size in bytes and the time of its last
-// change in nanoseconds, -1 and 0 for one that must not be there: the entry holds as long as they are so.
+// graph is the SHA-256 and the path of the file that a session is made from; there is none where the model is left as
+// it is, and left says why. folder is where the weights lie that the graph refers to, for
+// session.model_external_initializers_file_folder_path. Each library has the SHA-256 of its bytes, which were
+// verified: what is registered with the session's options is bytes of that hash, which nobody can change any more.
+// Each file has its size in bytes, the times of its last write and of its last change in nanoseconds, its device, its
+// inode and, where it changed so shortly before that another change might not show, its SHA-256; - elsewhere. A size
+// of -1 is a file that must not be there. The entry holds as long as all of them are so.
 package languages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,7 +47,7 @@ import (
 )
 
 // first is the first line of an entry.
-const first = "graft graph 1"
+const first = "graft graph 2"
 
 // unused is how long an entry stays that nobody read.
 const unused = 30 * 24 * time.Hour
@@ -48,30 +55,60 @@ const unused = 30 * 24 * time.Hour
 // Entry says what a session is made from.
 type Entry struct {
 	Replaced, Blocks int
-	Graph            string // "" where the model is left as it is
+	Graph            Hashed // without a path where the model is left as it is
 	Left             string // why it is; "" where it is not
 	Folder           string // of the weights that the graph refers to; "" for none
-	Libraries        []string
+	Libraries        []Hashed
 	Files            []File // that it was made from
 }
 
+// Hashed is a file with the SHA-256 of its bytes, in hexadecimal.
+type Hashed struct{ SHA256, Path string }
+
 // File is a file as it was.
 type File struct {
-	Path string
-	Size int64 // in bytes; -1 where there was none
-	Time int64 // of its last change, in nanoseconds since 1970
+	Path           string
+	model.Identity        // of size -1 where there was none
+	SHA256         string // where the identity alone may not tell another content; "" elsewhere
 }
 
 // FileAt is a file as it is.
 func FileAt(path string) (File, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return File{Path: path, Size: -1}, nil
+	f := File{Path: path}
+	var err error
+	if f.Identity, err = model.Look(path); errors.Is(err, fs.ErrNotExist) {
+		return File{Path: path, Identity: model.Identity{Size: -1}}, nil
 	}
 	if err != nil {
 		return File{}, err
 	}
-	return File{path, info.Size(), info.ModTime().UnixNano()}, nil
+	return f, f.young()
+}
+
+// young hashes a regular file whose identity may not tell another content.
+func (f *File) young() (err error) {
+	if f.Lasting() {
+		return nil
+	}
+	f.SHA256, err = hash(f.Path)
+	return err
+}
+
+// hash is the SHA-256 of a file's bytes; "" of what is no regular file.
+func hash(path string) (string, error) {
+	from, err := storage.OpenRegular(path)
+	if err != nil {
+		if info, stat := os.Stat(path); stat == nil && !info.Mode().IsRegular() {
+			return "", nil
+		}
+		return "", err
+	}
+	defer from.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, from); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Cache is a folder of entries.
@@ -94,7 +131,7 @@ func IsKey(text string) bool { return keyPattern.MatchString(text) }
 // Store writes what was made of a model under a key, with its entry. libraries are those of the plan's plugins, and
 // others what it depends on besides the model and them. With whole the graph holds its weights and refers to none;
 // otherwise those that lie in files are not copied. Where nothing is replaced, the analysis says why.
-func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []string, others []File,
+func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []Hashed, others []File,
 	whole bool) (*Entry, error) {
 	e := &Entry{Blocks: len(a.Plan.Choices), Files: others}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
@@ -103,20 +140,17 @@ func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, librar
 	c.sweep()
 	for _, s := range a.Model.Sources() {
 		if !whole { // else the caller knows its content
-			e.Files = append(e.Files, File{s.Path, s.Info.Size(), s.Info.ModTime().UnixNano()})
+			f := File{Path: s.Path, Identity: model.IdentityOf(s.Info)}
+			if err := f.young(); err != nil {
+				return nil, err
+			}
+			e.Files = append(e.Files, f)
 		}
 	}
 	if a.Plan.Changes() {
 		e.Replaced, e.Libraries = a.Plan.Replaced(), libraries
 	} else if e.Left = a.Obstacle; e.Left == "" {
 		e.Left = fmt.Sprintf("nothing is replaced among %d blocks%s", e.Blocks, a.Plan.Left())
-	}
-	for _, path := range e.Libraries {
-		f, err := FileAt(path)
-		if err != nil {
-			return nil, err
-		}
-		e.Files = append(e.Files, f)
 	}
 	if e.Left == "" {
 		graph := filepath.Join(c.folder, key+".onnx")
@@ -129,9 +163,17 @@ func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, librar
 		if err != nil {
 			return nil, err
 		}
-		e.Graph = graph
+		sum, err := hash(graph)
+		if err != nil {
+			return nil, c.cannot(err)
+		}
+		e.Graph = Hashed{sum, graph}
 	}
-	for _, f := range append([]File{{Path: e.Graph}, {Path: e.Folder}}, e.Files...) {
+	paths := append([]File{{Path: e.Graph.Path}, {Path: e.Folder}}, e.Files...)
+	for _, l := range e.Libraries {
+		paths = append(paths, File{Path: l.Path})
+	}
+	for _, f := range paths {
 		if strings.ContainsAny(f.Path, "\n\r") {
 			return nil, &diagnostic.Error{Path: f.Path, Found: "found a line's end in the path", Needed: "a path of one line",
 				Fix: "give the file another name"}
@@ -167,14 +209,17 @@ func (e *Entry) Text() []byte {
 			fmt.Fprintf(&b, "%s %s\n", what, value)
 		}
 	}
-	line("graph", e.Graph)
+	if e.Graph.Path != "" {
+		line("graph", e.Graph.SHA256+" "+e.Graph.Path)
+	}
 	line("left", strings.Join(strings.Fields(e.Left), " "))
 	line("folder", e.Folder)
 	for _, l := range e.Libraries {
-		line("library", l)
+		line("library", l.SHA256+" "+l.Path)
 	}
 	for _, f := range e.Files {
-		line("file", fmt.Sprintf("%d %d %s", f.Size, f.Time, f.Path))
+		line("file", fmt.Sprintf("%d %d %d %d %d %s %s", f.Size, f.Modified, f.Changed, f.Device, f.Inode,
+			cmp.Or(f.SHA256, "-"), f.Path))
 	}
 	return b.Bytes()
 }
@@ -195,18 +240,23 @@ func Parse(text []byte) (*Entry, error) {
 		case "blocks":
 			e.Blocks, err = strconv.Atoi(value)
 		case "graph":
-			e.Graph = value
+			e.Graph, err = hashed(value)
 		case "left":
 			e.Left = value
 		case "folder":
 			e.Folder = value
 		case "library":
-			e.Libraries = append(e.Libraries, value)
+			var l Hashed
+			l, err = hashed(value)
+			e.Libraries = append(e.Libraries, l)
 		case "file":
 			var f File
-			_, err = fmt.Sscanf(value, "%d %d", &f.Size, &f.Time)
-			if parts := strings.SplitN(value, " ", 3); err == nil && len(parts) == 3 {
-				f.Path = parts[2]
+			_, err = fmt.Sscanf(value, "%d %d %d %d %d %s", &f.Size, &f.Modified, &f.Changed, &f.Device, &f.Inode, &f.SHA256)
+			if f.SHA256 == "-" {
+				f.SHA256 = ""
+			}
+			if parts := strings.SplitN(value, " ", 7); err == nil && len(parts) == 7 {
+				f.Path = parts[6]
 			} else if err == nil {
 				err = errors.New("found no path")
 			}
@@ -219,11 +269,29 @@ func Parse(text []byte) (*Entry, error) {
 	return e, nil
 }
 
+func hashed(value string) (Hashed, error) {
+	sum, path, ok := strings.Cut(value, " ")
+	if !ok || len(sum) != 2*sha256.Size {
+		return Hashed{}, errors.New("found no SHA-256 and path")
+	}
+	return Hashed{sum, path}, nil
+}
+
 // Holds reports whether all files are as they were.
 func (e *Entry) Holds() bool {
 	for _, f := range e.Files {
-		if now, err := FileAt(f.Path); err != nil || now != f {
+		info, err := os.Stat(f.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if f.Size != -1 {
+				return false
+			}
+		case err != nil || model.IdentityOf(info) != f.Identity:
 			return false
+		case f.SHA256 != "":
+			if now, err := hash(f.Path); err != nil || now != f.SHA256 {
+				return false
+			}
 		}
 	}
 	return true
@@ -236,10 +304,14 @@ func (c *Cache) sweep() {
 	if err != nil {
 		return
 	}
+	used := func(name string) bool { // an entry is touched when it is used, and what belongs to it is not
+		info, err := os.Stat(filepath.Join(c.folder, name))
+		return err == nil && time.Since(info.ModTime()) < unused
+	}
 	for _, x := range entries {
 		info, err := x.Info()
 		if name, _, _ := strings.Cut(x.Name(), "."); err != nil || !IsKey(name) || !info.Mode().IsRegular() ||
-			time.Since(info.ModTime()) < unused {
+			time.Since(info.ModTime()) < unused || used(name) {
 			continue
 		}
 		os.Remove(filepath.Join(c.folder, x.Name()))

@@ -4,6 +4,7 @@ package loaded
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,18 +157,27 @@ func (s *Set) Names() []string {
 // those for a device after the CPU's; on is nil for the CPU alone.
 func (s *Set) Libraries(names []string, on *Backend) []string {
 	list := []string{}
-	add := func(plugins []*plugin.Plugin) {
+	for path := range s.Hashed(names, on) {
+		list = append(list, path)
+	}
+	return list
+}
+
+// Hashed are the paths of Libraries, with the SHA-256 of the bytes that were verified.
+func (s *Set) Hashed(names []string, on *Backend) iter.Seq2[string, string] {
+	return func(yield func(path, sum string) bool) {
+		var plugins []*plugin.Plugin
+		plugins = append(plugins, s.Plugins...)
+		if on != nil {
+			plugins = append(plugins, on.Plugins...)
+		}
 		for _, p := range plugins {
-			if slices.Contains(names, p.Manifest.Name) {
-				list = append(list, filepath.Join(discovery.Linked(p.Folder), filepath.Base(p.Path)))
+			if slices.Contains(names, p.Manifest.Name) &&
+				!yield(filepath.Join(discovery.Linked(p.Folder), filepath.Base(p.Path)), p.SHA256) {
+				return
 			}
 		}
 	}
-	add(s.Plugins)
-	if on != nil {
-		add(on.Plugins)
-	}
-	return list
 }
 
 // On is what runs on a device, nil for the CPU.

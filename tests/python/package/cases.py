@@ -481,7 +481,7 @@ def case_binary():
         falls_back("stored nothing that can be read")
     with script("exit 1"):
         falls_back("ended with 1")
-    with script(f'"$GRAFT_REAL" "$@"; echo "graft graph 1\ngraph /none" > {graft._cache.user_folder()}/$4'):
+    with script(f'"$GRAFT_REAL" "$@"; echo "graft graph 2\ngraph /none" > {graft._cache.user_folder()}/$4'):
         falls_back("stored nothing that can be read")
     with environment(GRAFT_PLUGIN_PATH="/nonexistent"):
         falls_back("found no plugin")
@@ -674,7 +674,7 @@ def case_cache_of_others():
         found = stored()
         assert len(found) == 3, found
 
-    spoilt(entry, lambda b: b.replace(b"graft graph 1", b"graft graph 0"))
+    spoilt(entry, lambda b: b.replace(b"graft graph 2", b"graft graph 0"))
     spoilt(entry, lambda b: b[:len(b) // 2])
     spoilt(entry, lambda b: b"")
     spoilt(entry, lambda b: b.replace(b"replaced ", b"replaced x"))
@@ -689,7 +689,7 @@ def case_cache_of_others():
         for path in (graph, weights):
             os.unlink(path)
         with open(entry) as f:
-            stored_at = next(line.split(" ", 1)[1].strip() for line in f if line.startswith("graph "))
+            stored_at = next(line.split(" ", 2)[2].strip() for line in f if line.startswith("graph "))
         pathlib.Path(stored_at).write_bytes(text)
         session()
         assert len(stored()) == 3, stored()
@@ -973,9 +973,9 @@ def failing(folder, *, strict=False, cls=InferenceSession, options=None, name=No
     cache = graft._cache.user_folder()
     os.makedirs(cache, exist_ok=True)
     onnx.save(FAILING, os.path.join(cache, k + ".onnx"))
-    info = os.stat(path)
+    numbers = " ".join(map(str, graft._cache.identity(os.stat(path))))
     with open(os.path.join(cache, k), "w") as f:
-        f.write(f"graft graph 1\nreplaced 1\nblocks 1\ngraph {cache}/{k}.onnx\nfile {info.st_size} {info.st_mtime_ns} {path}\n")
+        f.write(f"graft graph 2\nreplaced 1\nblocks 1\ngraph {graft._cache._sha256(f'{cache}/{k}.onnx')} {cache}/{k}.onnx\nfile {numbers} - {path}\n")
     session = cls(name or path, options, CPU)
     assert session._graft.session.patched
     return path, session
@@ -1234,6 +1234,60 @@ def case_many():
     after = now()
     assert after[0] < before[0] * 1.1 + 10_000 and after[1:] == before[1:], (before, after)
     assert graft.status().patched == 1001 and len(graft.status().sessions) == 1000
+
+
+def case_replaced():
+    """Files of equal size and time in the place of others: no stale weights, and no code that was not verified."""
+    graft.enable()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        m = onnx.load(MODEL)
+
+        def write(factor):
+            for t in m.graph.initializer:
+                a = onnx.numpy_helper.to_array(t)
+                if a.dtype == np.float32 and a.size > 1000:
+                    t.CopyFrom(onnx.numpy_helper.from_array(a * np.float32(factor), t.name))
+            onnx.save(m, path)
+            os.utime(path, (1700000000, 1700000000))
+
+        for factor in (1, 1.5, 1.5):
+            write(factor)
+            reference = plain(path)
+            inputs = feeds(reference)
+            s = InferenceSession(path, providers=CPU)
+            assert hasattr(s, "_graft"), graft.status()
+            agree(reference.run(None, inputs), s.run(None, inputs))
+
+    reference = plain(MODEL)
+    inputs = feeds(reference)
+    want = reference.run(None, inputs)
+    agree(want, InferenceSession(MODEL, providers=CPU).run(None, inputs))
+    for weights in (p for p in stored() if p.endswith(".weights")):
+        assert os.stat(weights).st_mode & 0o777 == 0o400, weights
+        was = os.stat(weights)
+        os.chmod(weights, 0o600)
+        with open(weights, "r+b") as f:
+            f.write(os.urandom(4096))
+        os.utime(weights, ns=(was.st_atime_ns, was.st_mtime_ns))
+        os.chmod(weights, 0o400)
+    s = InferenceSession(MODEL, providers=CPU)
+    assert hasattr(s, "_graft")
+    agree(want, s.run(None, inputs))
+
+    with tempfile.TemporaryDirectory() as folder:
+        plugins = shutil.copytree(os.environ["GRAFT_PLUGIN_PATH"], os.path.join(folder, "plugins"))
+        with environment(GRAFT_PLUGIN_PATH=plugins, PYTHONPATH=os.path.dirname(os.path.dirname(graft.__file__))):
+            call = [sys.executable, "-c", f"import graft, onnxruntime; graft.enable(); onnxruntime.InferenceSession({MODEL!r}, providers={CPU!r}); "
+                                          "print(graft.status()); print(open('/proc/self/maps').read())"]
+            assert "blocks replaced" in subprocess.run(call, capture_output=True, text=True, check=True).stdout
+            for library in pathlib.Path(plugins).rglob("*.so"):
+                was = os.stat(library)
+                with open(library, "r+b") as f:
+                    f.write(bytes(was.st_size))  # no library at all
+                os.utime(library, ns=(was.st_atime_ns, was.st_mtime_ns))
+            out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+            assert "blocks replaced" not in out and "memfd:lib" not in out and f"{plugins}/" not in out.partition(" r-xp ")[2], out
 
 
 CASES = {name.removeprefix("case_"): f for name, f in list(globals().items()) if name.startswith("case_")}
