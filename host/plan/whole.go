@@ -218,7 +218,7 @@ func (p *Plan) whole(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report
 			w.rest = append(w.rest, n)
 		}
 	}
-	w.fused = fusedNodes(w.rest, w.isConstant)
+	w.fused = w.fusedNodes(w.rest)
 	return w, ""
 }
 
@@ -261,7 +261,7 @@ func (w *whole) take(p *Plan) map[*graph.Node]bool {
 				w.runtimeFused++
 			}
 		} else {
-			if found := fusedNodes(s.nodes, w.isConstant); len(found) > 0 && len(found) == len(s.nodes) {
+			if found := w.fusedNodes(s.nodes); len(found) > 0 && len(found) == len(s.nodes) {
 				s.fuses, s.scores = true, graph.DimInt(0)
 				w.runtimeFused++
 			}

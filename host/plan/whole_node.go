@@ -139,21 +139,27 @@ var pointwise = []string{"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal"
 
 // fusedNodes finds layer normalisations and activations among some nodes: all that follows
 // from one value and constants in a few pointwise nodes, with one result.
-func fusedNodes(nodes []*graph.Node, constant func(*graph.Value) bool) map[*graph.Node]*fusion {
+func (w *whole) fusedNodes(nodes []*graph.Node) map[*graph.Node]*fusion {
 	among := map[*graph.Node]bool{}
 	for _, n := range nodes {
 		among[n] = true
 	}
-	found := map[*graph.Node]*fusion{}
+	found, followed := map[*graph.Node]*fusion{}, map[*graph.Value]following{}
 	for _, n := range nodes {
 		if found[n] != nil || !n.Is(pointwise...) {
 			continue
 		}
 		for _, root := range n.In {
-			if root == nil || constant(root) || len(root.Uses) < 2 {
+			if root == nil || w.isConstant(root) || len(root.Uses) < 2 {
 				continue
 			}
-			group, out := follow(root, constant)
+			after, known := followed[root] // by all that read it
+			if !known {
+				after.group, after.out = follow(root, w.isConstant)
+				followed[root] = after
+			}
+			group, out := after.group, after.out
+			root.Graph.Spend(1 + len(group))
 			if out == nil || slices.ContainsFunc(group, func(m *graph.Node) bool { return !among[m] || found[m] != nil }) {
 				continue
 			}
@@ -166,6 +172,12 @@ func fusedNodes(nodes []*graph.Node, constant func(*graph.Value) bool) map[*grap
 	return found
 }
 
+// following is what follow found.
+type following struct {
+	group []*graph.Node
+	out   *graph.Value
+}
+
 // follow collects what follows from a value alone; out is its one result, nil where there are
 // several or where it is neither a normalisation nor an activation.
 func follow(root *graph.Value, constant func(*graph.Value) bool) (group []*graph.Node, out *graph.Value) {
@@ -173,6 +185,7 @@ func follow(root *graph.Value, constant func(*graph.Value) bool) (group []*graph
 	inside := map[*graph.Node]bool{}
 	curved := false
 	for queue := []*graph.Value{root}; len(queue) > 0 && len(group) < 16; queue = queue[1:] {
+		root.Graph.Spend(len(queue[0].Uses))
 		for _, u := range queue[0].Uses {
 			m := u.Node
 			if inside[m] || !m.Is(pointwise...) || len(m.Out) != 1 ||

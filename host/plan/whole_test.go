@@ -2,10 +2,12 @@ package plan_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -153,5 +155,40 @@ func TestWholeOfASmallEncoder(t *testing.T) {
 	}
 	if text := x.String(); !strings.Contains(text, "x at batch_size=") || !strings.Contains(text, "ONNX Runtime fuses 4") {
 		t.Error(text)
+	}
+}
+
+// TestWholeOfManyReaders: a value that many nodes read is followed once, and what that takes is counted.
+func TestWholeOfManyReaders(t *testing.T) {
+	steps := func(many int) int64 {
+		t.Helper()
+		var text strings.Builder
+		text.WriteString(`in q f32[b, 4, s, 32]
+			in k f32[b, 4, t, 32]
+			in v f32[b, 4, t, 32]
+			in m0 f32[b, 1, s, t]
+			out y f32[b, 4, s, 32]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			`)
+		for i := range many {
+			fmt.Fprintf(&text, "m%d = Add(m%d, m0)\n", i+1, i)
+		}
+		fmt.Fprintf(&text, "c = Add(a, m%d)\np = Softmax(c)\ny = MatMul(p, v)", many)
+		g, shapes := blockstest.Graph(t, text.String())
+		report := blocks.Find(g, shapes)
+		flash := must.Value(manifest.Read("../../plugins/flash-decode"))(t)
+		o := plan.Options{Machine: plan.Machine{Bandwidth: 20e9, CacheBandwidth: 180e9, CacheBytes: 3e6, FLOPS: 240e9,
+			Dispatch: 1.5e-6, LastCacheBandwidth: 60e9, LastCacheBytes: 16e6}}
+		before, _ := g.Steps()
+		must.Succeed(t, g.Bounded(t.Context(), func() error {
+			plan.Make(g, shapes, report, []*manifest.Manifest{flash}, o).Whole(g, shapes, report, o)
+			return nil
+		}))
+		after, _ := g.Steps()
+		return after - before
+	}
+	if one, two := steps(1000), steps(2000); two > 3*one || two < 1000 {
+		t.Errorf("%d steps for 1,000 readers of a value, %d for 2,000", one, two)
 	}
 }
