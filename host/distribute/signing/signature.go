@@ -53,8 +53,14 @@ func Read(archive string) (*Signature, error) {
 	if err := s.s.UnmarshalText(s.text); err != nil {
 		return nil, s.damaged("found "+strings.TrimPrefix(err.Error(), "minisign: "), err)
 	}
+	// minisign -l signs the archive itself, not its hash, so that verifying holds all of it in memory.
+	if s.s.Algorithm == minisign.EdDSA {
+		return nil, &diagnostic.Error{Kind: ErrSignature, Path: s.path,
+			Found:  "found a signature in minisign's legacy form, of the archive and not of its hash",
+			Needed: "one of the hash, as graft plugin sign and minisign write it",
+			Fix:    "ask the author to sign it without -l, or with graft plugin sign"}
+	}
 	// One signature has one form: base64 could be written in several ways, with lines in it and bits that nobody reads.
-	// The other algorithm signs what is not hashed, which nothing here makes.
 	if again, err := s.s.MarshalText(); err != nil || string(again) != string(s.text) ||
 		s.s.Algorithm != minisign.HashEdDSA {
 		return nil, s.damaged("found a form of it that minisign does not write", err)

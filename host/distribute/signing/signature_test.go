@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"aead.dev/minisign"
+
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -80,6 +82,16 @@ func TestSignaturesOfMinisign(t *testing.T) {
 	path := written(t, "an archive\n")
 	must.Succeed(t, os.WriteFile(path+Suffix, read(t, "testdata/legacy.minisig"), 0o600))
 	must.Fail(t, must.Error(check(t, path, trusting(public))), ErrSignature)
+}
+
+// TestLegacySignature: what minisign -l writes is refused as that.
+func TestLegacySignature(t *testing.T) {
+	private, _ := pair(t)
+	path := signed(t, private, "toy", "0.1.0")
+	must.Succeed(t, os.WriteFile(path+Suffix, minisign.Sign(private.key, []byte("an archive")), 0o600))
+	if _, err := Read(path); !errors.Is(err, ErrSignature) || !strings.Contains(err.Error(), "minisign's legacy form") {
+		t.Error(err)
+	}
 }
 
 // Who is not trusted is named, with the command that would change that; the key only where it did make the signature.
