@@ -27,7 +27,9 @@ func (s *setting) hold() error { return nil }
 
 func only(int) int { return 0 }
 
-func usage(int) (memory, threads int64) { return 0, 0 }
+func usage(int) (memory, shared, threads int64) { return 0, 0, 0 }
+
+func held([]*os.File) int64 { return 0 }
 
 func killTree(int) {}
 

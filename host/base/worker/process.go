@@ -204,7 +204,9 @@ func (p *process) watch(opts *Options) {
 				continue
 			}
 		}
-		memory, threads := usage(pid)
+		memory, shared, threads := usage(pid)
+		// What is shared with the child takes memory where nothing maps it, too.
+		memory = max(memory, memory-shared+held(opts.Files))
 		what := written(opts.Scratch, opts.ScratchBytes)
 		switch {
 		case what != "":

@@ -86,13 +86,29 @@ func killTree(root int) {
 func kill(pid int) { _ = unix.Kill(pid, unix.SIGKILL) }
 
 // usage is the memory that a process has in use, in bytes, and its threads.
-func usage(pid int) (memory, count int64) {
+func usage(pid int) (memory, shared, count int64) {
 	if fields := stat(pid); len(fields) > threads {
 		count, _ = strconv.ParseInt(fields[threads], 10, 64)
 	}
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if fields := strings.Fields(string(data)); err == nil && len(fields) > 1 {
+	if fields := strings.Fields(string(data)); err == nil && len(fields) > 2 {
 		memory, _ = strconv.ParseInt(fields[1], 10, 64)
+		shared, _ = strconv.ParseInt(fields[2], 10, 64)
 	}
-	return memory * int64(os.Getpagesize()), count
+	page := int64(os.Getpagesize())
+	return memory * page, shared * page, count
+}
+
+// held is the memory that files take, in bytes.
+func held(files []*os.File) (bytes int64) {
+	for _, f := range files {
+		var s unix.Stat_t
+		if c, err := f.SyscallConn(); err == nil {
+			var failed error
+			if c.Control(func(fd uintptr) { failed = unix.Fstat(int(fd), &s) }) == nil && failed == nil {
+				bytes += s.Blocks * 512
+			}
+		}
+	}
+	return bytes
 }
