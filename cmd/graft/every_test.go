@@ -90,7 +90,6 @@ var everyCommand = map[string][]string{
 		"fused-gelu oci://127.0.0.1:1/fused-gelu:1"},
 	"graft plugin pull":     {"oci://127.0.0.1:1/a:1 --plain-http --to OUT", "MODEL", "https://a/b"},
 	"graft plugin push":     {"TEXTS oci://127.0.0.1:1/a:1", "TEXTS MODEL", "MODEL oci://127.0.0.1:1/a:1 --plain-http"},
-	"graft plugin search":   {"--index testdata/index.yaml", "MODEL --index MODEL", "--index TEXTS"},
 	"graft plugin outdated": {"--index testdata/index.yaml", "--index MODEL"},
 	"graft plugin remove":   {"fused-gelu", "MODEL"},
 	"graft plugin verify":   {"PLUGIN -q=false", "MODEL"},

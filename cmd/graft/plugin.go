@@ -29,14 +29,14 @@ import (
 func (c *cli) plugin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Pack, sign, publish, find, install, list, inspect, verify and remove operator plugins",
+		Short: "Pack, sign, publish, install, list, inspect, verify and remove operator plugins",
 		Example: `  graft plugin install ./build/plugins/flash-decode
   graft plugin list`,
 		Args: noCommand,
 		RunE: showHelp,
 	}
 	cmd.AddCommand(c.pluginInstall(), c.pluginList(), c.pluginInspect(), c.pluginVerify(), c.pluginRemove(),
-		c.pluginPush(), c.pluginPull(), c.pluginSearch(),
+		c.pluginPush(), c.pluginPull(),
 		c.pluginPack(), c.pluginKeygen(), c.pluginSign(), c.pluginTrust(), c.pluginOutdated(), c.pluginUpgrade(),
 		c.pluginRollback(),
 		c.pluginLock(), c.pluginBundle())

@@ -210,48 +210,6 @@ func (c *cli) bring(ctx context.Context, source string, o registry.Options, chec
 	return install(pulled.Archive, checks)
 }
 
-func (c *cli) pluginSearch() *cobra.Command {
-	var (
-		o     registry.Options
-		index string
-	)
-	cmd := &cobra.Command{
-		Use:   "search [WORD...]",
-		Short: "Find plugins in an index, by words of their names, descriptions and operators",
-		Long: `Searches an index: a folder of YAML files, an entry each (name, version, description, operators,
-platforms, source), one file with a document for each, or such a file in a registry
-(graft plugin push index.yaml oci://HOST/NAME:TAG). An entry that has every word is shown.`,
-		Example: "  graft plugin search attention --index ./index\n  " + indexVariable +
-			"=./index graft plugin search -o json",
-		RunE: func(cmd *cobra.Command, words []string) error {
-			list, index, err := c.readIndex(cmd.Context(), cmd.CommandPath(), index, o)
-			if err != nil {
-				return err
-			}
-			found := registry.Search(list, words)
-			return c.print(struct {
-				SchemaVersion int              `json:"schema_version"`
-				Index         string           `json:"index"`
-				Plugins       []registry.Entry `json:"plugins"`
-			}{schemaVersion, index, found}, func(w *page) {
-				if len(found) == 0 {
-					w.printf("none of %d plugins in %s\n", len(list), index)
-					return
-				}
-				table := [][]string{{"name", "version", "description", "install"}}
-				for _, e := range found {
-					table = append(table, []string{e.Name, e.Version, e.Description,
-						"graft plugin install " + e.Source + plainly(o)})
-				}
-				w.table(table)
-			})
-		},
-	}
-	indexFlag(cmd, &index)
-	c.servers(cmd.Flags(), &o)
-	return cmd
-}
-
 // indexFlag adds the flag that names an index.
 func indexFlag(cmd *cobra.Command, index *string) {
 	cmd.Flags().StringVar(index, "index", "",

@@ -22,12 +22,12 @@ import (
 
 // Entry is a plugin in an index.
 type Entry struct {
-	Name        string   `yaml:"name" json:"name"`
-	Version     string   `yaml:"version" json:"version"`
-	Description string   `yaml:"description" json:"description"`
-	Operators   []string `yaml:"operators" json:"operators,omitempty"`
-	Platforms   []string `yaml:"platforms" json:"platforms,omitempty"` // linux-amd64, say; none: it is not said
-	Source      string   `yaml:"source" json:"source"`                 // what is installed
+	Name        string   `yaml:"name"`
+	Version     string   `yaml:"version"`
+	Description string   `yaml:"description"`
+	Operators   []string `yaml:"operators"`
+	Platforms   []string `yaml:"platforms"` // linux-amd64, say; none: it is not said
+	Source      string   `yaml:"source"`    // what is installed
 }
 
 // Bounds of an index.
@@ -165,17 +165,4 @@ func Newest(list []Entry, text, platform, index string) (*Entry, error) {
 		refused.Fix = "did you mean " + like + "?"
 	}
 	return nil, refused
-}
-
-// Search is the entries that have every word, whatever its case, in their name, description or operators. Of a plugin
-// of several versions all are there.
-func Search(list []Entry, words []string) []Entry {
-	found := []Entry{}
-	for _, e := range list {
-		text := strings.ToLower(strings.Join(append([]string{e.Name, e.Description}, e.Operators...), "\n"))
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, strings.ToLower(w)) }) {
-			found = append(found, e)
-		}
-	}
-	return found
 }
