@@ -27,17 +27,8 @@ func Generations(c *generations.Compared, o Options) ([]byte, error) {
 	}
 	p := &page{Title: filepath.Base(c.Model)}
 	f.verdict(p)
-	for _, part := range []func() (*section, error){f.speed, f.times, f.tokens, f.texts, f.memory, f.plan,
-		func() (*section, error) { return f.subject(o) }} {
-		one, err := part()
-		if err != nil {
-			return nil, fmt.Errorf("writing the report: %w", err)
-		}
-		if one != nil {
-			p.Sections = append(p.Sections, *one)
-		}
-	}
-	return render(p, data, o)
+	return render(p, data, o, f.speed, f.times, f.tokens, f.texts, f.memory, f.plan,
+		func() (*section, error) { return f.subject(o) })
 }
 
 // against is the place of what is known of a side against A, and of the side.
@@ -60,22 +51,14 @@ func (f *folder) of(side int) *generations.Side {
 }
 
 // name is what a side is called in tables.
-func (f *folder) name(side int) string {
-	if side < 0 {
-		return "a: " + f.A.Name
-	}
-	return f.Sides[side].Name
-}
+func (f *folder) name(side int) string { return named(side, f.of(side).Name) }
 
-func (f *folder) legend(a bool) []key {
-	var keys []key
-	if a {
-		keys = append(keys, key{class(-1), f.name(-1)})
-	}
+func (f *folder) names() []string {
+	var names []string
 	for i := range f.Sides {
-		keys = append(keys, key{class(i), f.Sides[i].Name})
+		names = append(names, f.Sides[i].Name)
 	}
-	return keys
+	return names
 }
 
 // inputs are what is generated from, in words.
@@ -120,13 +103,9 @@ func (f *folder) verdict(p *page) {
 	default:
 		p.State, p.Verdict = single(f.Sides[best].Name, f.A.Name, f.Sides[best].Speedup)
 	}
-	var names []string
-	for i := range f.Sides {
-		names = append(names, f.Sides[i].Name)
-	}
 	p.Lead = append(p.Lead, fmt.Sprintf(
 		"Whole generations from %s. a is %s; compared with it: %s. %s in which each side generates twice, there and back.",
-		f.inputs(), f.A.Name, strings.Join(names, ", "), diagnostic.Counted(f.Rounds, "round")))
+		f.inputs(), f.A.Name, strings.Join(f.names(), ", "), diagnostic.Counted(f.Rounds, "round")))
 	p.Lead = append(p.Lead, comparison.OfGenerations.Describe(f.A.Name, f.A.Plugins, f.A.Versions)+".")
 	for i := range f.Sides {
 		if b := &f.Sides[i]; b.Name != f.A.Name {
@@ -153,7 +132,7 @@ func (f *folder) speed() (*section, error) {
 			"what follows the first tokens. Lines and columns of intervals are 95 % confidence. ~ marks what chance alone " +
 			"could have done."}}
 	if len(f.Sides) > 1 {
-		s.Legend = f.legend(false)
+		s.Legend = legend("", f.names())
 	}
 	var whole, decode []ratio
 	t := table{Head: []head{{"side", false}, {"speed-up", true}, {"95 % interval", true}, {"p", true},
@@ -170,10 +149,10 @@ func (f *folder) speed() (*section, error) {
 			row = append(row, speedup(b.Speedup, at+"/speedup"), interval(b.Speedup, at+"/speedup"),
 				pvalue(b.Speedup.P, at+"/speedup"),
 				speedup(b.DecodeSpeedup, at+"/decode_speedup"), interval(b.DecodeSpeedup, at+"/decode_speedup"))
-			whole = append(whole, ratio{"whole, " + b.Name, i, b.Speedup})
-			decode = append(decode, ratio{"decode, " + b.Name, i, b.DecodeSpeedup})
+			whole = append(whole, ratio{b.Name, i, b.Speedup})
+			decode = append(decode, ratio{b.Name, i, b.DecodeSpeedup})
 			if b.Speedup.Few && len(s.Text) == 1 {
-				s.Text = append(s.Text, "These are few runs, and more of them may say something else: --rounds asks for more.")
+				s.Text = append(s.Text, fewRuns)
 			}
 		}
 		row = append(row, one(num(side.TokensPerSecond, own+"/tokens_per_second", fixed(side.TokensPerSecond, 1))),
@@ -195,9 +174,6 @@ func (f *folder) speed() (*section, error) {
 		if len(s.Charts) > 0 {
 			says = "Speed-up of decode steps over " + f.A.Name
 		}
-		for i := range list {
-			_, list[i].group, _ = strings.Cut(list[i].group, ", ")
-		}
 		c, err := forest(list, says)
 		if err != nil {
 			return nil, err
@@ -210,11 +186,9 @@ func (f *folder) speed() (*section, error) {
 
 // times is the section of distributions.
 func (f *folder) times() (*section, error) {
-	s := &section{ID: "times", Title: "Times of runs",
-		Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run " +
-			"is left out of a median."}}
+	s := timesSection()
 	if len(f.Sides) > 1 {
-		s.Legend = f.legend(true)
+		s.Legend = legend(f.name(-1), f.names())
 	}
 	var whole, first []runs
 	for i := -1; i < len(f.Sides); i++ {
@@ -283,7 +257,7 @@ func (f *folder) memory() (*section, error) {
 	}
 	s.Tables = append(s.Tables, t)
 	if f.A.PeakRSSBytes > 0 {
-		s.Legend = f.legend(true)
+		s.Legend = legend(f.name(-1), f.names())
 		c, err := bars(groups, "MB", "Memory")
 		if err != nil {
 			return nil, err

@@ -41,17 +41,8 @@ func Model(s *comparison.Swept, o Options) ([]byte, error) {
 	}
 	p := &page{Title: filepath.Base(s.Model)}
 	m.verdict(p)
-	for _, part := range []func() (*section, error){m.speed, m.times, m.answers, m.nodes, m.memory, m.plan,
-		func() (*section, error) { return m.subject(o) }} {
-		one, err := part()
-		if err != nil {
-			return nil, fmt.Errorf("writing the report: %w", err)
-		}
-		if one != nil {
-			p.Sections = append(p.Sections, *one)
-		}
-	}
-	return render(p, data, o)
+	return render(p, data, o, m.speed, m.times, m.answers, m.nodes, m.memory, m.plan,
+		func() (*section, error) { return m.subject(o) })
 }
 
 // Places in the data.
@@ -92,6 +83,9 @@ func (m *model) of(side int) *comparison.Opened {
 	}
 	return &m.Sides[side]
 }
+
+// name is what a side is called in tables.
+func (m *model) name(side int) string { return named(side, m.of(side).Name) }
 
 // cellName is a cell in words.
 func (m *model) cellName(cell int) string {
@@ -282,25 +276,13 @@ func (m *model) counts(side int) (wins, losses int) {
 	return wins, losses
 }
 
-// legend is the colour of each side.
-func (m *model) legend(a bool) []key {
-	var keys []key
-	if a {
-		keys = append(keys, key{class(-1), "a: " + m.A.Name})
-	}
-	for i := range m.Sides {
-		keys = append(keys, key{class(i), m.Sides[i].Name})
-	}
-	return keys
-}
-
 // speed is the section of speed-ups.
 func (m *model) speed() (*section, error) {
 	s := &section{ID: "speed", Title: "Speed-up",
 		Text: []string{"Time of a over time of the other side, each the median of its runs. Lines and columns of " +
 			"intervals are 95 % confidence. ~ marks what chance alone could have done."}}
 	if len(m.Sides) > 1 {
-		s.Legend = m.legend(false)
+		s.Legend = legend("", m.names())
 	}
 	charts, err := m.sweeps()
 	if err != nil {
@@ -360,7 +342,7 @@ func (m *model) speed() (*section, error) {
 	for i := range m.Cells {
 		for j := range m.Cells[i].Sides {
 			if m.Cells[i].Sides[j].Speedup.Few {
-				s.Text = append(s.Text, "These are few runs, and more of them may say something else: --rounds asks for more.")
+				s.Text = append(s.Text, fewRuns)
 				return s, nil
 			}
 		}
@@ -451,11 +433,9 @@ func (m *model) sweeps() ([]chart, error) {
 
 // times is the section of distributions.
 func (m *model) times() (*section, error) {
-	s := &section{ID: "times", Title: "Times of runs",
-		Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run " +
-			"is left out of a median."}}
+	s := timesSection()
 	if len(m.Sides) > 1 || len(m.Cells) > 1 {
-		s.Legend = m.legend(true)
+		s.Legend = legend(m.name(-1), m.names())
 	}
 	shown := min(len(m.Cells), maxCharts)
 	points := max(maxPoints/(shown*(len(m.Sides)+1)), 8)
@@ -464,7 +444,7 @@ func (m *model) times() (*section, error) {
 	}
 	for i := range shown {
 		c := &m.Cells[i]
-		all := []runs{{"a: " + m.A.Name, -1, c.A.TimesMS}}
+		all := []runs{{m.name(-1), -1, c.A.TimesMS}}
 		for j, b := range c.Sides {
 			all = append(all, runs{b.Name, j, b.TimesMS})
 		}

@@ -17,7 +17,7 @@ func (m *model) nodes() (*section, error) {
 	if n == nil {
 		return nil, nil
 	}
-	s := &section{ID: "nodes", Title: "Where the time goes", Legend: m.legend(true),
+	s := &section{ID: "nodes", Title: "Where the time goes", Legend: legend(m.name(-1), m.names()),
 		Text: []string{"ONNX Runtime's own profile of a run, folded by kind and by block, in the faster half of runs; " +
 			"what the profiler takes is taken off. Inputs: " + m.cellName(n.Cell) + "."}}
 	all := append([]comparison.SideTimes{n.A}, n.Sides...)
@@ -41,11 +41,7 @@ func (m *model) nodes() (*section, error) {
 	digits := max(decimals(whole), 2)
 	heads := func(first ...head) []head {
 		for i, side := range all {
-			name := side.Name
-			if i == 0 {
-				name = "a: " + name
-			}
-			first = append(first, head{name + ", ms", true})
+			first = append(first, head{named(i-1, side.Name) + ", ms", true})
 		}
 		return first
 	}
@@ -147,16 +143,12 @@ func (m *model) memory() (*section, error) {
 		if o.Footprint == nil {
 			continue
 		}
-		name := o.Name
-		if i < 0 {
-			name = "a: " + name
-		}
 		at := m.opened(i) + "/memory"
-		t.Rows = append(t.Rows, []cell{text(name), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"),
+		t.Rows = append(t.Rows, []cell{text(m.name(i)), megabytes(o.Footprint.OpenedRSSBytes, at+"/opened_rss_bytes"),
 			megabytes(o.Footprint.PeakRSSBytes, at+"/peak_rss_bytes")})
 	}
 	if m.A.Footprint.PeakRSSBytes > 0 {
-		s.Legend = m.legend(true)
+		s.Legend = legend(m.name(-1), m.names())
 		opened, peak := bar{name: "opened"}, bar{name: "peak"}
 		for i := -1; i < len(m.Sides); i++ {
 			f := comparison.Footprint{}
@@ -185,11 +177,7 @@ func (m *model) plan() (*section, error) {
 		{"reason", false}, {"first node", false}}}
 	for i := -1; i < len(m.Sides); i++ {
 		o := m.of(i)
-		name := o.Name
-		if i < 0 {
-			name = "a: " + name
-		}
-		t.Rows = append(t.Rows, []cell{text(name), count(o.Blocks, m.opened(i)+"/blocks"),
+		t.Rows = append(t.Rows, []cell{text(m.name(i)), count(o.Blocks, m.opened(i)+"/blocks"),
 			count(o.Replaced, m.opened(i)+"/replaced"), text(strings.Join(o.Plugins, ", ")),
 			one(num(o.LoadMS, m.opened(i)+"/load_ms", fixed(o.LoadMS, 0)))})
 		type kind struct{ kind, plugin, operator, reason string }
@@ -208,8 +196,8 @@ func (m *model) plan() (*section, error) {
 				becomes = k.operator + " of " + k.plugin
 			}
 			choices.Rows = append(choices.Rows,
-				[]cell{text(name), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(becomes), {Text: k.reason, Class: "wrap"},
-					code(nodes[k][0])})
+				[]cell{text(m.name(i)), text(fmt.Sprint(len(nodes[k]))), text(k.kind), text(becomes),
+					{Text: k.reason, Class: "wrap"}, code(nodes[k][0])})
 		}
 	}
 	choices.cut(maxChoices)

@@ -97,8 +97,47 @@ type number struct {
 	Value, At, Scale    string
 }
 
-// render writes a page with its data.
-func render(p *page, data any, o Options) ([]byte, error) {
+// fewRuns is what a section of speed-ups says of short comparisons.
+const fewRuns = "These are few runs, and more of them may say something else: --rounds asks for more."
+
+// timesSection is that of distributions, without its charts.
+func timesSection() *section {
+	return &section{ID: "times", Title: "Times of runs",
+		Text: []string{"A dot is a timed run; the box holds the middle half of them, and its line is the median. No run " +
+			"is left out of a median."}}
+}
+
+// legend is the colour of each side, and of A where it has a name.
+func legend(a string, sides []string) []key {
+	var keys []key
+	if a != "" {
+		keys = append(keys, key{class(-1), a})
+	}
+	for i, name := range sides {
+		keys = append(keys, key{class(i), name})
+	}
+	return keys
+}
+
+// named is what a side is called in tables; A is -1.
+func named(side int, name string) string {
+	if side < 0 {
+		return "a: " + name
+	}
+	return name
+}
+
+// render writes a page of the sections that there are, with its data.
+func render(p *page, data any, o Options, parts ...func() (*section, error)) ([]byte, error) {
+	for _, part := range parts {
+		one, err := part()
+		if err != nil {
+			return nil, fmt.Errorf("writing the report: %w", err)
+		}
+		if one != nil {
+			p.Sections = append(p.Sections, *one)
+		}
+	}
 	css, err := files.ReadFile("page.css")
 	if err != nil {
 		return nil, err
