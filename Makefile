@@ -27,13 +27,18 @@ export GRAFT_TEST_COMMAND := $(BIN)/graft
 
 all: graft
 
-# Patches a real model, shows speed and equal answers.
+# Patches a real model, shows speed and equal answers, by commands that you can type: make prints each of them. The
+# tokens of the small models are compared, then answers and times of a step of GPT-2-124M at several lengths of its past.
+DEMO = env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft
 demo: graft runtime
-	@echo "building bin/demo" >&2
-	@go build -o $(BIN)/demo ./cmd/demo
 	@echo "running the cases of each plugin" >&2
-	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/graft plugin verify --quiet $(BIN)/plugins/*
-	@env -u GRAFT_PLUGIN_UNVERIFIED -u GRAFT_PLUGIN_PATH $(BIN)/demo
+	@$(DEMO) plugin verify --quiet $(BIN)/plugins/*
+	$(DEMO) inspect models/tiny-gpt2/model.onnx
+	$(DEMO) generate models/tiny-gpt2 "And the sons of Zerah;"
+	$(DEMO) ab models/tiny-gpt2 --prompt-length 32 --max-new-tokens 48 --rounds 3
+	cut -f 1 models/g2p/held_out.txt | head -5 | $(DEMO) generate models/g2p --beam 4 -o text
+	$(DEMO) ab "$$(go run ./models/build --cached gpt2-124m)/model.onnx" --rounds 12 --dim batch_size=4 \
+	  --dim past_sequence_length=16,256,512,960
 
 # What takes minutes: C++ against float64, a kernel on the emulator, most packages of Go, peers. make test-long has the
 # rest: together they run each test once.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/opgraft/graft/cmd/demo/greedy"
 	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/session/sessions"
 )
@@ -33,7 +32,7 @@ func tokens() figure {
 				defer s.Close()
 				var all [][]int64
 				for _, p := range prompts {
-					out, err := greedy.Continue(ctx, b.library, s, p, 256)
+					out, err := continued(ctx, b.library, s, p, 256)
 					if err != nil {
 						return nil, err
 					}

@@ -1,6 +1,7 @@
 // Command build makes a full-size subject: its .onnx files and config.json.
 //
 //	go run ./models/build NAME DIR
+//	go run ./models/build --cached NAME
 //	go run ./models/build --list
 //
 // Exit codes: 0 made, 1 it could not be made, 2 wrong usage.
@@ -19,6 +20,8 @@ import (
 )
 
 const usage = `usage: build NAME DIR     make the full-size subject NAME in the folder DIR
+       build --cached NAME
+                          make it in the user's cache, unless it is there, and print the folder
        build --list       list the subjects and the fixtures
 
 NAME may also be a fixture, as exporter/name, or a subject's with "-conditioned"
@@ -35,6 +38,7 @@ func run(arguments []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
 	list := flags.Bool("list", false, "list the subjects and the fixtures")
+	cached := flags.String("cached", "", "the full-size subject that the user's cache is to have")
 	seed := flags.Uint64("seed", models.DefaultSeed, "fill the weights from this seed")
 	switch err := flags.Parse(arguments); {
 	case err == flag.ErrHelp:
@@ -44,7 +48,15 @@ func run(arguments []string, stdout, stderr io.Writer) int {
 	case *list && flags.NArg() == 0:
 		fmt.Fprintln(stdout, strings.Join(names(), "\n"))
 		return 0
-	case *list || flags.NArg() != 2:
+	case *cached != "" && !*list && flags.NArg() == 0:
+		dir, err := models.Cached(*cached, func(dir string) { fmt.Fprintln(stderr, "making "+dir+", once") })
+		if err != nil {
+			fmt.Fprintf(stderr, "build: %v\n", err)
+			return 1
+		}
+		fmt.Fprintln(stdout, dir)
+		return 0
+	case *list || *cached != "" || flags.NArg() != 2:
 		flags.Usage()
 		return 2
 	}

@@ -27,6 +27,8 @@ func TestRun(t *testing.T) {
 		{"unknown option", []string{"--sed", "1"}, 2, "", "flag provided but not defined: -sed"},
 		{"unknown name", []string{"gpt3", dir}, 2, "",
 			`no subject or fixture "gpt3": the subjects are bart-large, bert-base,`},
+		{"unknown subject", []string{"--cached", "gpt3"}, 1, "", "build: "},
+		{"two ways", []string{"--cached", "gpt2-124m", dir}, 2, "", "usage: build NAME DIR"},
 		{"file in the way", []string{"optimum/bert", file}, 1, "", "build: mkdir " + file},
 	}
 	for _, test := range tests {

@@ -1,8 +1,4 @@
-// Package greedy continues token sequences with a decoder whose past and present are
-// inputs and outputs, the most probable token first. It is the loop that a program
-// would write around a session; the demonstration and the benchmark of tokens compare
-// sessions with it.
-package greedy
+package main
 
 import (
 	"context"
@@ -13,11 +9,12 @@ import (
 	"github.com/opgraft/graft/host/ort/session"
 )
 
-// Continue returns n tokens that follow the prompt. The session's model takes
+// continued is the n tokens that follow the prompt, the most probable first, by the loop
+// that a program would write around a session. The session's model takes
 // input_ids, attention_mask, position_ids and past_key_values.*, all of one row,
 // and gives logits (1, tokens, vocabulary) and present.*.
-func Continue(ctx context.Context, l *ort.Library, s *session.Session, prompt []int64, n int) ([]int64, error) {
-	d := &decoder{library: l, session: s, past: map[string]*ort.Value{}}
+func continued(ctx context.Context, l *ort.Library, s *session.Session, prompt []int64, n int) ([]int64, error) {
+	d := &sequence{library: l, session: s, past: map[string]*ort.Value{}}
 	defer d.close()
 	if err := d.emptyPast(); err != nil {
 		return nil, err
@@ -34,22 +31,22 @@ func Continue(ctx context.Context, l *ort.Library, s *session.Session, prompt []
 	return tokens, nil
 }
 
-// decoder is a sequence in flight.
-type decoder struct {
+// sequence is one in flight.
+type sequence struct {
 	library *ort.Library
 	session *session.Session
 	past    map[string]*ort.Value
 	length  int64 // positions in past
 }
 
-func (d *decoder) close() {
+func (d *sequence) close() {
 	for _, v := range d.past {
 		v.Close()
 	}
 }
 
 // emptyPast makes pasts of no positions.
-func (d *decoder) emptyPast() error {
+func (d *sequence) emptyPast() error {
 	for _, in := range d.session.Inputs() {
 		if !strings.HasPrefix(in.Name, "past_key_values.") {
 			continue
@@ -68,7 +65,7 @@ func (d *decoder) emptyPast() error {
 }
 
 // step feeds tokens and returns the one that follows.
-func (d *decoder) step(ctx context.Context, tokens []int64) (int64, error) {
+func (d *sequence) step(ctx context.Context, tokens []int64) (int64, error) {
 	inputs := map[string]*ort.Value{}
 	for name, v := range d.past {
 		inputs[name] = v
@@ -118,7 +115,7 @@ func (d *decoder) step(ctx context.Context, tokens []int64) (int64, error) {
 			continue
 		}
 		if out.Name == "logits" {
-			token, err = best(v)
+			token, err = mostProbable(v)
 		}
 		v.Close()
 	}
@@ -128,8 +125,8 @@ func (d *decoder) step(ctx context.Context, tokens []int64) (int64, error) {
 	return token, err
 }
 
-// best is the place of the largest number of the last row.
-func best(logits *ort.Value) (int64, error) {
+// mostProbable is the place of the largest number of the last row.
+func mostProbable(logits *ort.Value) (int64, error) {
 	data, err := ort.Data[float32](logits)
 	if err != nil {
 		return 0, err
