@@ -89,7 +89,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 		return err
 	}
 	p := c.progress("comparing")
-	all, err := generations.ApartAll(cmd.Context(),
+	all, err := generations.Apart(cmd.Context(),
 		generations.Job[generations.Options]{Folder: folder, Options: generations.Options{
 			A: o.A, B: o.B, Others: o.Others, Search: search, Inputs: inputs, Features: features, Texts: texts, Batch: g.batch,
 			PromptLength: g.promptLength, Seed: o.Inputs.Seed,

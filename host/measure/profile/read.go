@@ -68,12 +68,6 @@ func (t Tensor) Elements() int64 {
 	return n
 }
 
-// MS is what is typical of a node's times in the runs of its profile from the one on, without those of subgraphs: the
-// mean over the faster half of the runs.
-func (p *Profile) MS(n *Node, from int) float64 {
-	return meanOf(n.Self[min(from, len(n.Self)):], faster(p.Runs[min(from, len(p.Runs)):]))
-}
-
 // ReadFile reads the profile that a session with a prefix for it wrote and closed. It waits for no pipe and follows
 // no link.
 func ReadFile(path string) (*Profile, error) {

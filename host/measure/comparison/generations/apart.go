@@ -42,21 +42,11 @@ func start(ctx context.Context, folder string, deadline time.Duration, output io
 		worker.Options{Subject: folder, Deadline: deadline, Memory: math.MaxInt64 >> 1, Output: output})
 }
 
-// Apart is Compare in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a
+// Apart is CompareAll in a child process: this executable, whose main calls worker.Main with Tasks. Each of opening a
 // side, a generation before times are taken, a round, and a window of a text that all sides read may take
 // Options.Deadline. What ends the child is an error of kind worker.ErrEnded, and what takes too long one of
-// worker.ErrDeadline; other errors are those of Compare.
-func Apart(ctx context.Context, j Job[Options]) (*Result, error) {
-	j.Options.Others = nil
-	r, err := ApartAll(ctx, j)
-	if err != nil {
-		return nil, err
-	}
-	return r.Result(), nil
-}
-
-// ApartAll is CompareAll in a child process, as Apart is Compare in one.
-func ApartAll(ctx context.Context, j Job[Options]) (*Compared, error) {
+// worker.ErrDeadline; other errors are those of CompareAll.
+func Apart(ctx context.Context, j Job[Options]) (*Compared, error) {
 	child, err := start(ctx, j.Folder, j.Options.Deadline, j.Output)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func TestApart(t *testing.T) {
 	o.Progress = func(done, total int64) { told = append(told, [2]int64{done, total}) }
 	o.Step = func(what string) { steps = append(steps, what) }
 	j := Job[Options]{Folder: model, Options: o, Folders: []string{folder}}
-	there := must.Value(Apart(t.Context(), j))(t)
+	there := must.Value(Apart(t.Context(), j))(t).Result()
 	if len(there.A.Seconds) != 4 || len(there.B.TTFTSeconds) != 4 || there.Environment.ONNXRuntime != l.Version() ||
 		there.StepFloor == nil {
 		t.Errorf("%+v", there)

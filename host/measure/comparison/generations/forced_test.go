@@ -161,8 +161,8 @@ func TestForcedApart(t *testing.T) {
 			here := must.Value(Compare(t.Context(), l, set, model, o))(t)
 			var told []int64
 			o.Progress = func(done, _ int64) { told = append(told, done) }
-			there, err := Apart(t.Context(), Job[Options]{Folder: model, Options: o, Folders: []string{folder}})
-			must.Succeed(t, err)
+			j := Job[Options]{Folder: model, Options: o, Folders: []string{folder}}
+			there := must.Value(Apart(t.Context(), j))(t).Result()
 			if here.Forced == nil || here.Forced.Over != over || here.Forced.Texts != 3 || here.Forced.Window != 0 ||
 				!reflect.DeepEqual(here.Forced, there.Forced) ||
 				!reflect.DeepEqual(here.Divergence, there.Divergence) ||

@@ -30,7 +30,7 @@ type Options struct {
 	// looked up ("lookup"), or those of a model as decode.ParseDraftModel reads D, and NAME+draft=D any engine with
 	// those. All may stand in one name, in this order.
 	A, B string
-	// Others are sides beside B, each of which is compared with A; they are for CompareAll and ApartAll.
+	// Others are sides beside B, each of which is compared with A; they are for CompareAll and Apart.
 	Others []string
 	// Search are options in the words of Hugging Face's generation configuration.
 	Search []byte
