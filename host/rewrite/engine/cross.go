@@ -30,6 +30,18 @@ func (c *crossing) layer(b *blocks.Block, strategy plan.Strategy) (CrossLayer, e
 	return l, c.nothingHidden(b)
 }
 
+// projected is a layer whose keys or values are computed from what its pool stores, with its weights and the pool.
+func (c *crossing) projected(of *Layer, strategy plan.Strategy, in PoolInputs) (l CrossLayer,
+	weights [2]*graph.Value, pool [3]*graph.Value, err error) {
+	if l, err = c.layer(of.block, strategy); err == nil {
+		weights, err = c.weights(of)
+	}
+	if err == nil {
+		pool, err = c.pool(in)
+	}
+	return l, weights, pool, err
+}
+
 // keysValues stores keys and values a layer.
 func (c *crossing) keysValues(of *Layer) error {
 	b := of.block
@@ -51,15 +63,7 @@ func (c *crossing) keysValues(of *Layer) error {
 // decided for each request, keys and values.
 func (c *crossing) encoder(of *Layer) error {
 	b, key, value := of.block, of.from.key, of.from.value
-	l, err := c.layer(b, of.Strategy)
-	if err != nil {
-		return err
-	}
-	weights, err := c.weights(of)
-	if err != nil {
-		return err
-	}
-	p, err := c.pool(EncoderPool)
+	l, weights, p, err := c.projected(of, of.Strategy, EncoderPool)
 	if err != nil {
 		return err
 	}
@@ -88,19 +92,11 @@ func (c *crossing) encoder(of *Layer) error {
 func (c *crossing) keys(of *Layer) error {
 	b := of.block
 	strategy := of.attending()
-	l, err := c.layer(b, strategy)
+	l, weights, p, err := c.projected(of, strategy, CrossPool)
 	if err != nil {
 		return err
 	}
 	l.Rows = of.from.key.Rows
-	weights, err := c.weights(of)
-	if err != nil {
-		return err
-	}
-	p, err := c.pool(CrossPool)
-	if err != nil {
-		return err
-	}
 	l.Offset = c.area(&c.engine.Cross, strategy, b.Attention, of.from.key.Inputs)
 	c.engine.Layers = append(c.engine.Layers, l)
 	return c.attend(b, strategy, []*graph.Value{c.Current(b.Wiring.Query), p[0], p[1], p[2], weights[0], weights[1]},
@@ -110,15 +106,7 @@ func (c *crossing) keys(of *Layer) error {
 // hybrid lets a layer compute its keys from those of the first layer.
 func (c *crossing) hybrid(of *Layer) error {
 	b := of.block
-	l, err := c.layer(b, of.Strategy)
-	if err != nil {
-		return err
-	}
-	weights, err := c.weights(of)
-	if err != nil {
-		return err
-	}
-	p, err := c.pool(CrossPool)
+	l, weights, p, err := c.projected(of, of.Strategy, CrossPool)
 	if err != nil {
 		return err
 	}
