@@ -25,19 +25,18 @@ import (
 
 // diagnosis is the JSON object of graft doctor.
 type diagnosis struct {
-	SchemaVersion int                     `json:"schema_version"`
-	Ready         bool                    `json:"ready"` // a runtime, and a plugin that runs
-	Verdict       string                  `json:"verdict"`
-	Runtime       foundRuntime            `json:"runtime"`
-	Plugins       []foundPlugin           `json:"plugins"`
-	Searched      []discovery.Place       `json:"searched"`
-	CPU           foundCPU                `json:"cpu"`
-	Devices       []foundDevice           `json:"devices"`
-	FirstRun      foundChild              `json:"first_run"`
-	Sharing       foundSharing            `json:"sharing"`
-	Fixes         []string                `json:"fixes"` // what to do about what is missing
-	Environment   *comparison.Environment `json:"environment,omitempty"`
-	Machine       *roofline               `json:"machine,omitempty"` // measured now
+	Ready       bool                    `json:"ready"` // a runtime, and a plugin that runs
+	Verdict     string                  `json:"verdict"`
+	Runtime     foundRuntime            `json:"runtime"`
+	Plugins     []foundPlugin           `json:"plugins"`
+	Searched    []discovery.Place       `json:"searched"`
+	CPU         foundCPU                `json:"cpu"`
+	Devices     []foundDevice           `json:"devices"`
+	FirstRun    foundChild              `json:"first_run"`
+	Sharing     foundSharing            `json:"sharing"`
+	Fixes       []string                `json:"fixes"` // what to do about what is missing
+	Environment *comparison.Environment `json:"environment,omitempty"`
+	Machine     *roofline               `json:"machine,omitempty"` // measured now
 
 	fetchable  bool     // no runtime was found, and none was named
 	unverified []string // folders of plugins that only have to be verified
@@ -164,7 +163,7 @@ func (c *cli) fix(ctx context.Context, d *diagnosis) error {
 }
 
 func (c *cli) diagnose(measure bool) *diagnosis {
-	d := &diagnosis{SchemaVersion: schemaVersion, Plugins: []foundPlugin{}, Fixes: []string{}}
+	d := &diagnosis{Plugins: []foundPlugin{}, Fixes: []string{}}
 	d.findDevices()
 	d.CPU = foundCPU{Name: comparison.CPUName(), Cores: runtime.NumCPU(), ISA: comparison.InstructionSets()}
 	d.FirstRun, d.Sharing = findChild(), findSharing()

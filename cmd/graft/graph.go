@@ -117,15 +117,14 @@ func depends(model string, whole bool) ([]languages.File, error) {
 
 // storedGraph is the JSON object of graft graph.
 type storedGraph struct {
-	SchemaVersion int         `json:"schema_version"`
-	Model         string      `json:"model"`
-	Graph         string      `json:"graph,omitempty"`
-	Left          string      `json:"left,omitempty"`
-	Folder        string      `json:"folder,omitempty"`
-	Blocks        int         `json:"blocks"`
-	Replaced      int         `json:"replaced"`
-	Libraries     []string    `json:"libraries"`
-	Files         []graphFile `json:"files"`
+	Model     string      `json:"model"`
+	Graph     string      `json:"graph,omitempty"`
+	Left      string      `json:"left,omitempty"`
+	Folder    string      `json:"folder,omitempty"`
+	Blocks    int         `json:"blocks"`
+	Replaced  int         `json:"replaced"`
+	Libraries []string    `json:"libraries"`
+	Files     []graphFile `json:"files"`
 }
 
 type graphFile struct {
@@ -135,7 +134,7 @@ type graphFile struct {
 }
 
 func graphOf(model string, e *languages.Entry) *storedGraph {
-	g := &storedGraph{SchemaVersion: schemaVersion, Model: model, Graph: e.Graph.Path, Left: e.Left, Folder: e.Folder,
+	g := &storedGraph{Model: model, Graph: e.Graph.Path, Left: e.Left, Folder: e.Folder,
 		Blocks: e.Blocks, Replaced: e.Replaced,
 		Libraries: []string{}, Files: []graphFile{}}
 	for _, l := range e.Libraries {

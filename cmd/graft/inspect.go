@@ -19,20 +19,19 @@ import (
 
 // inspection is the JSON object of graft inspect.
 type inspection struct {
-	SchemaVersion int                   `json:"schema_version"`
-	Model         string                `json:"model"`
-	Device        string                `json:"device"`
-	Plugins       []string              `json:"plugins"`
-	Producer      string                `json:"producer,omitempty"`
-	IRVersion     int64                 `json:"ir_version"`
-	Opsets        []inspectedOpset      `json:"opsets"`
-	Inputs        []inspectedValue      `json:"inputs"`
-	Outputs       []inspectedValue      `json:"outputs"`
-	Obstacle      string                `json:"obstacle,omitempty"` // why no block of the model can be replaced
-	Padding       *inspectedPadding     `json:"padding,omitempty"`
-	Blocks        []inspectedBlock      `json:"blocks"`
-	Unrecognised  []blocks.Unrecognised `json:"unrecognised"`
-	Whole         inspectedWhole        `json:"whole_model"`
+	Model        string                `json:"model"`
+	Device       string                `json:"device"`
+	Plugins      []string              `json:"plugins"`
+	Producer     string                `json:"producer,omitempty"`
+	IRVersion    int64                 `json:"ir_version"`
+	Opsets       []inspectedOpset      `json:"opsets"`
+	Inputs       []inspectedValue      `json:"inputs"`
+	Outputs      []inspectedValue      `json:"outputs"`
+	Obstacle     string                `json:"obstacle,omitempty"` // why no block of the model can be replaced
+	Padding      *inspectedPadding     `json:"padding,omitempty"`
+	Blocks       []inspectedBlock      `json:"blocks"`
+	Unrecognised []blocks.Unrecognised `json:"unrecognised"`
+	Whole        inspectedWhole        `json:"whole_model"`
 }
 
 // inspectedOpset is a set of operators that the model imports; ai.onnx is ONNX's own.
@@ -193,7 +192,7 @@ rests on what its blocks took (graft profile).`,
 
 func describe(path, device string, set *loaded.Set, a *patch.Analysis, whole inspectedWhole) *inspection {
 	p := a.Model.Proto()
-	r := &inspection{SchemaVersion: schemaVersion, Model: path, Device: device, Plugins: set.Names(),
+	r := &inspection{Model: path, Device: device, Plugins: set.Names(),
 		Producer: strings.TrimSpace(p.GetProducerName() + " " + p.GetProducerVersion()), IRVersion: p.GetIrVersion(),
 		Obstacle: a.Obstacle, Blocks: []inspectedBlock{}, Unrecognised: a.Report.Unrecognised, Whole: whole}
 	for _, o := range p.OpsetImport {

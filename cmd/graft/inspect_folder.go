@@ -14,12 +14,11 @@ import (
 // folderInspection is the JSON object of graft inspect for the folder of a model that
 // generates.
 type folderInspection struct {
-	SchemaVersion int                  `json:"schema_version"`
-	Model         string               `json:"model"`
-	Plugins       []string             `json:"plugins"`
-	Machine       roofline             `json:"machine"`
-	Attention     []attentionKind      `json:"attention"`
-	Layers        []plan.LayerStrategy `json:"layers"`
+	Model     string               `json:"model"`
+	Plugins   []string             `json:"plugins"`
+	Machine   roofline             `json:"machine"`
+	Attention []attentionKind      `json:"attention"`
+	Layers    []plan.LayerStrategy `json:"layers"`
 }
 
 // attentionKind is one kind of attention with all that it could store.
@@ -63,7 +62,7 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	for _, note := range g.Notes {
 		c.say("graft: %v", note)
 	}
-	r := &folderInspection{SchemaVersion: schemaVersion, Model: folder, Plugins: g.Decoder.Plugins,
+	r := &folderInspection{Model: folder, Plugins: g.Decoder.Plugins,
 		Layers: g.Interface.Strategies}
 	for _, x := range g.Choices {
 		r.Attention = append(r.Attention,

@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// schemaVersion is the version of every JSON object that commands print.
-const schemaVersion = 2
+// schemaVersion begins every JSON object that commands print, but those of host, which have a version of their own.
+const schemaVersion = `"schema_version": 2`
 
 // output is where data goes. It remembers that it could not all be written.
 type output struct {
@@ -38,11 +38,11 @@ func (o *output) terminal() bool {
 	return ok && isTerminal(f)
 }
 
-// print writes data: one JSON object, or what text writes.
-func (c *cli) print(data any, text func(w *page)) error {
+// print writes data: one JSON object, or what write says.
+func (c *cli) print(data any, write func(w *page)) error {
 	if !c.json {
 		var w page
-		text(&w)
+		write(&w)
 		_, err := c.out.Write(w.text.Bytes())
 		return err
 	}
@@ -53,7 +53,11 @@ func (c *cli) print(data any, text func(w *page)) error {
 	if err := e.Encode(data); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	_, err := c.out.Write(diagnostic.PrintableJSON(object.Bytes()))
+	text := object.Bytes()
+	if !bytes.HasPrefix(text, []byte("{\n  \"schema_version\": ")) {
+		text = append([]byte("{\n  "+schemaVersion+","), text[len("{"):]...)
+	}
+	_, err := c.out.Write(diagnostic.PrintableJSON(text))
 	return err
 }
 

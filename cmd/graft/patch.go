@@ -72,7 +72,7 @@ small shapes, in a child process, are left unchanged.`,
 			if err != nil {
 				return err
 			}
-			result := &patched{SchemaVersion: schemaVersion, Model: args[0], Output: c.file,
+			result := &patched{Model: args[0], Output: c.file,
 				Replaced: a.Plan.Replaced(), Blocks: len(a.Plan.Choices), Libraries: set.Libraries(a.Plugins(), on)}
 			if fi, err := os.Stat(c.file); err == nil {
 				result.Bytes = fi.Size()
@@ -92,11 +92,10 @@ small shapes, in a child process, are left unchanged.`,
 
 // patched is the JSON object of graft patch.
 type patched struct {
-	SchemaVersion int      `json:"schema_version"`
-	Model         string   `json:"model"`
-	Output        string   `json:"output"`
-	Bytes         int64    `json:"bytes"`
-	Blocks        int      `json:"blocks"`
-	Replaced      int      `json:"replaced"`
-	Libraries     []string `json:"libraries"`
+	Model     string   `json:"model"`
+	Output    string   `json:"output"`
+	Bytes     int64    `json:"bytes"`
+	Blocks    int      `json:"blocks"`
+	Replaced  int      `json:"replaced"`
+	Libraries []string `json:"libraries"`
 }

@@ -44,6 +44,17 @@ func (c *cli) plugin() *cobra.Command {
 	return cmd
 }
 
+// withStore is a command over the plugins that the user installed.
+func withStore(run func(cmd *cobra.Command, args []string, s *store.Store) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := store.User()
+		if err != nil {
+			return err
+		}
+		return run(cmd, args, s)
+	}
+}
+
 // checks are the options of a library's first run, with its progress as talk.
 func (c *cli) checks(deadline time.Duration) verification.Options {
 	return verification.Options{Deadline: deadline, Search: discovery.Options{Folders: c.folders},
@@ -114,9 +125,8 @@ An archive must be signed by a key that you trust (graft plugin trust), in a fil
 				return err
 			}
 			return errors.Join(c.print(struct {
-				SchemaVersion int                   `json:"schema_version"`
-				Plugins       []*store.Installation `json:"plugins"`
-			}{schemaVersion, list}, func(w *page) {
+				Plugins []*store.Installation `json:"plugins"`
+			}{list}, func(w *page) {
 				for _, done := range list {
 					installationText(w, done)
 				}
@@ -192,11 +202,10 @@ func (c *cli) pluginList() *cobra.Command {
 				rows = append(rows, r)
 			}
 			return c.print(struct {
-				SchemaVersion int               `json:"schema_version"`
-				Plugins       []row             `json:"plugins"`
-				Retained      []row             `json:"retained"`
-				Searched      []discovery.Place `json:"searched"`
-			}{schemaVersion, rows, retained, search.Places}, func(w *page) {
+				Plugins  []row             `json:"plugins"`
+				Retained []row             `json:"retained"`
+				Searched []discovery.Place `json:"searched"`
+			}{rows, retained, search.Places}, func(w *page) {
 				if len(rows) == 0 {
 					if err := search.Err(); err != nil {
 						w.println(err)
@@ -274,11 +283,7 @@ func (c *cli) pluginInspect() *cobra.Command {
 			"library. Nothing of it is run.",
 		Example: "  graft plugin inspect ./flash-decode\n  graft plugin inspect libflash_decode.so -o json",
 		Args:    exactly(1, "a plugin's name, a folder, an archive or a library"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			path, err := s.Locate(args[0], discovery.Options{Folders: c.folders})
 			if err != nil {
 				return err
@@ -292,10 +297,9 @@ func (c *cli) pluginInspect() *cobra.Command {
 				return err
 			}
 			if err := c.print(struct {
-				SchemaVersion int `json:"schema_version"`
 				*store.Inspection
 				Signature *signatureRow `json:"signature,omitempty"`
-			}{schemaVersion, in, signed}, func(w *page) {
+			}{in, signed}, func(w *page) {
 				inspectionText(w, in)
 				signed.text(w)
 			}); err != nil {
@@ -315,7 +319,7 @@ func (c *cli) pluginInspect() *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -392,25 +396,20 @@ func (c *cli) pluginVerify() *cobra.Command {
 		Short: "Check recorded hashes and run the conformance cases apart; without names, of all installed plugins",
 		Example: `  graft plugin verify
   graft plugin verify ./build/plugins/flash-decode   # a folder as it stands, without installing it`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			for _, name := range args {
 				c.sayWhich(s, name)
 			}
 			list, err := s.Verify(cmd.Context(), args, c.checks(deadline))
 			if len(list) > 0 {
 				if printed := c.print(struct {
-					SchemaVersion int                  `json:"schema_version"`
-					Plugins       []store.Verification `json:"plugins"`
-				}{schemaVersion, list}, func(w *page) { c.verificationText(w, list) }); printed != nil {
+					Plugins []store.Verification `json:"plugins"`
+				}{list}, func(w *page) { c.verificationText(w, list) }); printed != nil {
 					return printed
 				}
 			}
 			return err
-		},
+		}),
 	}
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
 		"time that each step may take")
@@ -465,19 +464,14 @@ func (c *cli) pluginRemove() *cobra.Command {
 		Short:   "Take an installed plugin, or a retained version of it, out of the user's data folder",
 		Example: "  graft plugin remove flash-decode\n  graft plugin remove flash-decode@0.1.0",
 		Args:    exactly(1, "the name of an installed plugin"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			if err := s.Remove(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int    `json:"schema_version"`
-				Removed       string `json:"removed"`
-			}{schemaVersion, args[0]}, func(w *page) { w.printf("removed %s\n", args[0]) })
-		},
+				Removed string `json:"removed"`
+			}{args[0]}, func(w *page) { w.printf("removed %s\n", args[0]) })
+		}),
 	}
 }
 

@@ -32,10 +32,9 @@ does so by itself; other build systems include DIR and DIR/kit.`,
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int      `json:"schema_version"`
-				Folder        string   `json:"folder"`
-				Files         []string `json:"files"`
-			}{schemaVersion, args[0], files}, func(w *page) {
+				Folder string   `json:"folder"`
+				Files  []string `json:"files"`
+			}{args[0], files}, func(w *page) {
 				w.printf("%s in %s\n", counted(len(files), "file"), args[0])
 				w.printf("g++ -I %s -I %s ...\n", args[0], filepath.Join(args[0], "kit"))
 			})
@@ -75,10 +74,9 @@ faster. --kind says what the operator is for:
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int      `json:"schema_version"`
-				Folder        string   `json:"folder"`
-				Files         []string `json:"files"`
-			}{schemaVersion, folder, files}, func(w *page) {
+				Folder string   `json:"folder"`
+				Files  []string `json:"files"`
+			}{folder, files}, func(w *page) {
 				w.printf("%s: %s\n", folder, strings.Join(files, ", "))
 				w.printf("next: graft plugin build %s\n", diagnostic.Quote(folder))
 			})
@@ -94,7 +92,6 @@ faster. --kind says what the operator is for:
 
 // built is what graft plugin build prints.
 type built struct {
-	SchemaVersion int `json:"schema_version"`
 	*author.Built
 	Checked []verification.Checked `json:"checked"`
 	Skipped []verification.Skipped `json:"skipped"`
@@ -149,7 +146,7 @@ func (c *cli) buildPlugin(ctx context.Context, folder string, deadline time.Dura
 	if err != nil {
 		return nil, err
 	}
-	return &built{schemaVersion, done, list[0].Checked, list[0].Skipped}, nil
+	return &built{done, list[0].Checked, list[0].Skipped}, nil
 }
 
 func builtText(w *page, b *built) {
@@ -198,11 +195,10 @@ built, or of a plugin. Exit code 3 when a rule is broken.`,
 				}
 			}
 			if err := c.print(struct {
-				SchemaVersion int                 `json:"schema_version"`
-				Folder        string              `json:"folder"`
-				Checks        []verification.Rule `json:"checks"`
-				Broken        int                 `json:"broken"`
-			}{schemaVersion, folder, results, broken}, func(w *page) { rulesText(w, results) }); err != nil {
+				Folder string              `json:"folder"`
+				Checks []verification.Rule `json:"checks"`
+				Broken int                 `json:"broken"`
+			}{folder, results, broken}, func(w *page) { rulesText(w, results) }); err != nil {
 				return err
 			}
 			if broken > 0 {

@@ -31,11 +31,7 @@ graft plugin install --locked installs the same files elsewhere, and Lock of gra
 them and no others. Keep it beside the program or the model, and review it as you review code.`,
 		Example: `  graft plugin lock
   graft plugin lock flash-decode packed-linear --out model/graft.lock`,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, names []string, s *store.Store) error {
 			found, err := c.toLock(names, s)
 			if err != nil {
 				return err
@@ -61,10 +57,9 @@ them and no others. Keep it beside the program or the model, and review it as yo
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int               `json:"schema_version"`
-				Lock          string            `json:"lock"`
-				Plugins       []lockfile.Plugin `json:"plugins"`
-			}{schemaVersion, out, lock.Plugins}, func(w *page) {
+				Lock    string            `json:"lock"`
+				Plugins []lockfile.Plugin `json:"plugins"`
+			}{out, lock.Plugins}, func(w *page) {
 				for _, p := range lock.Plugins {
 					old := before.Plugin(p.Name)
 					switch {
@@ -85,7 +80,7 @@ them and no others. Keep it beside the program or the model, and review it as yo
 				}
 				lockedText(w, out)
 			})
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&out, "out", lockfile.FileName, "file to write")
 	return cmd
@@ -232,10 +227,9 @@ func (c *cli) installLocked(ctx context.Context, l *lockedInstall, o registry.Op
 		return err
 	}
 	return c.print(struct {
-		SchemaVersion int                   `json:"schema_version"`
-		Lock          string                `json:"lock"`
-		Plugins       []*store.Installation `json:"plugins"`
-	}{schemaVersion, lock.Path(), done}, func(w *page) {
+		Lock    string                `json:"lock"`
+		Plugins []*store.Installation `json:"plugins"`
+	}{lock.Path(), done}, func(w *page) {
 		for _, in := range done {
 			installationText(w, in)
 		}
@@ -259,11 +253,7 @@ installed from is taken over with its signature; of one that was a folder the fi
 		Example: `  graft plugin bundle ./bundle
   graft plugin bundle bundle.tar.gz --lock model/graft.lock`,
 		Args: exactly(1, "a new folder, or a .tar.gz"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			lock, err := lockfile.Read(path)
 			if err != nil {
 				return err
@@ -272,10 +262,7 @@ installed from is taken over with its signature; of one that was a folder the fi
 			if err != nil {
 				return err
 			}
-			return c.print(struct {
-				SchemaVersion int `json:"schema_version"`
-				*store.Bundled
-			}{schemaVersion, done}, func(w *page) {
+			return c.print(done, func(w *page) {
 				w.printf("wrote %s\n", done.Path)
 				for _, name := range done.Plugins {
 					w.printf("  %s", name)
@@ -285,7 +272,7 @@ installed from is taken over with its signature; of one that was a folder the fi
 					w.println()
 				}
 			})
-		},
+		}),
 	}
 	c.servers(cmd.Flags(), &o)
 	cmd.Flags().StringVar(&path, "lock", lockfile.FileName, "lock that says what to bundle")

@@ -61,15 +61,14 @@ The same files give the same archive, to the byte, whoever packs them, wherever 
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int      `json:"schema_version"`
-				Name          string   `json:"name"`
-				Version       string   `json:"version"`
-				Archive       string   `json:"archive"`
-				SHA256        string   `json:"sha256"`
-				Bytes         int64    `json:"bytes"`
-				Libraries     []string `json:"libraries"`
-				Absent        []string `json:"absent"`
-			}{schemaVersion, m.Name, m.Version, path, digest, size, libraries, absent}, func(w *page) {
+				Name      string   `json:"name"`
+				Version   string   `json:"version"`
+				Archive   string   `json:"archive"`
+				SHA256    string   `json:"sha256"`
+				Bytes     int64    `json:"bytes"`
+				Libraries []string `json:"libraries"`
+				Absent    []string `json:"absent"`
+			}{m.Name, m.Version, path, digest, size, libraries, absent}, func(w *page) {
 				w.printf("packed %s %s into %s (%d bytes)\nsha256 %s\n", m.Name, m.Version, path, size, digest)
 				for _, name := range libraries {
 					w.printf("with %s\n", name)

@@ -116,10 +116,7 @@ func (c *cli) pushIndex(ctx context.Context, file string, r registry.Reference, 
 
 // pushed prints what was.
 func (c *cli) pushed(done *registry.Pushed, unsigned bool) error {
-	return c.print(struct {
-		SchemaVersion int `json:"schema_version"`
-		*registry.Pushed
-	}{schemaVersion, done}, func(w *page) {
+	return c.print(done, func(w *page) {
 		what := "pushed"
 		if done.Known {
 			what = "there already:"
@@ -154,10 +151,7 @@ func (c *cli) pluginPull() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(struct {
-				SchemaVersion int `json:"schema_version"`
-				*registry.Pulled
-			}{schemaVersion, done}, func(w *page) {
+			return c.print(done, func(w *page) {
 				w.printf("%s (%d bytes)\n%s\n", done.Archive, done.Bytes, done.Digest)
 				w.println(cmp.Or(done.Signature, "it is not signed"))
 			})

@@ -55,12 +55,11 @@ Files that are there are never written over.`,
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int    `json:"schema_version"`
-				ID            string `json:"id"`
-				Key           string `json:"key"`
-				Private       string `json:"private_file"`
-				Public        string `json:"public_file"`
-			}{schemaVersion, k.ID(), k.String(), args[0], public}, func(w *page) {
+				ID      string `json:"id"`
+				Key     string `json:"key"`
+				Private string `json:"private_file"`
+				Public  string `json:"public_file"`
+			}{k.ID(), k.String(), args[0], public}, func(w *page) {
 				w.printf("wrote %s, which only you should have, and %s, which you publish\n", args[0], public)
 				w.printf("who installs what you sign runs: graft plugin trust add %s\n", k)
 			})
@@ -114,13 +113,12 @@ signature. A signature that is there is replaced.`,
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int    `json:"schema_version"`
-				Name          string `json:"name"`
-				Version       string `json:"version"`
-				Signature     string `json:"signature"`
-				ID            string `json:"id"`
-				Key           string `json:"key"`
-			}{schemaVersion, m.Name, m.Version, path, public.ID(), public.String()}, func(w *page) {
+				Name      string `json:"name"`
+				Version   string `json:"version"`
+				Signature string `json:"signature"`
+				ID        string `json:"id"`
+				Key       string `json:"key"`
+			}{m.Name, m.Version, path, public.ID(), public.String()}, func(w *page) {
 				w.printf("signed %s %s with the key %s: %s\n", m.Name, m.Version, public.ID(), path)
 			})
 		},

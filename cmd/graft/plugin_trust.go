@@ -21,12 +21,6 @@ func (c *cli) pluginTrust() *cobra.Command {
 	return cmd
 }
 
-// keyRow is a trusted key as JSON.
-type keyRow struct {
-	SchemaVersion int `json:"schema_version"`
-	signing.Key
-}
-
 func (c *cli) pluginTrustAdd() *cobra.Command {
 	var (
 		name    string
@@ -52,7 +46,7 @@ where you know that it is its owner's: their site over https, or another way tha
 			if err != nil {
 				return err
 			}
-			return c.print(keyRow{schemaVersion, added}, func(w *page) {
+			return c.print(added, func(w *page) {
 				w.printf("trusting the key %s for %s\n", added.ID, trustedFor(added))
 			})
 		},
@@ -81,9 +75,8 @@ func (c *cli) pluginTrustList() *cobra.Command {
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int          `json:"schema_version"`
-				Keys          signing.Keys `json:"keys"`
-			}{schemaVersion, keys}, func(w *page) {
+				Keys signing.Keys `json:"keys"`
+			}{keys}, func(w *page) {
 				if len(keys) == 0 {
 					w.println("no key is trusted; add one with: graft plugin trust add FILE.pub")
 					return
@@ -113,7 +106,7 @@ func (c *cli) pluginTrustRemove() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(keyRow{schemaVersion, removed}, func(w *page) {
+			return c.print(removed, func(w *page) {
 				w.printf("trusting the key %s no longer\n", removed.ID)
 			})
 		},

@@ -27,11 +27,7 @@ func (c *cli) pluginOutdated() *cobra.Command {
 		Short:   "List the installed plugins of which an index has a newer version",
 		Example: "  graft plugin outdated --index ./index",
 		Args:    exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, _ []string, s *store.Store) error {
 			installed, err := s.List()
 			if err != nil {
 				return err
@@ -48,10 +44,9 @@ func (c *cli) pluginOutdated() *cobra.Command {
 				}
 			}
 			return c.print(struct {
-				SchemaVersion int              `json:"schema_version"`
-				Index         string           `json:"index"`
-				Plugins       []outdatedPlugin `json:"plugins"`
-			}{schemaVersion, index, old}, func(w *page) {
+				Index   string           `json:"index"`
+				Plugins []outdatedPlugin `json:"plugins"`
+			}{index, old}, func(w *page) {
 				if len(old) == 0 {
 					w.printf("%s installed, and none is newer in %s\n", counted(len(installed), "plugin"), index)
 					return
@@ -63,7 +58,7 @@ func (c *cli) pluginOutdated() *cobra.Command {
 				}
 				w.table(table)
 			})
-		},
+		}),
 	}
 	indexFlag(cmd, &index)
 	c.servers(cmd.Flags(), &o)
@@ -86,11 +81,7 @@ graft plugin rollback returns to it.`,
 		Example: `  graft plugin upgrade flash-decode flash-decode-0.2.0.tar.gz
   graft plugin upgrade flash-decode oci://ghcr.io/me/flash-decode:0.2.0 --lock graft.lock`,
 		Args: exactly(2, "the name of an installed plugin, and where the newer version is"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			if err := lockIsThere(lock); err != nil {
 				return err
 			}
@@ -107,14 +98,13 @@ graft plugin rollback returns to it.`,
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int `json:"schema_version"`
 				*store.Installation
 				Lock string `json:"lock,omitempty"`
-			}{schemaVersion, done, lock}, func(w *page) {
+			}{done, lock}, func(w *page) {
 				installationText(w, done)
 				lockedText(w, lock)
 			})
-		},
+		}),
 	}
 	c.servers(cmd.Flags(), &o)
 	between(cmd.Flags(), &deadline, "deadline", 30*time.Second, time.Millisecond, 24*time.Hour,
@@ -153,11 +143,7 @@ func (c *cli) pluginRollback() *cobra.Command {
 		Example: `  graft plugin rollback flash-decode
   graft plugin rollback flash-decode --to 0.1.0`,
 		Args: exactly(1, "the name of an installed plugin"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := store.User()
-			if err != nil {
-				return err
-			}
+		RunE: withStore(func(cmd *cobra.Command, args []string, s *store.Store) error {
 			if err := lockIsThere(lock); err != nil {
 				return err
 			}
@@ -169,10 +155,9 @@ func (c *cli) pluginRollback() *cobra.Command {
 				return err
 			}
 			return c.print(struct {
-				SchemaVersion int `json:"schema_version"`
 				*store.Change
 				Lock string `json:"lock,omitempty"`
-			}{schemaVersion, done, lock}, func(w *page) {
+			}{done, lock}, func(w *page) {
 				if done.Already {
 					w.printf("%s %s is current already\n", done.Name, done.Version)
 				} else {
@@ -180,7 +165,7 @@ func (c *cli) pluginRollback() *cobra.Command {
 				}
 				lockedText(w, lock)
 			})
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "",
 		"version to return to, of those that graft plugin list shows as retained; without it the one that was current before")

@@ -14,9 +14,8 @@ import (
 
 // folderProfile is the JSON object of graft profile for the folder of a model that generates.
 type folderProfile struct {
-	SchemaVersion int            `json:"schema_version"`
-	Model         string         `json:"model"`
-	Stages        []profileStage `json:"stages"`
+	Model  string         `json:"model"`
+	Stages []profileStage `json:"stages"`
 }
 
 // profileStage is one of a generation's graphs, run as a generation runs it.
@@ -85,7 +84,7 @@ func (c *cli) profileFolder(ctx context.Context, folder string, flags *planFlags
 			return nil, err
 		}
 	}
-	r := &folderProfile{SchemaVersion: schemaVersion, Model: folder}
+	r := &folderProfile{Model: folder}
 	whole := 0.0
 	for _, s := range g.stages(files) {
 		of := *p

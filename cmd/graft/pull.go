@@ -75,10 +75,7 @@ func (c *cli) pulled(done *hub.Pulled, q *hub.Request) error {
 		c.say("%s at %s%s: %s, %s, of which %s came now", done.Repository, done.Commit[:12], variantOf(done),
 			counted(len(done.Files), "file"), hub.Size(done.Bytes), hub.Size(done.Missing))
 	}
-	return c.print(struct {
-		SchemaVersion int `json:"schema_version"`
-		*hub.Pulled
-	}{schemaVersion, done}, func(w *page) {
+	return c.print(done, func(w *page) {
 		if !q.DryRun {
 			w.println(done.Folder)
 			return

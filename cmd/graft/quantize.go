@@ -70,7 +70,7 @@ float32, so that the mean divergence of a token over --input stays below.`,
 			if err != nil {
 				return err
 			}
-			return c.print(&quantized{SchemaVersion: schemaVersion, Model: args[0], Output: c.file, Report: report},
+			return c.print(&quantized{Model: args[0], Output: c.file, Report: report},
 				func(w *page) { quantizedTo(w, c.file, report) })
 		},
 	}
@@ -85,9 +85,8 @@ float32, so that the mean divergence of a token over --input stays below.`,
 
 // quantized is the JSON object of graft quantize.
 type quantized struct {
-	SchemaVersion int    `json:"schema_version"`
-	Model         string `json:"model"`
-	Output        string `json:"output"`
+	Model  string `json:"model"`
+	Output string `json:"output"`
 	*quantization.Report
 }
 

@@ -16,10 +16,9 @@ import (
 
 // tuning is the JSON object of graft tune.
 type tuning struct {
-	SchemaVersion int          `json:"schema_version"`
-	Model         string       `json:"model"`
-	Machine       tunedMachine `json:"machine"`
-	Kinds         []tunedKind  `json:"kinds"`
+	Model   string       `json:"model"`
+	Machine tunedMachine `json:"machine"`
+	Kinds   []tunedKind  `json:"kinds"`
 
 	roofline plan.Machine
 }
@@ -100,7 +99,7 @@ func (c *cli) measure(ctx context.Context, folder string, o prepare.Expected, at
 	}
 	b := c.progress("measuring this machine")
 	defer b.end()
-	t := &tuning{SchemaVersion: schemaVersion, Model: folder, Kinds: []tunedKind{}}
+	t := &tuning{Model: folder, Kinds: []tunedKind{}}
 	implementations := named.Implementations.Among(set.Manifests())
 	m, problem := tune.Machine(set.Plugins, implementations, machine.Options{Threads: threads, Again: true})
 	t.roofline = m

@@ -29,16 +29,15 @@ func (c *cli) version() *cobra.Command {
 			built, _ := debug.ReadBuildInfo()
 			commit, date := source(built)
 			v := struct {
-				SchemaVersion int              `json:"schema_version"`
-				Version       string           `json:"version"`
-				Commit        string           `json:"commit,omitempty"`
-				Date          string           `json:"date,omitempty"`
-				ABI           string           `json:"abi"`
-				Go            string           `json:"go"`
-				Platform      string           `json:"platform"`
-				ORT           string           `json:"onnxruntime"` // the one that doctor --fetch brings
-				Plugins       []includedPlugin `json:"plugins"`
-			}{schemaVersion, buildVersion(), commit, date, library.HostABI.String(), runtime.Version(),
+				Version  string           `json:"version"`
+				Commit   string           `json:"commit,omitempty"`
+				Date     string           `json:"date,omitempty"`
+				ABI      string           `json:"abi"`
+				Go       string           `json:"go"`
+				Platform string           `json:"platform"`
+				ORT      string           `json:"onnxruntime"` // the one that doctor --fetch brings
+				Plugins  []includedPlugin `json:"plugins"`
+			}{buildVersion(), commit, date, library.HostABI.String(), runtime.Version(),
 				runtime.GOOS + "/" + runtime.GOARCH, fetch.Version, []includedPlugin{}}
 			for _, p := range inside {
 				v.Plugins = append(v.Plugins, includedPlugin{p.Name, p.Version})
