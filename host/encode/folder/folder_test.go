@@ -9,18 +9,6 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// written is a folder of these files.
-func written(t testing.TB, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	return dir
-}
-
 // FuzzRead: no configuration of a folder makes its reader panic.
 func FuzzRead(f *testing.F) {
 	transformer := `[{"path": "", "type": "sentence_transformers.models.Transformer"}, ` +
