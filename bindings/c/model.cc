@@ -133,7 +133,12 @@ bool Model::Key(bool inlined) {
   }
   Text text("graft graph 2\n");
   text.Add(binary_).Add("\n").Number(binary.size).Add("\n").Number(binary.time).Add("\n");
-  text.Number(binary.changed).Add(" ").Number(binary.device).Add(" ").Number(binary.inode).Add("\n");
+  text.Number(binary.changed)
+      .Add(" ")
+      .Number(binary.device)
+      .Add(" ")
+      .Number(binary.inode)
+      .Add("\n");
   text.Add(lines_).Add(whole_ ? "--whole\n" : "");
   // Where the command looks for plugins, and which it takes.
   static const char* const kPlaces[] = {"GRAFT_PLUGIN_PATH", "GRAFT_PLUGIN_LOCK",

@@ -37,8 +37,8 @@ bool IsOpen(const Memory& m) {
 
 // A memory file with these bytes; -1 where there cannot be one.
 int Keep(const char* name, const Bytes& bytes) {
-  int fd = static_cast<int>(
-      syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing | kNoExecSeal));
+  int fd =
+      static_cast<int>(syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing | kNoExecSeal));
   if (fd < 0) {  // before Linux 6.3
     fd = static_cast<int>(syscall(SYS_memfd_create, name, kCloseOnExec | kAllowSealing));
   }

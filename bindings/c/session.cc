@@ -1,4 +1,3 @@
-#include "sealed.h"
 #include "session.h"
 
 #include <errno.h>
@@ -8,6 +7,7 @@
 #include "domain.h"
 #include "model.h"
 #include "options.h"
+#include "sealed.h"
 #include "settings.h"
 #include "wayback.h"
 
@@ -141,7 +141,8 @@ bool Maker::Equip(void* options, Bytes* memory) {
       why_->text.Add(": found other bytes than those that were verified");
       return false;
     }
-    if (!Step(r_.Call<Status*>(kRegisterCustomOpsLibrary_V2, options, static_cast<const char*>(path)))) {
+    if (!Step(r_.Call<Status*>(kRegisterCustomOpsLibrary_V2, options,
+                               static_cast<const char*>(path)))) {
       return false;
     }
   }
