@@ -117,7 +117,7 @@ func TestUnreadRows(t *testing.T) {
 	const text = `
 		in ids i64[b, s]
 		in mask i64[b, s]
-		out y f32[b, 64]
+		out y f32[b, 1, 64]
 		const w f32[64]
 		const o f32[64, 64]
 		const table f32[100, 64]
@@ -138,7 +138,7 @@ func TestUnreadRows(t *testing.T) {
 		l = MatMul(rows, o)
 		n = com.microsoft.SkipLayerNormalization(l, x, w, w)%s
 		f = MatMul(n, o)
-		y = Gather(f, 0) axis=1`
+		y = Gather(f, [0]) axis=1`
 	for more, passes := range map[string]bool{"": true, " axis=1": false} {
 		g, s := blockstest.Graph(t, strings.ReplaceAll(text, "%s", more))
 		f, why := padding.Find(g, s, blocks.Find(g, s))
