@@ -156,7 +156,7 @@ func (e *Embedder) choose(path string, o Options) error {
 	b := e.base
 	if kind := b.folder.Kind; kind != "" && kind != "SentenceTransformer" {
 		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind),
-			Needed: "of a SentenceTransformer", Fix: "graft rerank opens a CrossEncoder"}
+			Needed: "that of a SentenceTransformer", Fix: "graft rerank opens a CrossEncoder"}
 	}
 	whole, hasWhole := b.output(2, "sentence_embedding")
 	hasWhole = hasWhole && whole.Name != "logits"
