@@ -39,6 +39,7 @@ var packageCases = []struct {
 	{"cache_full", true},
 	{"cache_of_others", false},
 	{"changes", true},
+	{"replaced", true},
 	{"changed_meanwhile", true},
 	{"programs", false},
 	{"threads", true},

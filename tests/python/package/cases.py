@@ -271,7 +271,7 @@ def case_options_before():
 def stored_libraries():
     entry = next(p for p in stored() if "." not in os.path.basename(p))
     with open(entry) as f:
-        return [line.split(" ", 1)[1].strip() for line in f if line.startswith("library ")]
+        return [line.split(" ", 2)[2].strip() for line in f if line.startswith("library ")]
 
 
 def case_profile():
