@@ -14,7 +14,7 @@ import (
 
 func init() {
 	// A child fills memory that it shares, a part after the other, and maps none of it for long.
-	tasks["fill"] = Handle(func(_ context.Context, bytes int64) (bool, error) {
+	tasks["fill shared"] = Handle(func(_ context.Context, bytes int64) (bool, error) {
 		const part = 16 << 20
 		for at := int64(0); at < bytes; at += part {
 			b, err := unix.Mmap(int(Inherited(0).Fd()), at, part, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -45,7 +45,7 @@ func TestSharedMemoryCounts(t *testing.T) {
 		Files: []*os.File{f}}))(t)
 	defer child.Close()
 	var done bool
-	err := child.Run(t.Context(), "fill", int64(bytes), &done)
+	err := child.Run(t.Context(), "fill shared", int64(bytes), &done)
 	if err == nil || !strings.Contains(err.Error(), "took more than 0.25 GiB of memory") {
 		t.Error(err)
 	}
