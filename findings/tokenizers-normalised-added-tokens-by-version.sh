@@ -18,10 +18,10 @@ tokenizer.add_tokens([AddedToken("Berlin", normalized=True)])
 ids = tokenizer.encode("in Berlin is").ids
 print(tokenizers.__version__, ids, tokenizer.decode(ids), tokenizer.id_to_token(3))
 PY
-for version in 0.22.2 0.23.3; do
-  python3 -m venv "env-$version"
-  "env-$version/bin/pip" install -q --disable-pip-version-check "tokenizers==$version"
-  "env-$version/bin/python" decode.py
+for package in tokenizers==0.22.2 tokenizers==0.23.3; do
+  python3 -m venv "env-$package"
+  "env-$package/bin/pip" install -q --disable-pip-version-check "$package"
+  "env-$package/bin/python" decode.py
 done | tee found
 cat >expected <<'TEXT'
 0.22.2 [1, 3, 2] in Berlin is Berlin

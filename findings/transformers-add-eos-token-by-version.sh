@@ -42,10 +42,10 @@ for begins, ends in ((True, True), (True, False), (False, True)):
     tokenizer = transformers.AutoTokenizer.from_pretrained(".")
     print(transformers.__version__, begins, ends, tokenizer.convert_ids_to_tokens(tokenizer("the cat").input_ids))
 PY
-for version in 4.55.4 5.24.0; do
-  python3 -m venv "env-$version"
-  "env-$version/bin/pip" install -q --disable-pip-version-check "transformers==$version" 2>/dev/null
-  "env-$version/bin/python" encode.py 2>/dev/null
+for package in transformers==4.55.4 transformers==5.24.0; do
+  python3 -m venv "env-$package"
+  "env-$package/bin/pip" install -q --disable-pip-version-check "$package" 2>/dev/null
+  "env-$package/bin/python" encode.py 2>/dev/null
 done | tee found
 cat >expected <<'TEXT'
 4.55.4 True True ['<s>', '▁the', '▁cat', '</s>']

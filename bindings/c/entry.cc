@@ -34,21 +34,23 @@ int OpenOwn(const char* path, struct stat* s) {
   return fd;
 }
 
-// The SHA-256 of a file's bytes; false where they cannot be read.
+// The SHA-256 of a file's bytes; false where they cannot be read. It is read and not mapped: a file
+// that becomes shorter meanwhile would end the process.
 bool HashOf(const char* path, char hash[65]) {
   struct stat s;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
   bool ok = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
-  if (ok && s.st_size == 0) {
-    Sha256("", 0, hash);
-  } else if (ok) {
-    const auto size = static_cast<size_t>(s.st_size);
-    void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    ok = at != MAP_FAILED;
-    if (ok) Sha256(at, size, hash);
-    if (ok) munmap(at, size);
+  Sha256Sum sum;
+  unsigned char part[1 << 16];
+  size_t n = sizeof part;
+  for (off_t at = 0; ok && n == sizeof part; at += static_cast<off_t>(n)) {
+    const off_t left = s.st_size - at;
+    if (left < static_cast<off_t>(n)) n = static_cast<size_t>(left);
+    ok = ReadAt(fd, part, n, at);
+    if (ok) sum.Add(part, n / 64);
   }
+  if (ok) sum.Finish(part + n / 64 * 64, n % 64, hash);
   close(fd);
   return ok;
 }

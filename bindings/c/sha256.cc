@@ -123,21 +123,28 @@ void AnyBlocks(uint32_t state[8], const unsigned char* p, size_t blocks) {
 
 }  // namespace
 
-void Sha256(const void* bytes, size_t n, char hex[65]) {
-  // The first 32 bits of the fractional parts of the square roots of the first 8 primes.
-  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const auto* p = static_cast<const unsigned char*>(bytes);
-  AnyBlocks(state, p, n / 64);
+void Sha256Sum::Add(const void* bytes, size_t blocks) {
+  AnyBlocks(state_, static_cast<const unsigned char*>(bytes), blocks);
+  blocks_ += blocks;
+}
+
+void Sha256Sum::Finish(const void* rest, size_t n, char hex[65]) {
   unsigned char last[128] = {};
-  const size_t rest = n % 64, length = rest < 56 ? 64 : 128;
-  if (rest > 0) memcpy(last, p + (n - rest), rest);
-  last[rest] = 0x80;
-  const uint64_t bits = static_cast<uint64_t>(n) * 8;
+  const size_t length = n < 56 ? 64 : 128;
+  if (n > 0) memcpy(last, rest, n);
+  last[n] = 0x80;
+  const uint64_t bits = (blocks_ * 64 + n) * 8;
   for (int i = 0; i < 8; ++i) last[length - 1 - i] = static_cast<unsigned char>(bits >> 8 * i);
-  AnyBlocks(state, last, length / 64);
-  for (int i = 0; i < 64; ++i) hex[i] = "0123456789abcdef"[state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+  AnyBlocks(state_, last, length / 64);
+  for (int i = 0; i < 64; ++i)
+    hex[i] = "0123456789abcdef"[state_[i / 8] >> (28 - 4 * (i % 8)) & 15];
   hex[64] = 0;
+}
+
+void Sha256(const void* bytes, size_t n, char hex[65]) {
+  Sha256Sum sum;
+  sum.Add(bytes, n / 64);
+  sum.Finish(static_cast<const unsigned char*>(bytes) + (n - n % 64), n % 64, hex);
 }
 
 }  // namespace graft
