@@ -40,7 +40,8 @@ func OpenReranker(ctx context.Context, path string, o Options) (*Reranker, error
 func (r *Reranker) choose(path string, o Options) (err error) {
 	b := r.base
 	if kind := b.folder.Kind; kind != "" && kind != "CrossEncoder" {
-		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind), Needed: "that of a CrossEncoder",
+		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind),
+			Needed: "that of a CrossEncoder",
 			Fix: "graft embed opens a SentenceTransformer"}
 	}
 	if b.folder.Unfit != nil {
