@@ -42,7 +42,7 @@ func (r *Reranker) choose(path string, o Options) (err error) {
 	if kind := b.folder.Kind; kind != "" && kind != "CrossEncoder" {
 		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind),
 			Needed: "that of a CrossEncoder",
-			Fix: "graft embed opens a SentenceTransformer"}
+			Fix:    "graft embed opens a SentenceTransformer"}
 	}
 	if b.folder.Unfit != nil {
 		return b.folder.Unfit
