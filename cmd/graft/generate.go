@@ -317,6 +317,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	g.First = skipped
 	if o.streams(c, options) {
 		s := newTextStream(c.out, func() *generate.Incremental { return g.Incremental(options) })
+		defer s.end()
 		g.Chosen, write = s.chosen, s.write
 	}
 	if err := pipeline.Skip(read, skipped); err != nil {

@@ -29,6 +29,7 @@ type textStream struct {
 	mu      sync.Mutex
 	turn    int // the input whose text is shown
 	waiting map[int]*streamedText
+	open    bool  // the last line has no end yet
 	err     error // of a token or a write, said with the result
 }
 
@@ -92,5 +93,15 @@ func (s *textStream) show(t *streamedText) {
 func (s *textStream) print(text string) {
 	if s.err == nil && text != "" {
 		_, s.err = io.WriteString(s.out, text)
+		s.open = text[len(text)-1] != '\n'
+	}
+}
+
+// end ends a line whose text was interrupted, so that a message stands on one of its own.
+func (s *textStream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open {
+		s.print("\n")
 	}
 }

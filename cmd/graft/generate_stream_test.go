@@ -57,6 +57,12 @@ func TestTextStream(t *testing.T) {
 	chosen(3)
 	say(3)
 	want("the river and the sea\nof men\n\n\\x1b[2J stays\n")
+	s.end()
+	s.chosen(4, int32(ids("men")[0]))
+	s.end() // where it was interrupted
+	if text := shown.String(); strings.Contains(text, "stays\n\n") || !strings.HasSuffix(text, "\n") {
+		t.Errorf("found %q", text)
+	}
 }
 
 // TestStreamsOnATerminal: what one prompt becomes is on the screen once, and is what a file holds.
