@@ -166,8 +166,11 @@ func compared(w *page, r *comparison.Result) {
 		}
 		if o.Noise != nil {
 			note += fmt.Sprintf("; the runtime is %.3g from itself without its optimisations", o.Noise.MaxAbsolute)
-			note = strings.TrimPrefix(note, "; ")
 		}
+		if o.WideA != nil {
+			note += fmt.Sprintf("; from the model in float64 a is %.3g, b %.3g", o.WideA.MaxAbsolute, o.WideB.MaxAbsolute)
+		}
+		note = strings.TrimPrefix(note, "; ")
 		rows = append(rows, []string{o.Name, o.Type, difference(o.MaxAbsolute), difference(o.OfTolerance),
 			similarity(o.Cosine), top, unoptimized, note})
 	}

@@ -19,16 +19,21 @@ func TestArbitrate(t *testing.T) {
 	t.Cleanup(fed.Close)
 	s := must.Value(open(t.Context(), l, noPlugins, path, "none", o))(t)
 	t.Cleanup(s.close)
+	var far *ort.Value // what B said
 	missed := func(name string, x *ort.Value) *pair {
 		s.results = []*ort.Value{x}
 		out := OutputParity{Name: name, Disagree: 1, MaxAbsolute: 0.5, Absolute: 1e-5, Relative: 1e-4}
-		return &pair{a: s, fed: fed, result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
+		return &pair{a: s, b: &side{results: []*ort.Value{far}}, fed: fed,
+			result: &Result{Parity: Parity{Outputs: []OutputParity{out}}}}
 	}
 	answers := must.Value(s.session.Run(context.Background(), fed.Values))(t)
 	defer answers[0].Close()
 	right := must.Value(ort.Data[float32](answers[0]))(t)
 	near := append([]float32{}, right...)
 	near[2] += 0.3
+	beyond := append([]float32{}, right...)
+	beyond[2] += 0.7
+	far = floats(t, []int64{1, 4}, beyond...)
 	cases := []struct {
 		name     string
 		a        []float32 // what A said, as if the runtime's rounding were this far off
@@ -42,6 +47,8 @@ func TestArbitrate(t *testing.T) {
 			change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 1e-7 }, look: true},
 		{name: "further than twice that", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].MaxAbsolute = 0.7 },
 			look: true},
+		{name: "a runtime that does not run it so", a: near,
+			change: func(p *pair) { p.references = &references{reference{failed: true}, reference{failed: true}} }},
 		{name: "a tolerance that was asked for", a: near, options: func(o *Options) { o.Absolute = 1e-6 }},
 		{name: "against another side", a: near, options: func(o *Options) { o.A = "auto" }},
 		{name: "NaN on one side", a: near, change: func(p *pair) { p.result.Parity.Outputs[0].Problem = "NaN" }},

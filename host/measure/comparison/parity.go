@@ -45,6 +45,9 @@ type OutputParity struct {
 	Problem     string   `json:"problem,omitempty"`          // why it could not be compared
 	Noise       *Noise   `json:"reference_noise,omitempty"`  // of A, measured where the tolerance was missed
 	Unoptimized *Noise   `json:"from_unoptimized,omitempty"` // of B, measured where that is asked for
+	// Of A and B from the model in float64, measured where B is further from A than A's noise.
+	WideA *Noise `json:"a_from_float64,omitempty"`
+	WideB *Noise `json:"b_from_float64,omitempty"`
 }
 
 // Tolerance is what counts as the same answer in a data type.
