@@ -56,6 +56,9 @@ LONG       = bench cmd/graft host/generate/engine host/generate host/session/iso
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
+# lint has vetted all; without debugging information a test links in half the time.
+GO_TEST := go test -vet=off -ldflags=-w
+
 # A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems and
 # one architecture of GPUs: another with each commit. SAMPLE= takes all.
 ifeq ($(origin SAMPLE),undefined)
@@ -169,9 +172,11 @@ bench-languages: graft runtime
 	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
 	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
-# Sanitizers over all of C++, with PROBLEMS random problems for each kernel.
+# Sanitizers over all of C++, with PROBLEMS random problems for each kernel. Instrumented kernels take minutes to compile:
+# not for instruction sets that this CPU lacks, and with SAMPLE for the widest and the baseline.
 PROBLEMS  ?= 200
-SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB)
+SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB) \
+  "-DGRAFT_WITHOUT_ISAS=$(if $(SAMPLE),HWY_SSE4;)$$(grep -qw avx512bw /proc/cpuinfo || echo HWY_AVX3)"
 sanitize: runtime
 	@$(LATER) $(call build_tree,sanitize,$(SANITIZED))
 	@GRAFT_TEST_PROBLEMS=$(PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
@@ -186,7 +191,7 @@ memcheck: cxx-test
 # CUDA variants: exports, device code, registers, and words where there is no driver. Needs no GPU.
 cuda-test: plugins
 	@$(LATER) $(call cuda_variants,$(if $(SAMPLE),$(if $(filter %1 %3 %5 %7 %9,$(SAMPLE)),80,90),80;90))
-	@go test -vet=off -tags cuda ./tests/cuda
+	@$(GO_TEST) -tags cuda ./tests/cuda
 
 # What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.xz. Needs no GPU itself.
 gpu-bundle: cuda
@@ -223,12 +228,12 @@ arm64: release-aarch64 graft runtime
 # Packages are given as stored, or with ... at the end.
 go-test: graft runtime peers
 	@go list $(RACED:%=./%) $(LONG:%=./%) $(LONGEST:%=./%) | sort -u >$(BUILD)/elsewhere
-	@go test -vet=off -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
+	@$(GO_TEST) -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
 
 go-test-long: graft runtime peers
-	@go test -vet=off -timeout 40m $(LONG:%=./%)
-	@go test -vet=off -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED),$(LONGEST)))
-	@go test -vet=off -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
+	@$(GO_TEST) -timeout 40m $(LONG:%=./%)
+	@$(GO_TEST) -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED),$(LONGEST)))
+	@$(GO_TEST) -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
 
 # What takes as long as it is given, and is no part of make test: every fuzz target for TIME, and deaths and load.
 TIME ?= 60s
@@ -274,14 +279,14 @@ faults: graft runtime
 
 # Packages with goroutines of their own.
 race-test: graft runtime
-	@go test -vet=off -race -short -timeout 20m $(RACED:%=./%)
+	@$(GO_TEST) -race -short -timeout 20m $(RACED:%=./%)
 
 # The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and
 # thousands of runs of which workers do not return.
 test-longest: graft runtime peers
-	@go test -vet=off -race -short -timeout 40m $(RACED_LONG:%=./%)
-	@go test -vet=off -timeout 60m $(LONGEST:%=./%)
-	@GRAFT_ISOLATION_RUNS=10000 go test -vet=off -timeout 40m -run TestCrashesOften ./host/session/isolation
+	@$(GO_TEST) -race -short -timeout 40m $(RACED_LONG:%=./%)
+	@$(GO_TEST) -timeout 60m $(LONGEST:%=./%)
+	@GRAFT_ISOLATION_RUNS=10000 $(GO_TEST) -timeout 40m -run TestCrashesOften ./host/session/isolation
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders

@@ -39,10 +39,15 @@
 #error "graft: include graft/isa.h before Highway: it says which instruction sets there is code for"
 #endif
 
+// Of the instruction sets below, those that a build leaves out: HWY_SSE4 | HWY_AVX3.
+#if !defined(GRAFT_WITHOUT_ISAS)
+#define GRAFT_WITHOUT_ISAS 0
+#endif
+
 // AVX3_DL adds little to AVX3, SSSE3 little to the baseline, and SVE has no fixed vector length.
 #define HWY_WANT_SSE4 1
 #define HWY_DISABLED_TARGETS \
-  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+  (HWY_AVX3_DL | HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | (GRAFT_WITHOUT_ISAS))
 
 // What graft::Kernels is made from: `kernel`, a constant of each target's namespace, where HWY_ONCE
 // holds.
