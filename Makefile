@@ -50,20 +50,24 @@ test-long: go-test-long cxx-test-long sanitize race-test cuda-test arm64
 
 # Packages of Go by where and how their tests run; those in no list run in make test. make test-long has those of RACED under
 # the race detector, those of LONG, and those of LONGEST with -short, which make test-longest runs whole. -short leaves
-# something out of packages of LONG and LONGEST alone. make test-longest has RACED_LONG under the race detector.
+# something out of packages of LONG and LONGEST alone. make test-longest has RACED_LONG under the race detector, and what
+# internal/sample leaves out, of LONGEST and SAMPLED.
 RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
+SAMPLED    = cmd/graft tests/hostile
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # lint has vetted all; without debugging information a test links in half the time.
 GO_TEST := go test -vet=off -ldflags=-w
 
-# A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems and
-# one architecture of GPUs: another with each commit. SAMPLE= takes all.
+# A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems,
+# one architecture of GPUs and parts of some tests of Go: others with each commit. SAMPLE= takes all.
 ifeq ($(origin SAMPLE),undefined)
 SAMPLE := $(shell printf %d 0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0))
 endif
+
+export GRAFT_TEST_SAMPLE := $(SAMPLE)
 
 # Two of these side by side: many tests leave a core idle. C++ waits for Go, whose tests have deadlines.
 MAKEFLAGS += -j2
@@ -128,7 +132,7 @@ $(PEERS): tests/conformance/cases.py | setup
 ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
 
 # KERNEL_PROBLEMS random ones for each kernel.
-KERNEL_PROBLEMS ?= 2000
+KERNEL_PROBLEMS ?= 1000
 cxx_test = $(LATER) $(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(1) -DGRAFT_SAMPLE=$(SAMPLE) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 cxx-test: runtime
 	@$(call cxx_test,OFF)
@@ -283,9 +287,10 @@ race-test: graft runtime
 
 # The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and
 # thousands of runs of which workers do not return.
+test-longest: export GRAFT_TEST_SAMPLE :=
 test-longest: graft runtime peers
 	@$(GO_TEST) -race -short -timeout 40m $(RACED_LONG:%=./%)
-	@$(GO_TEST) -timeout 60m $(LONGEST:%=./%)
+	@$(GO_TEST) -timeout 60m $(LONGEST:%=./%) $(SAMPLED:%=./%)
 	@GRAFT_ISOLATION_RUNS=10000 $(GO_TEST) -timeout 40m -run TestCrashesOften ./host/session/isolation
 
 # The figures of the README, measured; raw times under bench/results.

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/host/session/patch"
 	"github.com/opgraft/graft/internal/must"
+	"github.com/opgraft/graft/internal/sample"
 	"github.com/opgraft/graft/models"
 )
 
@@ -65,8 +66,12 @@ func TestBitFlips(t *testing.T) {
 	set := must.Value(loaded.Load([]string{filepath.Join("..", "..", "build", "plugins")}, true))(t)
 	folder := t.TempDir()
 	path, out := filepath.Join(folder, "model.onnx"), filepath.Join(folder, "out.onnx")
-	refused := 0
+	tried, refused := 0, 0
 	for i, at := range flips(data, 400, 11) {
+		if !sample.Has(i, 4) {
+			continue
+		}
+		tried++
 		bit := byte(1) << (i % 8)
 		data[at] ^= bit
 		write(t, path, data)
@@ -86,8 +91,8 @@ func TestBitFlips(t *testing.T) {
 			t.Fatalf("byte %d, bit %#x leaves %s behind", at, bit, got)
 		}
 	}
-	if refused < 20 || refused == 400 {
-		t.Errorf("%d of 400 were refused: the flips do not reach what they should", refused)
+	if refused < tried/20 || refused == tried {
+		t.Errorf("%d of %d were refused: the flips do not reach what they should", refused, tried)
 	}
 }
 
@@ -132,13 +137,16 @@ func TestTruncations(t *testing.T) {
 }
 
 // TestSessionsOfFlips: sessions of models with one bit changed, through the
-// hook: ONNX Runtime's own error, or a session and one line in the log.
+// hook: ONNX Runtime's own error, or a session and one line in the log. A sample is a quarter of them.
 func TestSessionsOfFlips(t *testing.T) {
 	data := subject(t)
 	folder := must.Value(filepath.Abs(filepath.Join("..", "..", "build", "plugins")))(t)
 	path := filepath.Join(t.TempDir(), "model.onnx")
 	patched, unpatched := 0, 0
 	for i, at := range flips(data, 60, 23) {
+		if !sample.Has(i, 4) {
+			continue
+		}
 		bit := byte(1) << (i % 8)
 		data[at] ^= bit
 		write(t, path, data)

@@ -15,7 +15,8 @@ import (
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share,
 // but those of commands; packages of which -short leaves something out run whole in make test-long or
-// make test-longest; and none runs in two places of make test and make test-long.
+// make test-longest; those that a sample leaves cases out of run whole in make test-longest; and none runs in two places
+// of make test and make test-long.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data := must.Value(os.ReadFile(filepath.Join(root, "Makefile")))(t)
@@ -24,7 +25,7 @@ func TestMakefileLists(t *testing.T) {
 			lists[strings.TrimSpace(name)] = strings.Fields(list)
 		}
 	}
-	goroutines, shorter := map[string]bool{}, map[string]bool{}
+	goroutines, shorter, sampled := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	folders := map[string]bool{}
 	parsed(t, func(folder string, test bool, file *ast.File) {
 		folders[folder] = true
@@ -35,6 +36,11 @@ func TestMakefileLists(t *testing.T) {
 		if test && asksForShort(file) {
 			shorter[folder] = true
 		}
+		if test && slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
+			return i.Path.Value == `"github.com/opgraft/graft/internal/sample"`
+		}) {
+			sampled[folder] = true
+		}
 	})
 	for _, c := range []struct {
 		what  string
@@ -43,6 +49,7 @@ func TestMakefileLists(t *testing.T) {
 	}{
 		{"goroutines", goroutines, []string{"RACED", "RACED_LONG"}},
 		{"tests that -short leaves out", shorter, []string{"LONG", "LONGEST"}},
+		{"tests of which a sample runs", sampled, []string{"SAMPLED", "LONGEST"}},
 	} {
 		list := slices.Concat(lists[c.lists[0]], lists[c.lists[1]])
 		for folder := range c.found {
@@ -55,7 +62,7 @@ func TestMakefileLists(t *testing.T) {
 			switch {
 			case !folders[folder]:
 				t.Errorf("Makefile: found %s in a list, needed a package", entry)
-			case !c.found[folder] && !below && !slices.Contains(lists["LONG"], entry):
+			case !c.found[folder] && !below && !slices.Contains(slices.Concat(lists["LONG"], lists["LONGEST"]), entry):
 				t.Errorf("Makefile: found %s in a list of packages with %s, which it has none of", entry, c.what)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
+	"github.com/opgraft/graft/internal/sample"
 	"github.com/opgraft/graft/models"
 )
 
@@ -97,12 +98,12 @@ var fewer = map[string]int{
 
 // TestDeclaredNames: what a model calls its lengths says nothing about them. Whatever
 // the names, the patched model agrees with the unpatched one, as many blocks are
-// replaced, and inputs can be made.
+// replaced, and inputs can be made. A sample is a sixth of the fixtures, each with one kind of names.
 func TestDeclaredNames(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
 	for i, f := range models.Fixtures() {
-		if f.Exporter == "full" || f.Exporter == "families" && testing.Short() && i%4 != 0 {
+		if f.Exporter == "full" || !sample.Has(i, 6) {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
@@ -118,8 +119,8 @@ func TestDeclaredNames(t *testing.T) {
 				Inputs: inputs.Options{Seed: 1, Dims: at, LooseDims: true}}
 			needed := same(t, l, set, honest, o)
 			names := slices.Sorted(maps.Keys(lies))
-			if testing.Short() { // one for each fixture, in turn
-				names = names[i%len(names):][:1]
+			if number, all := sample.Number(); !all { // one for each fixture, in turn
+				names = names[(i/6+number)%len(names):][:1]
 			}
 			for _, lie := range names {
 				t.Run(lie, func(t *testing.T) {
