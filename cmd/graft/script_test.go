@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/internal/must"
+	"github.com/opgraft/graft/internal/sample"
 	"github.com/opgraft/graft/tests/faults"
 )
 
@@ -37,10 +39,25 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// longScripts take half a minute or more: they compile plugins, compare and generate.
+var longScripts = []string{"attention", "author", "author_rust", "cache", "compare", "drafts"}
+
+func scripts(t *testing.T) (list []string) {
+	t.Helper()
+	for _, path := range must.Value(filepath.Glob("testdata/script/*.txt*"))(t) {
+		name, _, _ := strings.Cut(filepath.Base(path), ".")
+		if i := slices.Index(longScripts, name); i < 0 || sample.Has(i, 3) {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
 // TestScripts runs the commands as a shell would. In the scripts, $TINY is a
 // model, $TIED one with a block that is planned and cannot be placed, $G2P a model folder, $ENCODERS the folder of
 // small encoders, $PLUGINS the folder of the plugins just built, $CUDA_DRIVER a driver without a device, and graft
 // knows of none unless told. $FIXTURE is the loader's test plugin, in C over $HEADER.
+// A sample is a third of those that take long.
 func TestScripts(t *testing.T) {
 	tiny := must.Value(filepath.Abs("../../models/tiny-gpt2/model.onnx"))(t)
 	g2p := must.Value(filepath.Abs("../../models/g2p"))(t)
@@ -62,7 +79,7 @@ func TestScripts(t *testing.T) {
 	cudaDriver := cudatest.Library(t)
 	runtime := must.Value(ort.Find(""))(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               scripts(t),
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {

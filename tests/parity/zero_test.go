@@ -10,17 +10,18 @@ import (
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
+	"github.com/opgraft/graft/internal/sample"
 	"github.com/opgraft/graft/models"
 )
 
 // TestZeroLengths: where ONNX Runtime runs a model with an axis of no elements, the patched model runs
-// and agrees.
+// and agrees. A sample is a third of the fixtures.
 func TestZeroLengths(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
 	ran := 0
-	for _, f := range models.Fixtures() {
-		if f.Exporter == "full" {
+	for i, f := range models.Fixtures() {
+		if f.Exporter == "full" || !sample.Has(i, 3) {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
