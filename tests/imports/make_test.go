@@ -15,8 +15,8 @@ import (
 
 // TestMakefileLists: the race detector watches every package with goroutines, or with state that goroutines share,
 // but those of commands; packages of which -short leaves something out run whole in make test-long or
-// make test-longest; those that a sample leaves cases out of run whole in make test-longest; and none runs in two places
-// of make test and make test-long.
+// make test-longest, those of which a sample does in make test-longest; and none runs in two places of make test and
+// make test-long.
 func TestMakefileLists(t *testing.T) {
 	lists := map[string][]string{}
 	data := must.Value(os.ReadFile(filepath.Join(root, "Makefile")))(t)
