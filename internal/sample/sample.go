@@ -1,5 +1,5 @@
-// Package sample chooses which cases of a long test run: a part of them with each commit, another with the next, and all
-// where no number is given. The Makefile gives the number, from the commit's hash: SAMPLE.
+// Package sample chooses which cases of a long test run: a part of them with each commit, another with the next, and
+// all where no number is given. The Makefile gives the number, from the commit's hash: SAMPLE.
 package sample
 
 import (
