@@ -100,10 +100,17 @@ func (b *base) paddable(left bool) error {
 }
 
 // row makes tokens of a text, or of two.
-func (b *base) row(texts ...string) (Row, error) {
+func (b *base) row(texts ...string) (Row, error) { return b.rowOf(text.EncodeOptions{}, texts...) }
+
+// judged makes tokens of a text and a hypothesis, which is not cut.
+func (b *base) judged(premise, hypothesis string) (Row, error) {
+	return b.rowOf(text.EncodeOptions{OnlyFirst: true}, premise, hypothesis)
+}
+
+func (b *base) rowOf(o text.EncodeOptions, texts ...string) (Row, error) {
 	var e text.Encoding
 	var err error
-	o := text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.cutsLeft}
+	o.MaxLength, o.TruncateLeft = b.longest, b.cutsLeft
 	if len(texts) == 2 {
 		e, err = b.tokenizer.EncodePair(texts[0], texts[1], o)
 	} else {

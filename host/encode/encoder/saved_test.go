@@ -39,18 +39,7 @@ func TestFoldersOfSentenceTransformers(t *testing.T) {
 		must.Succeed(t, json.Unmarshal([]byte(read(t, file)), &all))
 		for _, c := range all.Cases {
 			t.Run(filepath.Base(file)+"/"+c.Name, func(t *testing.T) {
-				dir := t.TempDir()
-				for name, key := range c.Files {
-					data := []byte(all.Blobs[key])
-					if text, ok := strings.CutPrefix(all.Blobs[key], "base64:"); ok {
-						data = must.Value(base64.StdEncoding.DecodeString(text))(t)
-					}
-					path := filepath.Join(dir, name)
-					must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
-					must.Succeed(t, os.WriteFile(path, data, 0o644))
-				}
-				must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"),
-					[]byte(read(t, filepath.Join(encoders, "folders", c.Graph))), 0o644))
+				dir := unpacked(t, "folders/"+c.Graph, c.Files, all.Blobs)
 				together, alone, err := all.values(t, dir, c.Prompt, c.Rerank)
 				switch {
 				case c.Refused != "" && (err == nil || !strings.Contains(err.Error(), c.Refused)):
@@ -70,6 +59,23 @@ func TestFoldersOfSentenceTransformers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// unpacked is a folder of files, which are keys of their content, and a graph.
+func unpacked(t *testing.T, graph string, files, blobs map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, key := range files {
+		data := []byte(blobs[key])
+		if text, ok := strings.CutPrefix(blobs[key], "base64:"); ok {
+			data = must.Value(base64.StdEncoding.DecodeString(text))(t)
+		}
+		path := filepath.Join(dir, name)
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, data, 0o644))
+	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"), []byte(read(t, filepath.Join(encoders, graph))), 0o644))
+	return dir
 }
 
 // values are vectors of all texts, or scores of all pairs, in batches together and each by itself.

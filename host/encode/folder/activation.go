@@ -22,6 +22,18 @@ func softplus(x float64) float64 {
 	return math.Log1p(math.Exp(x))
 }
 
+// Softmax makes logits shares of 1.
+func Softmax(logits []float64) {
+	most, sum := slices.Max(logits), 0.
+	for i, x := range logits {
+		logits[i] = math.Exp(x - most)
+		sum += logits[i]
+	}
+	for i := range logits {
+		logits[i] /= sum
+	}
+}
+
 // activations are classes of torch.nn, with what their constructors take where they are given nothing, as
 // sentence-transformers makes them.
 var activations = map[string]Activation{

@@ -30,9 +30,12 @@ type Folder struct {
 	Pad        int64  // what rows are filled up with
 	Pads, Cuts Side   // where rows are filled up, and where what is too long is cut; "" is the tokenizer's
 	Labels     int    // of a classifier; 0 where it is not said
-	Activation string // of a cross-encoder's scores; "" where it is not said
-	Types      bool   // the model is given the types of tokens
+	// Architecture is the model's class in transformers, BertForSequenceClassification; "" where it is not said.
+	Architecture string
+	Activation   string // of a cross-encoder's scores; "" where it is not said
+	Types        bool   // the model is given the types of tokens
 
+	labels       labels
 	lower        bool
 	transformers Version   // that wrote config.json
 	activatedBy  [2]string // file and key of Activation
@@ -166,11 +169,7 @@ func (f *Folder) readConfig() error {
 	if pad >= 0 && pad <= limit.Tokens {
 		f.Pad = int64(pad)
 	}
-	names := map[string]any{}
-	o.value("id2label", "labels by number", &names)
-	if f.Labels = o.number("num_labels", 1, maxWidth); f.Labels == 0 {
-		f.Labels = len(names)
-	}
+	f.readLabels(o)
 	if o.err != nil {
 		return o.err
 	}

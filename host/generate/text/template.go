@@ -72,6 +72,12 @@ func (t template) apply(first, second []int32, o EncodeOptions, types bool) (e E
 				"around a text", o.MaxLength, added)
 		}
 		a, b := longestFirst(len(first), len(second), room)
+		if o.OnlyFirst && len(first)+len(second) > room {
+			if a, b = room-len(second), len(second); a < 1 {
+				return e, fmt.Errorf("max length: found %d, needed at least %d: the second text has %d tokens, and is not cut",
+					o.MaxLength, added+b+1, b)
+			}
+		}
 		first, second = cut(first, a, o.TruncateLeft), cut(second, b, o.TruncateLeft)
 	}
 	n := len(first) + len(second) + added

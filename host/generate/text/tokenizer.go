@@ -34,6 +34,7 @@ type EncodeOptions struct {
 	OmitSpecialTokens bool // leave out what the post-processor puts around a text
 	MaxLength         int  // maximum number of ids, special tokens counted; 0: no limit
 	TruncateLeft      bool // over MaxLength, drop the first ids instead of the last
+	OnlyFirst         bool // over MaxLength, of two texts the first alone is cut
 }
 
 // Spaces says whether spaces before punctuation are removed from decoded text

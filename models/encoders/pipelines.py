@@ -1,0 +1,154 @@
+"""Writes models/encoders/pipelines/VERSION.json: small folders of classifiers as the installed transformers saves them, with what its pipelines
+and CrossEncoder make of texts.
+
+    pip install sentence-transformers==6.2.0 transformers==5.24.0 onnx     # and in another environment 5.1.2 and 4.57.6
+    python models/encoders/pipelines.py
+
+All folders of one graph have its weights, from a seed; the first run exports them to pipelines/NAME.onnx.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import transformers
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel, pipeline
+
+import folders
+from folders import CrossEncoder, Transformer, edited, export, keep, pooling, seeded, tokenizer
+
+HERE = Path(__file__).resolve().parent / "pipelines"
+TEXTS = ["the cat sat on a mat", "a dog ran far away under the old bridge", "cat", "  The Cat [MASK] <x> ", ""]
+PAIRS = [["the cat", "a dog ran far away"], ["the cat ", "the cat sat on a mat"], ["dog", "old bridge"]]
+CANDIDATES = ["dog", "a cat", "far away under the old bridge"]
+NLI = ["contradiction", "neutral", "entailment"]
+
+cases = []
+
+
+def config(labels, **more):
+    return BertConfig(vocab_size=320, hidden_size=folders.WIDTH, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                      max_position_embeddings=64, id2label=dict(enumerate(labels)), label2id={l: i for i, l in enumerate(labels)}, **more)
+
+
+def names(n):
+    return [f"LABEL_{i}" for i in range(n)]
+
+
+GRAPHS = {
+    "one": (BertForSequenceClassification, 1, "logits"),
+    "two": (BertForSequenceClassification, 2, "logits"),
+    "three": (BertForSequenceClassification, 3, "logits"),
+    "tokens": (BertForTokenClassification, 5, "logits"),
+    "states": (BertModel, 1, "last_hidden_state"),
+}
+
+
+def folder_of(graph, labels, into, t, edit, more):
+    kind, n, _ = GRAPHS[graph]
+    seeded(kind(config(labels or names(n), **more))).save_pretrained(into)
+    (t or tokenizer()).save_pretrained(into)
+    if edit:
+        edit(Path(into))
+
+
+def add(name, graph, files, task, refused="", **more):
+    cases.append({"name": name, "graph": graph + ".onnx", "files": files, "task": task, "refused": refused, **more})
+    print(transformers.__version__, name, flush=True)
+
+
+def text(name, graph="three", labels=("bad", "so so", "good"), t=None, edit=None, refused="", function=None, **more):
+    with tempfile.TemporaryDirectory() as folder:
+        folder_of(graph, labels, folder, t, edit, more)
+        values = None
+        if not refused:
+            run = pipeline("text-classification", model=folder, device="cpu", top_k=None, truncation=True)
+            values = [run(t, **({"function_to_apply": function} if function else {})) for t in TEXTS]
+            values = [v[0] if isinstance(v[0], list) else v for v in values]
+        add(name, graph, keep(folder), "text", refused, function=function or "", values=values)
+
+
+def zero(name, labels=NLI, candidates=CANDIDATES, template=None, several=False, t=None, edit=None, refused="", graph="three"):
+    with tempfile.TemporaryDirectory() as folder:
+        folder_of(graph, labels, folder, t, edit, {})
+        values = None
+        if not refused:
+            run = pipeline("zero-shot-classification", model=folder, device="cpu")
+            more = {"hypothesis_template": template} if template else {}
+            values = []
+            for text in TEXTS[:4]:  # an empty one is an error
+                r = run(text, candidates, multi_label=several, **more)
+                values.append([{"label": l, "score": s} for l, s in zip(r["labels"], r["scores"])])
+        add(name, graph, keep(folder), "zero-shot", refused, candidates=candidates, template=template or "", several=several, values=values)
+
+
+def cross(name, labels=3, modules=None, **more):
+    graph = "three" if modules is None else "states"
+    with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as folder:
+        folder_of(graph, names(labels) if modules is None else None, base, None, None, {})
+        CrossEncoder(**({"model_name_or_path": base} if modules is None else {"modules": [Transformer(base), *modules]}), device="cpu",
+                     **more).save_pretrained(folder)
+        if modules is not None:
+            edited("config.json", id2label={str(i): n for i, n in enumerate(names(labels))})(Path(folder))
+        scores = CrossEncoder(folder, device="cpu").predict(PAIRS)
+        values = [sorted(({"label": f"LABEL_{i}", "score": float(s)} for i, s in enumerate(row)), key=lambda x: -x["score"]) for row in scores]
+        add(name, graph, keep(folder), "pairs", values=values)
+
+
+def main():
+    HERE.mkdir(exist_ok=True)
+    folders.HERE = HERE
+    warnings.simplefilter("ignore")
+    for name, (kind, n, output) in GRAPHS.items():
+        if not (HERE / f"{name}.onnx").exists():
+            export(seeded(kind(config(names(n)))), output, HERE / f"{name}.onnx")
+    text("three labels")
+    text("three labels, stated", problem_type="single_label_classification")
+    text("several labels", problem_type="multi_label_classification")
+    text("regression", problem_type="regression")
+    text("regression of one", graph="one", labels=["worth"], problem_type="regression")
+    text("one label", graph="one", labels=None)
+    if transformers.__version__ < "5":  # which refuses it
+        text("one label, stated", graph="one", labels=["good"], problem_type="single_label_classification")
+    text("two labels without names", graph="two", labels=None)
+    text("none is asked for", function="none")
+    text("sigmoid is asked for", function="sigmoid")
+    text("softmax is asked for", function="softmax", problem_type="regression")
+    text("short", t=tokenizer(model_max_length=6))
+    text("short on the left", t=tokenizer(model_max_length=6, truncation_side="left"))
+    text("cased", t=tokenizer(lower=False))
+    text("without types", t=tokenizer(model_input_names=["input_ids", "attention_mask"]))
+    text("a label too few", edit=edited("config.json", id2label={"0": "bad", "1": "good"}), refused="id2label has 2 labels, needed 3")
+    text("a label too many", edit=edited("config.json", id2label=dict(enumerate("abcd"))), refused="id2label has 4 labels, needed 3")
+    text("labels from 1", edit=edited("config.json", id2label={"1": "a", "2": "b", "3": "c"}), refused="none of 0, needed those of 0 to 2")
+    text("no labels", edit=edited("config.json", id2label=None), refused="no id2label, needed the labels of the graph's 3 outputs")
+    text("a label that is a number", edit=edited("config.json", id2label={"0": "a", "1": 7, "2": "c"}), refused="id2label.1 is 7, needed a string")
+    text("another problem", edit=edited("config.json", problem_type="ranking"), refused='problem_type is "ranking", needed regression')
+    text("another architecture", edit=edited("config.json", architectures=["BertForMaskedLM"]), refused="the architecture BertForMaskedLM")
+    zero("zero-shot")
+    zero("zero-shot, each by itself", several=True)
+    zero("zero-shot, one candidate", candidates=["a dog"])
+    zero("zero-shot, a hypothesis", template="{{the}} old {0}")
+    zero("zero-shot, entailment first", labels=NLI[::-1], several=True)
+    zero("zero-shot, two labels", graph="two", labels=["ENTAILED", "not"])
+    zero("zero-shot, short", t=tokenizer(model_max_length=18))
+    zero("zero-shot, no entailment", labels=["a", "b", "c"], refused="no label that begins with entail among a, b, c")
+    zero("zero-shot, labels that contradict", edit=edited("config.json", label2id={"entailment": 0, "neutral": 1, "contradiction": 2}),
+         refused="label2id.entailment is 0, needed the number that id2label gives this label")
+    cross("pairs of three labels")
+    cross("pairs of three labels, sigmoid", **{"activation_fn": nn.Sigmoid()})
+    cross("pairs of three labels, softmax", **{"activation_fn": nn.Softmax(dim=1)})
+    if folders.VERSION >= (5, 4):
+        from sentence_transformers.base.modules.dense import Dense
+        cross("modules of three labels", modules=[pooling("cls"), Dense(folders.WIDTH, 3, activation_function=nn.Identity(),
+                                                                         module_output_name="scores")])
+    (HERE / f"{transformers.__version__}.json").write_text(json.dumps({"versions": {"sentence-transformers": folders.st.__version__,
+        "transformers": transformers.__version__}, "texts": TEXTS, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0,
+        ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
