@@ -241,3 +241,36 @@ func TestPad(t *testing.T) {
 		t.Errorf("of nothing: %v, %v", ids, shape)
 	}
 }
+
+// TestClassify: labels of texts and of pairs; a bad text is an error of its own, and what cannot be asked one of the call.
+func TestClassify(t *testing.T) {
+	want := readMade(t)
+	c := must.Value(embed.NewClassifier(t.Context(), "../models/encoders/reranker",
+		embed.Options{Common: graft.Common{AcceptUnverified: true}}))(t)
+	t.Cleanup(func() { c.Close() })
+	must.Equal(t, len(c.Labels()), 1)
+	var pairs [][2]string
+	for _, text := range want.Texts {
+		pairs = append(pairs, [2]string{want.Query, text})
+	}
+	for function, scores := range map[string][]float32{"": want.Scores.Sigmoid, "none": want.Scores.Logits} {
+		got := must.Value(c.ClassifyPairs(t.Context(), embed.ClassifyOptions{Function: function, TopK: 1}, pairs...))(t)
+		for i, labels := range got {
+			if len(labels) != 1 || labels[0].Label != c.Labels()[0] || !nearly([]float32{labels[0].Score}, scores[i:i+1]) {
+				t.Errorf("%q, %d: %v, want %v", function, i, labels, scores[i])
+			}
+		}
+	}
+	got, err := c.Classify(t.Context(), embed.ClassifyOptions{}, "a", "b\xff")
+	var one *graft.InputError
+	if len(got) != 2 || len(got[0]) != 1 || got[1] != nil || !errors.As(err, &one) || one.Index != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, o := range []embed.ClassifyOptions{{Function: "tanh"}, {Hypothesis: "{}"}, {Candidates: []string{"a"}}, {TopK: -1}} {
+		if _, err := c.Classify(t.Context(), o, "a"); !errors.Is(err, graft.ErrOption) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	must.Fail(t, must.Error(embed.NewClassifier(t.Context(), "../models/encoders/reranker", embed.Options{RawScores: true})),
+		"RawScores would be ignored")
+}

@@ -119,3 +119,23 @@ func ExampleNewReranker() {
 	// document 1: 0.7028
 	// document 0: 0.6862
 }
+
+// The label of two texts that are read together, with its score.
+func ExampleNewClassifier() {
+	c, err := embed.NewClassifier(context.Background(), "../models/encoders/reranker",
+		embed.Options{Common: graft.Common{AcceptUnverified: true}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	labels, err := c.ClassifyPairs(context.Background(), embed.ClassifyOptions{},
+		[2]string{"When will the budget be published?", "Short."})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, l := range labels[0] {
+		fmt.Printf("%s: %.4f\n", l.Label, l.Score)
+	}
+	// Output:
+	// LABEL_0: 0.6862
+}

@@ -13,8 +13,8 @@ import (
 	"github.com/opgraft/graft/internal/opening"
 )
 
-// Options are those of [NewEmbedder] and [NewReranker]. The zero value is the default; what is out of range, or would
-// have no effect, is graft.ErrOption.
+// Options are those of [NewEmbedder], [NewReranker] and [NewClassifier]. The zero value is the default; what is out of
+// range, or would have no effect, is graft.ErrOption.
 type Options struct {
 	graft.Common
 	// Logger receives one line when the model is opened, and a warning where it runs unpatched. nil is [slog.Default],

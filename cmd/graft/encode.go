@@ -23,7 +23,7 @@ import (
 	"github.com/opgraft/graft/host/ort"
 )
 
-// encoding are the flags that embed and rerank share.
+// encoding are the flags that embed, rerank and predict share.
 type encoding struct {
 	input, modelFile, maxLine       string
 	threads, workers, tokens, maxIn int

@@ -56,6 +56,8 @@ var everyCommand = map[string][]string{
 	"graft profile": {"MODEL --rounds 1 --warmup 1", "MODEL --patched --force --rounds 1 --warmup 1",
 		"MODEL --dim MODEL=1", "MODEL --force", "TEXTS", "MODEL --inputs MODEL",
 		"FOLDER --rounds 1 --warmup 1 --max-new-tokens 4 --prompt-length 4", "FOLDER --inputs MODEL", "MODEL --beam 2"},
+	"graft predict": {"RERANKER --tsv --input PAIRS", "RERANKER --input TEXTS -o jsonl -o OUT",
+		"RERANKER --input TEXTS --label MODEL", "MODEL", "FOLDER --input TEXTS"},
 	"graft rerank": {"RERANKER --tsv --input PAIRS", "RERANKER --tsv --input PAIRS -o jsonl -o OUT",
 		"RERANKER --input TEXTS", "MODEL", "FOLDER --input TEXTS"},
 	"graft generate": {"FOLDER --input TEXTS", "FOLDER --input TEXTS --format jsonl",

@@ -27,7 +27,7 @@ const module = "github.com/opgraft/graft"
 
 // helpers are functions that print for a command, where the command is not in the function itself.
 var helpers = map[string]string{
-	"abFolder": "ab MODEL_DIR", "encoded": "embed and rerank: the summary",
+	"abFolder": "ab MODEL_DIR", "encoded": "embed, rerank and predict: the summary",
 	"runGenerate": "generate: the summary", "inspectFolder": "inspect MODEL_DIR", "develop": "plugin dev",
 	"installLocked": "plugin install --locked", "pushed": "plugin push", "pulled": "pull",
 }
@@ -38,6 +38,7 @@ var more = []struct{ title, path, name string }{
 	{"generate --format jsonl: a line", "host/generate", "Result"},
 	{"embed -o jsonl: a line", "host/encode/encoder", "Vector"},
 	{"rerank -o jsonl: a line", "host/encode/encoder", "Ranking"},
+	{"predict -o jsonl: a line", "host/encode/encoder", "Prediction"},
 }
 
 func main() {

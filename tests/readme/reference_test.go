@@ -99,6 +99,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		{"quantize", "models/g2p", "-o", "g2p-quantised", "--max-kl", "0.05", "--input", "words.txt"},
 		{"embed", "models/encoders/embedder", "--input", "words.txt", "-o", "vectors.npy"},
 		{"rerank", "models/encoders/reranker", "--tsv", "--input", "pairs.tsv", "-o", "ranked.jsonl"},
+		{"predict", "models/encoders/reranker", "--input", "words.txt", "-o", "labels.jsonl"},
 		{"plugin", "install", "flash-decode"}, {"plugin", "list"},
 		{"plugin", "inspect", "flash-decode"}, {"plugin", "verify"}, {"plugin", "remove", "flash-decode"}, {"version"},
 	} {

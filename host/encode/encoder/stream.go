@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/generate/pipeline"
 )
@@ -202,4 +204,32 @@ func summary(m batch.Metrics, lines, failed int, began time.Time) *Summary {
 		Padding: m.Padding(), Seconds: time.Since(began).Seconds()}
 	s.RowsPerSecond = float64(s.Rows) / s.Seconds
 	return s
+}
+
+// Prediction is what a line became: labels of the text.
+type Prediction struct {
+	Index  int     `json:"index"` // the line's number, from 0
+	Labels []Label `json:"labels,omitempty"`
+	Error  string  `json:"error,omitempty"` // why there are none
+}
+
+// Run answers the questions of every line that read gives, and hands the predictions to write in the order of the lines.
+// With pairs a line is two texts with a tab between, which are read together.
+func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs bool, write func(Prediction) error,
+	o pipeline.Options) (*Summary, error) {
+	began := time.Now()
+	lines, failed, err := streamed(ctx, read, func(line string) ([]Row, error) {
+		if !pairs {
+			return p.Rows(line)
+		}
+		first, second, ok := strings.Cut(line, "\t")
+		if !ok {
+			return nil, &diagnostic.Error{Found: "a line without a tab", Needed: "two texts with a tab between"}
+		}
+		return p.PairRows(first, second)
+	}, p.classifier.Start, func(index int, logits [][]float32) (Prediction, error) {
+		labels, err := p.Labels(logits)
+		return Prediction{Index: index, Labels: labels}, err
+	}, func(index int, err error) Prediction { return Prediction{Index: index, Error: err.Error()} }, write, o)
+	return summary(p.classifier.Metrics(), lines, failed, began), err
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/generate/pipeline"
+)
+
+func (c *cli) predict() *cobra.Command {
+	var o encoding
+	var q encoder.Questions
+	var tsv bool
+	cmd := &cobra.Command{
+		Use:   "predict MODEL_DIR",
+		Short: "Label lines of text with an exported classifier",
+		Long: `Reads one text a line and writes its labels with their scores, the best first, in the
+same order. MODEL_DIR is a folder of a model for text classification, as transformers,
+sentence-transformers or optimum saves it; id2label of config.json names the labels.
+
+Scores are those of transformers' pipeline (problem_type of config.json: softmax,
+sigmoid or neither), or what the activation makes of them that a CrossEncoder's folder
+names. With --label, a model of natural language inference judges labels of your own
+(zero-shot classification).
+
+-o jsonl writes objects: index, labels (label, score), and error where a line has none.
+-o text writes a line for each label: the number of the line, the label, the score, with
+tabs between. -o FILE writes to a file and a summary to stdout. Exit code 1 when any line
+failed.`,
+		Example: `  graft predict distilbert-sst2 --input texts.txt -o labels.jsonl
+  graft predict models/encoders/reranker --top-k 1 -o text < texts.txt
+  graft predict deberta-v3-mnli --label sports --label politics < texts.txt`,
+		Args:        exactly(1, "one model folder"),
+		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			line, err := bytesOf("--max-line", o.maxLine, limit.Line)
+			if err != nil {
+				return err
+			}
+			read, total, done, err := inputs(o.input, int(line))
+			if err != nil {
+				return err
+			}
+			defer done()
+			options, err := o.options(c)
+			if err != nil {
+				return err
+			}
+			m, err := encoder.OpenClassifier(cmd.Context(), args[0], options)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			p, err := m.Predictor(q)
+			if err != nil {
+				return err
+			}
+			var write func(encoder.Prediction) error
+			return c.encoded("labelled", o.input, total, "", func(form string, to io.Writer) (func() error, error) {
+				write = predictions(form, to)
+				return func() error { return nil }, nil
+			}, func(opts pipeline.Options) (*encoder.Summary, error) {
+				opts.Workers = o.workers
+				return p.Run(cmd.Context(), read, tsv, func(v encoder.Prediction) error {
+					if v.Error != "" {
+						c.warn("graft: line %d: %s", v.Index+1, v.Error)
+					}
+					return write(v)
+				}, opts)
+			})
+		},
+	}
+	o.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&q.Function, "function", "",
+		"what makes scores of logits: none, sigmoid or softmax (default: what the model's configuration says)")
+	f.StringArrayVar(&q.Candidates, "label", nil, "a label of your own, in place of the model's; may be repeated")
+	f.StringVar(&q.Hypothesis, "hypothesis", "", `with --label, a text with {} for it (default "This example is {}.")`)
+	f.BoolVar(&q.Several, "multi-label", false, "with --label, each is judged by itself")
+	f.BoolVar(&tsv, "tsv", false, "a line is two texts with a tab between, which are read together")
+	between(f, &q.TopK, "top-k", 0, 0, limit.Tokens, "maximum of labels of a line of output (default: all)")
+	return cmd
+}
+
+// predictions writes them in a form.
+func predictions(form string, to io.Writer) func(encoder.Prediction) error {
+	if form != "text" {
+		return func(p encoder.Prediction) error { return object(to, p) }
+	}
+	return func(p encoder.Prediction) error {
+		var b bytes.Buffer
+		for _, l := range p.Labels {
+			b.WriteString(strconv.Itoa(p.Index) + "\t" + diagnostic.Printable(l.Label) + "\t" + shortest(l.Score) + "\n")
+		}
+		_, err := to.Write(b.Bytes())
+		return err
+	}
+}
