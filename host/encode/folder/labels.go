@@ -10,14 +10,14 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// Task is what a model's architecture was made for, by the end of its class's name.
-type Task string
+// Head is what a model's architecture was made for, by the end of its class's name.
+type Head string
 
-// The tasks whose graphs give logits.
+// The heads that give logits.
 const (
-	SequenceClassification Task = "ForSequenceClassification"
-	TokenClassification    Task = "ForTokenClassification"
-	CausalLM               Task = "ForCausalLM"
+	SequenceClassification Head = "ForSequenceClassification"
+	TokenClassification    Head = "ForTokenClassification"
+	CausalLM               Head = "ForCausalLM"
 )
 
 // labels are what config.json says of a classifier's outputs. They are checked where they are used: a reranker needs none.
@@ -43,8 +43,8 @@ func (f *Folder) readLabels(o *object) {
 	}
 }
 
-// Is is whether the architecture is made for a task, or may be where the folder does not say it.
-func (f *Folder) Is(t Task) bool {
+// Is is whether the architecture has a head, or may have it where the folder does not say it.
+func (f *Folder) Is(t Head) bool {
 	return f.Architecture == "" || strings.HasSuffix(f.Architecture, string(t))
 }
 
