@@ -42,8 +42,8 @@ def seeded(model):
     return model.eval()
 
 
-def tokenizer(lower=True, **more):
-    t = Tokenizer(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+def tokenizer(lower=True, words=WORDS, **more):
+    t = Tokenizer(models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
     t.normalizer = normalizers.BertNormalizer(lowercase=lower)
     t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",

@@ -13,9 +13,11 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import torch
 import transformers
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel, pipeline
+from transformers import (BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3ForSequenceClassification, pipeline)
 
 import folders
 from folders import CrossEncoder, Transformer, edited, export, keep, pooling, seeded, tokenizer
@@ -25,6 +27,14 @@ TEXTS = ["the cat sat on a mat", "a dog ran far away under the old bridge", "cat
 PAIRS = [["the cat", "a dog ran far away"], ["the cat ", "the cat sat on a mat"], ["dog", "old bridge"]]
 CANDIDATES = ["dog", "a cat", "far away under the old bridge"]
 NLI = ["contradiction", "neutral", "entailment"]
+
+CHAT = """<|im_start|>system judge<|im_end|>
+<|im_start|>user
+: {% for m in messages if m.role == "system" %}{{ m.content }}{% else %}the query{% endfor %}
+query: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
+: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|im_end|>
+{% if add_generation_prompt or always %}<|im_start|>assistant
+{% endif %}"""
 
 cases = []
 
@@ -98,6 +108,92 @@ def cross(name, labels=3, modules=None, **more):
         add(name, graph, keep(folder), "pairs", values=values)
 
 
+def judge(kind):
+    """A decoder, whose tokens are those of a BERT."""
+    more = {"num_labels": 1, "pad_token_id": 0} if kind is Qwen3ForSequenceClassification else {}
+    return seeded(kind(Qwen3Config(vocab_size=64, hidden_size=folders.WIDTH, num_hidden_layers=1, num_attention_heads=2,
+                                   num_key_value_heads=1, head_dim=8, intermediate_size=32, max_position_embeddings=128, **more)))
+
+
+def words(**more):
+    special = ["<|im_start|>", "<|im_end|>"]
+    return tokenizer(words=folders.WORDS + ["yes", "no", "system", "user", "assistant", "judge"] + special, padding_side="left",
+                     additional_special_tokens=special, **{"model_max_length": 64, **more})
+
+
+def rerank(name, kind=Qwen3ForCausalLM, t=None, edit=None, refused="", saved=True, after=None, transformer=None, **more):
+    with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as folder:
+        judge(kind).save_pretrained(base)
+        (t or words(chat_template=CHAT)).save_pretrained(base)
+        if after:
+            more["modules"] = [Transformer(base, **(transformer or {})), *after]
+        else:
+            more["model_name_or_path"] = base
+        if saved:
+            CrossEncoder(device="cpu", **more).save_pretrained(folder)
+        else:
+            folder = base
+        if edit:
+            edit(Path(folder))
+        values = None if refused else [[{"label": "", "score": float(s)}] for s in CrossEncoder(folder, device="cpu").predict(PAIRS)]
+        add(name, "causal" if kind is Qwen3ForCausalLM else "converted", keep(folder), "rerank", refused, values=values)
+
+
+def decoder(kind, path):
+    class Only(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = kind
+
+        def forward(self, input_ids, attention_mask):
+            return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+    ids, names = torch.tensor([[2, 5, 6, 3], [2, 5, 6, 3]]), ["input_ids", "attention_mask"]
+    axes = {n: {0: "batch", 1: "sequence"} for n in names} | {"logits": {0: "batch"} | ({} if kind.config.num_labels == 1 else {1: "sequence"})}
+    torch.onnx.export(Only().eval(), (ids, torch.ones_like(ids)), str(path), input_names=names, output_names=["logits"], dynamic_axes=axes,
+                      opset_version=17, dynamo=False)
+
+
+def rerankers():
+    from sentence_transformers.cross_encoder.modules import LogitScore
+    for name, kind in (("causal", Qwen3ForCausalLM), ("converted", Qwen3ForSequenceClassification)):
+        if not (HERE / f"{name}.onnx").exists():
+            decoder(judge(kind), HERE / f"{name}.onnx")
+    generation = {"transformer_task": "text-generation"}
+    rerank("yes and no")
+    rerank("yes and no, as exported", saved=False)
+    rerank("yes and no, Identity", activation_fn=nn.Identity())
+    rerank("yes and no, a prompt", prompts={"search": "the cat sat"}, default_prompt_name="search")
+    rerank("yes and no, short", t=words(chat_template=CHAT, model_max_length=20))
+    rerank("yes and no, short on the left", t=words(chat_template=CHAT, model_max_length=20, truncation_side="left"))
+    rerank("yes and no, without a template", t=words())
+    rerank("yes and no, a turn begins", after=[LogitScore(21, 22)],
+           transformer={**generation, "processing_kwargs": {"chat_template": {"add_generation_prompt": True}}})
+    rerank("a variable, and the end is cut", t=words(chat_template=CHAT, model_max_length=20), after=[LogitScore(21, 22)],
+           transformer={**generation, "processing_kwargs": {"chat_template": {"always": True, "restore_suffix": False}}})
+    rerank("yes alone", after=[LogitScore(21)], transformer=generation)
+    rerank("a template of no reranker", t=words(chat_template="{{ messages[0].content }}"), saved=False,
+           refused="a chat template that leaves out messages of the role document")
+    rerank("tokens that are not there", edit=edited("1_LogitScore/config.json", true_token_id=99), refused="the tokens 99 and ")
+    rerank("a token that is no number", edit=edited("1_LogitScore/config.json", true_token_id="yes"), refused='true_token_id is "yes"')
+    rerank("a LogitScore of hidden states", edit=edited("sentence_bert_config.json", transformer_task="feature-extraction", modality_config=None,
+           module_output_name="token_embeddings"), refused="a LogitScore after a Transformer that gives no causal_logits")
+    rerank("another format of messages", edit=edited("sentence_bert_config.json", modality_config={"text": {"method": "forward",
+           "method_output_name": "logits"}, "message": {"method": "forward", "method_output_name": "logits", "format": "structured"}}),
+           refused="modality_config is ")
+    rerank("converted", kind=Qwen3ForSequenceClassification, t=words())
+    rerank("converted, a template", kind=Qwen3ForSequenceClassification)
+    rerank("converted, Identity", kind=Qwen3ForSequenceClassification, t=words(), activation_fn=nn.Identity())
+    save(f"rerankers-{folders.st.__version__}.json")
+
+
+def save(file):
+    (HERE / file).write_text(json.dumps({"versions": {"sentence-transformers": folders.st.__version__, "transformers": transformers.__version__},
+        "texts": TEXTS, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0, ensure_ascii=False) + "\n")
+    cases.clear()
+    folders.blobs.clear()
+
+
 def main():
     HERE.mkdir(exist_ok=True)
     folders.HERE = HERE
@@ -145,9 +241,9 @@ def main():
         from sentence_transformers.base.modules.dense import Dense
         cross("modules of three labels", modules=[pooling("cls"), Dense(folders.WIDTH, 3, activation_function=nn.Identity(),
                                                                          module_output_name="scores")])
-    (HERE / f"{transformers.__version__}.json").write_text(json.dumps({"versions": {"sentence-transformers": folders.st.__version__,
-        "transformers": transformers.__version__}, "texts": TEXTS, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0,
-        ensure_ascii=False) + "\n")
+    save(f"{transformers.__version__}.json")
+    if folders.VERSION >= (6, 0):
+        rerankers()
 
 
 if __name__ == "__main__":

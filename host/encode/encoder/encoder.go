@@ -47,6 +47,8 @@ type base struct {
 	tokenizer *text.Tokenizer
 	longest   int  // tokens of an input; 0 for no limit
 	cutsLeft  bool // what is longer loses its first tokens
+
+	conversation *conversation // that pairs of texts are; nil where they are none
 }
 
 // open reads a folder.
@@ -80,6 +82,12 @@ func openOnce(ctx context.Context, path string, o Options) (b *base, err error) 
 	for _, n := range []int{b.positions, o.MaxInput} {
 		if n > 0 && (b.longest == 0 || n < b.longest) {
 			b.longest = n
+		}
+	}
+	if b.folder.Chat != nil {
+		if err := b.converse(); err != nil {
+			b.close()
+			return nil, err
 		}
 	}
 	return b, nil

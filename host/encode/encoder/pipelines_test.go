@@ -30,19 +30,24 @@ type piped struct {
 // it is refused by name.
 func TestPipelines(t *testing.T) {
 	list := must.Value(filepath.Glob(encoders + "/pipelines/*.json"))(t)
-	must.Equal(t, len(list), 2)
+	must.Equal(t, len(list), 3)
 	for _, file := range list {
 		var all piped
 		must.Succeed(t, json.Unmarshal([]byte(read(t, file)), &all))
 		for _, c := range all.Cases {
 			t.Run(filepath.Base(file)+"/"+c.Name, func(t *testing.T) {
-				c2, err := OpenClassifier(t.Context(), unpacked(t, "pipelines/"+c.Graph, c.Files, all.Blobs), options(t, false))
+				dir := unpacked(t, "pipelines/"+c.Graph, c.Files, all.Blobs)
+				if c.Task == "rerank" {
+					reranked(t, dir, all.Pairs, c.Values, c.Refused)
+					return
+				}
+				m, err := OpenClassifier(t.Context(), dir, options(t, false))
 				if err == nil {
-					defer c2.Close()
+					defer m.Close()
 				}
 				var p *Predictor
 				if err == nil {
-					p, err = c2.Predictor(Questions{Function: c.Function, Candidates: c.Candidates, Hypothesis: c.Template,
+					p, err = m.Predictor(Questions{Function: c.Function, Candidates: c.Candidates, Hypothesis: c.Template,
 						Several: c.Several})
 				}
 				if c.Refused != "" {
@@ -65,6 +70,33 @@ func TestPipelines(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// reranked compares the scores of pairs, in batches together and each by itself.
+func reranked(t *testing.T, dir string, pairs [][2]string, want [][]Label, refused string) {
+	t.Helper()
+	r, err := OpenReranker(t.Context(), dir, options(t, false))
+	if refused != "" {
+		must.Fail(t, err, refused)
+		return
+	}
+	must.Succeed(t, err)
+	defer r.Close()
+	var together, alone []float32
+	var calls []*batch.Call[Row, float32]
+	for _, p := range pairs {
+		row := must.Value(r.Row(p[0], p[1]))(t)
+		calls = append(calls, must.Value(r.Start(t.Context(), row, true))(t))
+		alone = append(alone, must.Value(must.Value(r.Start(t.Context(), row, true))(t).Wait(t.Context()))(t))
+	}
+	for i, c := range calls {
+		together = append(together, must.Value(c.Wait(t.Context()))(t))
+		for _, got := range []float32{together[i], alone[i]} {
+			if math.Abs(float64(got-want[i][0].Score)) > 1e-5 {
+				t.Errorf("%d: %v together, %v alone, want %v", i, together[i], alone[i], want[i][0].Score)
+			}
 		}
 	}
 }

@@ -2,7 +2,9 @@ package encoder
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -53,7 +55,13 @@ func (s *scorer[R]) choose(path string) error {
 	if b.folder.Unfit != nil {
 		return b.folder.Unfit
 	}
-	if s.modules = b.folder.Modules; len(s.modules) > 0 {
+	s.modules = b.folder.Modules
+	if !b.folder.Given && b.folder.Architecture != "" && b.folder.Is(folder.CausalLM) {
+		if err := s.causal(); err != nil {
+			return err
+		}
+	}
+	if len(s.modules) > 0 {
 		return s.chooseStates()
 	}
 	return s.chooseLogits()
@@ -62,11 +70,15 @@ func (s *scorer[R]) choose(path string) error {
 // chooseStates takes the hidden states, of which the folder's modules make scores.
 func (s *scorer[R]) chooseStates() error {
 	b := s.base
+	names, needed, task := []string{"token_embeddings", "last_hidden_state"}, "hidden states", "feature-extraction"
+	if b.folder.Causal {
+		names, needed, task = []string{"logits"}, "logits", "text-generation"
+	}
 	var ok bool
-	if s.output, ok = b.output(3, "token_embeddings", "last_hidden_state"); !ok {
+	if s.output, ok = b.output(3, names...); !ok {
 		return &diagnostic.Error{Path: b.path, Found: "the outputs " + b.listed(),
-			Needed: "hidden states [batch, sequence, width], of which modules.json makes a score",
-			Fix:    "export the model for feature-extraction"}
+			Needed: needed + " [batch, sequence, width], of which modules.json makes a score",
+			Fix:    "export the model for " + task}
 	}
 	w := folder.Widths{folder.TokenEmbeddings: int(max(s.output.Shape[2], 0)), folder.SentenceEmbedding: -1,
 		folder.Scores: -1}
@@ -77,9 +89,30 @@ func (s *scorer[R]) chooseStates() error {
 	}
 	if s.width = w[folder.Scores]; s.width < 0 {
 		return &diagnostic.Error{Path: filepath.Join(b.folder.Path, "modules.json"), Found: "no module that makes scores",
-			Needed: "a Dense with module_output_name scores", Fix: "graft embed opens a SentenceTransformer"}
+			Needed: "a Dense with module_output_name scores, or a LogitScore", Fix: "graft embed opens a SentenceTransformer"}
 	}
 	return nil
+}
+
+// causal makes a reranker of a causal model without modules, as CrossEncoder does: a conversation whose answer is yes or no.
+func (s *scorer[R]) causal() error {
+	b := s.base
+	var ids [2]int
+	for i, word := range []string{"yes", "no"} {
+		id, ok := b.tokenizer.ID(word)
+		if !ok {
+			return &diagnostic.Error{Path: b.folder.Path, Found: "a tokenizer without the token " + word,
+				Needed: "a LogitScore in modules.json that names other tokens"}
+		}
+		ids[i] = int(id)
+	}
+	b.folder.Causal, b.folder.Chat = true, &folder.Chat{}
+	s.modules = []folder.Module{folder.NewLogitScore(b.path, ids[0], ids[1])}
+	err := b.converse()
+	if errors.Is(err, fs.ErrNotExist) { // no template: the texts are read one after the other
+		return nil
+	}
+	return err
 }
 
 // chooseLogits takes the graph's logits: of the text, or of each token where the model is made for that.
@@ -140,6 +173,9 @@ func (s *scorer[R]) run(ctx context.Context, rows []Row) ([]R, error) {
 // pair makes tokens of two texts that are read together.
 func (s *scorer[R]) pair(first, second string) (Row, error) {
 	f := s.base.folder
+	if s.base.conversation != nil {
+		return s.base.said(first, second)
+	}
 	return s.base.row(f.CleanPair(first), f.CleanPair(second))
 }
 

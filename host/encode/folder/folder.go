@@ -35,6 +35,10 @@ type Folder struct {
 	Activation   string // of a cross-encoder's scores; "" where it is not said
 	Types        bool   // the model is given the types of tokens
 
+	// Causal is whether the Transformer gives logits of each token, of which a LogitScore makes a score.
+	Causal bool
+	Chat   *Chat // how pairs of texts are rendered; nil where they are read one after the other
+
 	labels       labels
 	lower        bool
 	transformers Version   // that wrote config.json

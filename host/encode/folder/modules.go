@@ -3,6 +3,7 @@ package folder
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,17 +14,18 @@ import (
 
 // readers read the modules that may come after the Transformer, by the name of their class.
 var readers = map[string]func(folder string, in *Folder) (Module, error){
-	"Dense":     readDense,
-	"Dropout":   readDropout,
-	"LayerNorm": readLayerNorm,
-	"Normalize": readNormalize,
-	"Pooling":   readPooling,
+	"Dense":      readDense,
+	"Dropout":    readDropout,
+	"LayerNorm":  readLayerNorm,
+	"LogitScore": readLogitScore,
+	"Normalize":  readNormalize,
+	"Pooling":    readPooling,
 }
 
 // packages are where sentence-transformers has had its modules. Since 5.4 each stands in a file of its own, whose name
 // comes after these.
 var packages = []string{"sentence_transformers.models", "sentence_transformers.base.modules",
-	"sentence_transformers.sentence_transformer.modules"}
+	"sentence_transformers.sentence_transformer.modules", "sentence_transformers.cross_encoder.modules"}
 
 // className is the name of a module's class; ok is false for one of another package.
 func className(class string) (name string, ok bool) {
@@ -81,8 +83,9 @@ func (f *Folder) readModules(folder string) error {
 		case !own || readers[kind] == nil:
 			if f.Unfit == nil {
 				f.Unfit = &diagnostic.Error{Path: path, Found: fmt.Sprintf("a module of type %q", diagnostic.Clip(class)),
-					Needed: "after the Transformer Dense, Dropout, LayerNorm, Normalize or Pooling of sentence_transformers",
-					Fix:    "export the model with its pooling in the graph, as an output sentence_embedding"}
+					Needed: "after the Transformer of sentence_transformers one of " +
+						strings.Join(slices.Sorted(maps.Keys(readers)), ", "),
+					Fix: "export the model with its pooling in the graph, as an output sentence_embedding"}
 			}
 		default:
 			m, err := readers[kind](part, f)
@@ -137,16 +140,24 @@ func (f *Folder) readTransformer() error {
 func (f *Folder) readModality(o *object) {
 	const another = "export a folder whose Transformer gives hidden states or logits of a text"
 	task, ok := o.text("transformer_task")
-	if ok && task != "feature-extraction" && task != "sequence-classification" && o.err == nil {
+	outputs, known := map[string][2]string{"": {"last_hidden_state", "token_embeddings"},
+		"feature-extraction":      {"last_hidden_state", "token_embeddings"},
+		"sequence-classification": {"logits", "scores"}, "text-generation": {"logits", "causal_logits"}}[task]
+	if ok && !known && o.err == nil {
 		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("transformer_task is %q", diagnostic.Clip(task)),
-			Needed: "feature-extraction or sequence-classification"}
+			Needed: "feature-extraction, sequence-classification or text-generation"}
 	}
-	output, feature := "last_hidden_state", TokenEmbeddings
-	if task == "sequence-classification" {
-		output, feature = "logits", Scores
+	f.Causal = task == "text-generation"
+	text := fmt.Sprintf(`"text":{"method":"forward","method_output_name":"%s"}}`, outputs[0])
+	message := fmt.Sprintf(`{"message":{"format":"flat","method":"forward","method_output_name":"%s"},`, outputs[0])
+	if task != "" && task != "feature-extraction" && compact(o.keys["modality_config"]) == message+text {
+		f.Chat = &Chat{Variables: map[string]any{}}
+		text = message + text
+	} else {
+		text = "{" + text
 	}
-	o.refuse("modality_config", fmt.Sprintf(`{"text":{"method":"forward","method_output_name":"%s"}}`, output), another)
-	o.refuse("module_output_name", `"`+string(feature)+`"`, another)
+	o.refuse("modality_config", text, another)
+	o.refuse("module_output_name", `"`+outputs[1]+`"`, another)
 	for _, key := range []string{"query_length", "document_length", "query_expansion", "model_args", "model_kwargs",
 		"config_args", "config_kwargs", "tokenizer_args", "processor_kwargs", "tokenizer_name_or_path"} {
 		o.refuse(key, "{}", "")
@@ -156,15 +167,15 @@ func (f *Folder) readModality(o *object) {
 			if n := text.number("max_length", 1, limit.Tokens); n > 0 {
 				f.MaxTokens = n
 			}
+			text.refuse("logits_to_keep", "1", "")
 			text.refuse("truncation", "true", "")
 			text.refuse("padding", "true", "")
 			if err := text.close(); err != nil && o.err == nil {
 				o.err = err
 			}
 		}
-		for _, key := range []string{"common", "chat_template"} {
-			in.refuse(key, "{}", "")
-		}
+		in.refuse("common", "{}", "")
+		f.readConversation(in)
 		if err := in.close(); err != nil && o.err == nil {
 			o.err = err
 		}

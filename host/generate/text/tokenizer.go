@@ -182,6 +182,12 @@ func (t *Tokenizer) Special(id int64) bool {
 	return err == nil && ok && t.special[name]
 }
 
+// ID is the number of a token.
+func (t *Tokenizer) ID(token string) (int64, bool) {
+	id, ok := t.id(token)
+	return int64(id), ok
+}
+
 // Sides are those on which tokenizer.json cuts texts and pads them; what tokenizer_config.json says comes first.
 func (t *Tokenizer) Sides() (cutsLeft, padsLeft bool) {
 	return strings.EqualFold(t.side[0], "left"), strings.EqualFold(t.side[1], "left")
