@@ -59,7 +59,9 @@ func (c *Classifier) Labels() []string { return c.inner.Labels() }
 // Classify returns the labels of each text, in the order of the texts. Errors are as those of [Embedder.Embed]; a text
 // without labels is nil in its place.
 func (c *Classifier) Classify(ctx context.Context, o ClassifyOptions, texts ...string) ([][]Label, error) {
-	return c.classify(ctx, o, len(texts), func(p *encoder.Predictor, i int) ([]encoder.Row, error) { return p.Rows(texts[i]) })
+	return c.classify(ctx, o, len(texts), func(p *encoder.Predictor, i int) ([]encoder.Row, error) {
+		return p.Rows(texts[i])
+	})
 }
 
 // ClassifyPairs is Classify of two texts that are read together, such as a premise and a hypothesis.
@@ -80,7 +82,7 @@ func (c *Classifier) classify(ctx context.Context, o ClassifyOptions, n int,
 		return nil, opening.Public(err, graft.ErrOption)
 	}
 	each := max(1, len(o.Candidates))
-	var made []encoder.Row // of the text that is at hand
+	var made []encoder.Row // of the text whose rows are asked for
 	var wrong error
 	logits, err := all(ctx, n*each, c.inner.MaxQueue(), func(k int) (encoder.Row, error) {
 		if k%each == 0 {

@@ -1,5 +1,5 @@
-// Package embed turns texts into vectors, scores and labels with encoders that sentence-transformers or optimum saved, and
-// gathers single inputs of many goroutines into batches.
+// Package embed turns texts into vectors, scores and labels with encoders that sentence-transformers or optimum saved,
+// and gathers single inputs of many goroutines into batches.
 //
 //	e, err := embed.NewEmbedder(ctx, "all-MiniLM-L6-v2", embed.Options{})
 //	if err != nil { ... }

@@ -242,7 +242,8 @@ func TestPad(t *testing.T) {
 	}
 }
 
-// TestClassify: labels of texts and of pairs; a bad text is an error of its own, and what cannot be asked one of the call.
+// TestClassify: labels of texts and of pairs; a bad text is an error of its own, and what cannot be asked one of the
+// call.
 func TestClassify(t *testing.T) {
 	want := readMade(t)
 	c := must.Value(embed.NewClassifier(t.Context(), "../models/encoders/reranker",
@@ -266,11 +267,12 @@ func TestClassify(t *testing.T) {
 	if len(got) != 2 || len(got[0]) != 1 || got[1] != nil || !errors.As(err, &one) || one.Index != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, o := range []embed.ClassifyOptions{{Function: "tanh"}, {Hypothesis: "{}"}, {Candidates: []string{"a"}}, {TopK: -1}} {
+	for _, o := range []embed.ClassifyOptions{{Function: "tanh"}, {Hypothesis: "{}"}, {Candidates: []string{"a"}},
+		{TopK: -1}} {
 		if _, err := c.Classify(t.Context(), o, "a"); !errors.Is(err, graft.ErrOption) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	must.Fail(t, must.Error(embed.NewClassifier(t.Context(), "../models/encoders/reranker", embed.Options{RawScores: true})),
-		"RawScores would be ignored")
+	must.Fail(t, must.Error(embed.NewClassifier(t.Context(), "../models/encoders/reranker",
+		embed.Options{RawScores: true})), "RawScores would be ignored")
 }

@@ -128,8 +128,8 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	}
 	f := root.PersistentFlags()
 	f.StringArrayVarP(&c.outputs, "output", "o", nil,
-		"json or text: the form of what goes to stdout; for patch, quantize, generate, embed, rerank, predict and plugin pack also "+
-			"what to write")
+		"json or text: the form of what goes to stdout; for patch, quantize, generate, embed, rerank, predict and plugin "+
+			"pack also what to write")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "print data and errors only")
 	f.StringVar(&c.runtime, "onnxruntime", "",
 		"path of libonnxruntime (default: GRAFT_ONNXRUNTIME, then the cache and the system)")
@@ -139,8 +139,8 @@ Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 error, 2 usage,
 	})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(c.doctor(), c.inspect(), c.patch(), c.graph(), c.run(), c.pullModel(), c.ab(), c.bisect(), c.profile(),
-		c.generate(), c.quantize(), c.embed(), c.rerank(), c.predict(), c.tune(), c.plugin(), c.version(), c.abSide(), c.man(),
-		c.completion(), workerCommand())
+		c.generate(), c.quantize(), c.embed(), c.rerank(), c.predict(), c.tune(), c.plugin(), c.version(), c.abSide(),
+		c.man(), c.completion(), workerCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	c.complete(root)

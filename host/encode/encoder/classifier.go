@@ -100,7 +100,8 @@ func (c *Classifier) Predictor(q Questions) (p *Predictor, err error) {
 			Needed: "none: the shares of entailment are the scores"}
 	}
 	if len(q.Candidates) == 0 || slices.Contains(q.Candidates, "") {
-		return nil, &diagnostic.Error{Found: "no label, or an empty one", Needed: "labels of which the model judges whether they hold"}
+		return nil, &diagnostic.Error{Found: "no label, or an empty one",
+			Needed: "labels of which the model judges whether they hold"}
 	}
 	if len(c.labels) < 2 {
 		return nil, &diagnostic.Error{Path: c.base.path, Found: "a model of one label",
@@ -120,7 +121,8 @@ func (c *Classifier) Predictor(q Questions) (p *Predictor, err error) {
 	return p, nil
 }
 
-// hypothesis puts a label into a template as Python's str.format does: {} or {0} is the label, and {{ and }} are braces.
+// hypothesis puts a label into a template as Python's str.format does: {} or {0} is the label, and {{ and }} are
+// braces.
 func hypothesis(template, label string) (string, error) {
 	var out strings.Builder
 	next, first := 0, 0 // how often {} and {0} stand in it
@@ -203,8 +205,8 @@ func (p *Predictor) Labels(logits [][]float32) ([]Label, error) {
 	return out, nil
 }
 
-// entailed are the scores of candidates: the shares of their entailment among all, or where each is judged by itself, or
-// is the only one, against contradiction, which is the first label or, where that is entailment, the last.
+// entailed are the scores of candidates: the shares of their entailment among all, or where each is judged by itself,
+// or is the only one, against contradiction, which is the first label or, where that is entailment, the last.
 func (p *Predictor) entailed(logits [][]float32) (scores []float64) {
 	if !p.ask.Several && len(logits) > 1 {
 		for _, row := range logits {

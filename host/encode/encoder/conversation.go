@@ -18,8 +18,8 @@ type conversation struct {
 	ends     []int64 // what the template puts after the texts, which is not cut off
 }
 
-// converse reads the chat template of a folder whose pairs are conversations. One that leaves out the query or the document
-// is refused.
+// converse reads the chat template of a folder whose pairs are conversations. One that leaves out the query or the
+// document is refused.
 func (b *base) converse() error {
 	f := b.folder
 	t, err := chat.Read(f.Path)

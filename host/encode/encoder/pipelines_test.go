@@ -26,8 +26,8 @@ type piped struct {
 	Blobs map[string]string
 }
 
-// TestPipelines: a classifier's folder gives the labels and scores of transformers' pipelines, alone and with others, or
-// it is refused by name.
+// TestPipelines: a classifier's folder gives the labels and scores of transformers' pipelines, alone and with others,
+// or it is refused by name.
 func TestPipelines(t *testing.T) {
 	list := must.Value(filepath.Glob(encoders + "/pipelines/*.json"))(t)
 	must.Equal(t, len(list), 3)

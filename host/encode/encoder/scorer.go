@@ -94,7 +94,8 @@ func (s *scorer[R]) chooseStates() error {
 	return nil
 }
 
-// causal makes a reranker of a causal model without modules, as CrossEncoder does: a conversation whose answer is yes or no.
+// causal makes a reranker of a causal model without modules, as CrossEncoder does: a conversation whose answer is yes
+// or no.
 func (s *scorer[R]) causal() error {
 	b := s.base
 	var ids [2]int

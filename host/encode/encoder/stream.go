@@ -213,8 +213,8 @@ type Prediction struct {
 	Error  string  `json:"error,omitempty"` // why there are none
 }
 
-// Run answers the questions of every line that read gives, and hands the predictions to write in the order of the lines.
-// With pairs a line is two texts with a tab between, which are read together.
+// Run answers the questions of every line that read gives, and hands the predictions to write in the order of the
+// lines. With pairs a line is two texts with a tab between, which are read together.
 func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs bool, write func(Prediction) error,
 	o pipeline.Options) (*Summary, error) {
 	began := time.Now()

@@ -20,7 +20,8 @@ const (
 	CausalLM               Head = "ForCausalLM"
 )
 
-// labels are what config.json says of a classifier's outputs. They are checked where they are used: a reranker needs none.
+// labels are what config.json says of a classifier's outputs. They are checked where they are used: a reranker needs
+// none.
 type labels struct {
 	path    string
 	names   map[string]any // id2label
@@ -83,8 +84,8 @@ func (f *Folder) LabelNames(outputs int) ([]string, error) {
 	return names, nil
 }
 
-// Entailment is the number of the label that says that a hypothesis follows, as transformers finds it: the one of label2id
-// that begins with entail.
+// Entailment is the number of the label that says that a hypothesis follows, as transformers finds it: the one of
+// label2id that begins with entail.
 func (f *Folder) Entailment(names []string) (int, error) {
 	l := &f.labels
 	numbers := l.numbers

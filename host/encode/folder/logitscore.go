@@ -8,7 +8,8 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// Chat says that a pair of texts is a conversation, of a query and a document, which the folder's chat template renders.
+// Chat says that a pair of texts is a conversation, of a query and a document, which the folder's chat template
+// renders.
 type Chat struct {
 	Begin     bool           // add_generation_prompt: the template begins the model's turn
 	Cut       bool           // what the template puts after the texts may be cut off
@@ -93,7 +94,8 @@ func (f *Folder) readConversation(o *object) {
 	}
 	if f.Chat == nil {
 		if len(keys) > 0 && o.err == nil {
-			o.err = &diagnostic.Error{Path: o.path, Found: "chat_template in processing_kwargs, and no message in modality_config",
+			o.err = &diagnostic.Error{Path: o.path,
+				Found:  "chat_template in processing_kwargs, and no message in modality_config",
 				Needed: "both, or none"}
 		}
 		return
@@ -101,8 +103,8 @@ func (f *Folder) readConversation(o *object) {
 	in := &object{path: o.path, kind: o.kind + " chat_template", keys: keys}
 	f.Chat.Begin = in.bool("add_generation_prompt", false)
 	f.Chat.Cut = !in.bool("restore_suffix", true)
-	for _, key := range []string{"chat_template", "continue_final_message", "documents", "max_length", "messages", "padding",
-		"padding_side", "return_assistant_tokens_mask", "return_tensors", "tokenize", "tools", "truncation"} {
+	for _, key := range []string{"chat_template", "continue_final_message", "documents", "max_length", "messages",
+		"padding", "padding_side", "return_assistant_tokens_mask", "return_tensors", "tokenize", "tools", "truncation"} {
 		in.refuse(key, "", "")
 	}
 	for key, value := range in.keys {
