@@ -268,7 +268,8 @@ func (s *builder) selectRows() error {
 		v = next
 	}
 	n := v.Producer
-	if n == nil || !n.Is("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulNBits") || n.Input(0) == nil {
+	if n == nil || !n.Is("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulNBits", "com.microsoft.FusedMatMul") ||
+		n.Input(0) == nil || n.Int("transA", 0)+n.Int("transBatchA", 0) != 0 {
 		return fmt.Errorf("the scores come from %s, needed is a linear layer to the vocabulary", describe(n))
 	}
 	hidden := n.Input(0)

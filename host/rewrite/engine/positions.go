@@ -42,7 +42,7 @@ func (s *builder) tables() (list []tabled, err error) {
 		return nil, err
 	}
 	kinds, counted := s.dependencies(), s.counted()
-	for _, n := range s.Graph.Nodes {
+	for _, n := range slices.Clone(s.Graph.Nodes) {
 		if kinds.of(n) != onTokens || n.Is("Shape", "Size") {
 			continue
 		}
@@ -50,7 +50,13 @@ func (s *builder) tables() (list []tabled, err error) {
 			return nil, fmt.Errorf("%s %s, where an engine runs each token as a row of its own", describe(n), why)
 		}
 		for i, v := range n.In {
-			if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) {
+			if i == 1 && s.numbersRows(n) {
+				rows, err := rowNumbers(s.Editor, s.Graph, n.In[2])
+				if err != nil {
+					return nil, err
+				}
+				n.SetInput(i, rows)
+			} else if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) {
 				list = append(list, tabled{n, i})
 			}
 		}

@@ -213,30 +213,58 @@ func (t *turner) numbers(table *graph.Value, rows graph.Dim) (*graph.Value, erro
 			return r.numbers, nil
 		}
 	}
-	number := func(x ...int64) *graph.Value {
-		dims := []int64{int64(len(x))}
-		return t.main.AddInitializer(graph.Int64Tensor("", dims, x...))
+	v, err := rowNumbers(t.Editor, t.main, table)
+	if err != nil {
+		return nil, err
 	}
-	scalar := func(x int64) *graph.Value { return t.main.AddInitializer(graph.Int64Tensor("", nil, x)) }
-	var v *graph.Value
+	t.rows = append(t.rows, numbered{rows, v})
+	return v, nil
+}
+
+// rowNumbers are the numbers of a table's rows, int64 (rows, 1).
+func rowNumbers(e *rewrite.Editor, g *graph.Graph, table *graph.Value) (v *graph.Value, err error) {
+	number := func(x int64, dims ...int64) *graph.Value { return g.AddInitializer(graph.Int64Tensor("", dims, x)) }
+	column := g.AddInitializer(graph.Int64Tensor("", []int64{2}, -1, 1))
 	for _, by := range []struct {
 		op         string
 		in         func() []*graph.Value
 		attributes []any
 	}{
 		{"Shape", func() []*graph.Value { return []*graph.Value{table} }, nil},
-		{"Gather", func() []*graph.Value { return []*graph.Value{v, scalar(0)} }, []any{"axis", 0}},
-		{"Range", func() []*graph.Value { return []*graph.Value{scalar(0), v, scalar(1)} }, nil},
-		{"Reshape", func() []*graph.Value { return []*graph.Value{v, number(-1, 1)} }, nil},
+		{"Gather", func() []*graph.Value { return []*graph.Value{v, number(0)} }, []any{"axis", 0}},
+		{"Range", func() []*graph.Value { return []*graph.Value{number(0), v, number(1)} }, nil},
+		{"Reshape", func() []*graph.Value { return []*graph.Value{v, column} }, nil},
 	} {
-		n, err := t.AddNode(t.main, "", by.op, by.in(), []string{t.main.FreshName("graft_row")}, by.attributes...)
+		n, err := e.AddNode(g, "", by.op, by.in(), []string{g.FreshName("graft_row")}, by.attributes...)
 		if err != nil {
 			return nil, err
 		}
 		v = n.Out[0]
 	}
-	t.rows = append(t.rows, numbered{rows, v})
 	return v, nil
+}
+
+// numbersRows reports a RotaryEmbedding whose tables have a line for each token of the batch, which its positions
+// number one after another, as the fusions of transformers 5 write it.
+func (s *builder) numbersRows(n *graph.Node) bool {
+	if !n.Is("com.microsoft.RotaryEmbedding") || n.Input(1) == nil || n.Input(2) == nil {
+		return false
+	}
+	each := n.In[1].Producer
+	for each.Is("Reshape", "Unsqueeze", "Identity", "Cast") {
+		each = each.Input(0).Producer
+	}
+	if !each.Is("Range") {
+		return false
+	}
+	is := func(i int, x int64) bool {
+		elements := s.Shapes.Of(each.Input(i)).Elems
+		return len(elements) == 1 && elements[0].Is(x)
+	}
+	lines, count := s.Shapes.Of(n.In[2]).Dim(0), s.Shapes.Of(each.Out[0]).Dim(0)
+	// Positions have as many elements as tokens, by names of their own.
+	return is(0, 0) && is(2, 1) && count.Equal(s.Shapes.Of(s.tokens).Count()) &&
+		(lines.Equal(count) || lines.Equal(s.Shapes.Of(s.Graph.Lookup("position_ids")).Count()))
 }
 
 // hand gives what was turned to those who read it: to attention as it is, to others as they knew it.
