@@ -69,7 +69,8 @@ endif
 
 export GRAFT_TEST_SAMPLE := $(SAMPLE)
 
-# Two of these side by side: many tests leave a core idle. C++ waits for Go, whose tests have deadlines.
+# Two of these side by side: many tests leave a core idle. Those of Go, which have deadlines, follow one another, and C++
+# waits for them.
 MAKEFLAGS += -j2
 unexport MAKEFLAGS
 LATER := nice
@@ -234,7 +235,7 @@ go-test: graft runtime peers
 	@go list $(RACED:%=./%) $(LONG:%=./%) $(LONGEST:%=./%) | sort -u >$(BUILD)/elsewhere
 	@$(GO_TEST) -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
 
-go-test-long: graft runtime peers
+go-test-long: graft runtime peers | $(if $(filter test,$(MAKECMDGOALS)),go-test)
 	@$(GO_TEST) -timeout 40m $(LONG:%=./%)
 	@$(GO_TEST) -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED),$(LONGEST)))
 	@$(GO_TEST) -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
@@ -282,7 +283,7 @@ faults: graft runtime
 	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults' -v -timeout 6h ./cmd/graft ./host/onnx/model
 
 # Packages with goroutines of their own.
-race-test: graft runtime
+race-test: graft runtime | $(if $(filter test-long,$(MAKECMDGOALS)),go-test-long)
 	@$(GO_TEST) -race -short -timeout 20m $(RACED:%=./%)
 
 # The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and

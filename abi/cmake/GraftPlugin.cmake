@@ -48,7 +48,9 @@ else()
 endif()
 
 if(GRAFT_SANITIZE)
-  set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  # What object-size finds AddressSanitizer sees when it happens; it makes kernels compile a quarter longer.
+  set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize=object-size -fno-sanitize-recover=all
+      -fno-omit-frame-pointer -g1)
 endif()
 
 include("${CMAKE_CURRENT_LIST_DIR}/Hardening.cmake")
