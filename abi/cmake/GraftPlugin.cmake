@@ -48,7 +48,7 @@ else()
 endif()
 
 if(GRAFT_SANITIZE)
-  # What object-size finds AddressSanitizer sees when it happens; it makes kernels compile a quarter longer.
+  # What object-size finds AddressSanitizer sees when it happens; kernels compile longer with it.
   set(GRAFT_SANITIZE_FLAGS -fsanitize=address,undefined -fno-sanitize=object-size -fno-sanitize-recover=all
       -fno-omit-frame-pointer -g1)
 endif()
