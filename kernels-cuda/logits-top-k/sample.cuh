@@ -18,6 +18,11 @@ GRAFT_DEVICE double Weight(float value, float greatest) {
   return value > Nothing() ? ::exp(static_cast<double>(below)) : 0.0;
 }
 
+// A probability as PyTorch's softmax of float32 has it.
+GRAFT_DEVICE double Share(double weight, double sum) {
+  return static_cast<double>(static_cast<float>(weight) * (1 / static_cast<float>(sum)));
+}
+
 // The greatest, or the sum, of all threads' numbers, known to all of them. `scratch` holds two
 // floats a warp.
 GRAFT_DEVICE float MaxAll(float mine, float* scratch) {
@@ -93,25 +98,45 @@ struct Items {
   }
 };
 
-// Tokens go, worst first, while the probability gone is at most 1 - mass.
-GRAFT_DEVICE void TopP(const Items& items, double mass, int64_t keep) {
+// The number that is written as x is: 0.6 for the float32 that is nearest to it. 0 < x < 1.
+GRAFT_DEVICE double Decimal(float x) {
+  for (double scale = 10; scale < 1e22; scale *= 10) {
+    const double wide = ::round(x * scale) / scale;
+    if (static_cast<float>(wide) == x) return wide;
+  }
+  return static_cast<double>(x);
+}
+
+// Tokens go, worst first, of equals the lower ones first, while the probability gone is at most
+// 1 - mass. Probabilities and their sum are float32, as PyTorch's, which decides at a boundary.
+GRAFT_DEVICE void TopP(const Items& items, float mass, int64_t keep) {
   const float greatest = items.Greatest();
   const double sum = items.Mass(greatest, [](float, int32_t) { return true; });
-  const uint64_t kept = items.KthOrder(keep);
-  const uint64_t border = LastThat([&](uint64_t order) {
-    const double gone =
-        items.Mass(greatest, [&](float v, int32_t t) { return OrderOf(v, t) < order; });
-    return gone / sum <= 1 - mass;
+  const auto most = static_cast<float>(1 - Decimal(mass));
+  const auto order_of = [](float v, int32_t t) { return OrderOf(v, ~t); };
+  const uint64_t kept = LastThat([&](uint64_t order) {
+    return items.Count([&](float v, int32_t t) { return order_of(v, t) >= order; }) >= keep;
   });
-  items.Keep([&](float v, int32_t t) { return OrderOf(v, t) >= border || OrderOf(v, t) >= kept; });
+  const uint64_t border = LastThat([&](uint64_t order) {
+    double gone = 0;
+    items.ForEach([&](float v, int32_t t) {
+      if (order_of(v, t) < order) gone += Share(Weight(v, greatest), sum);
+    });
+    return static_cast<float>(TotalAll(gone, items.scratch)) <= most;
+  });
+  items.Keep(
+      [&](float v, int32_t t) { return order_of(v, t) >= border || order_of(v, t) >= kept; });
 }
 
 // Tokens below `least` times the best probability go.
-GRAFT_DEVICE void MinP(const Items& items, double least, int64_t keep) {
+GRAFT_DEVICE void MinP(const Items& items, float least, int64_t keep) {
   const float greatest = items.Greatest();
+  const double sum = items.Mass(greatest, [](float, int32_t) { return true; });
+  const float border = least * static_cast<float>(Share(1, sum));
   const uint64_t kept = items.KthOrder(keep);
-  items.Keep(
-      [&](float v, int32_t t) { return Weight(v, greatest) >= least || OrderOf(v, t) >= kept; });
+  items.Keep([&](float v, int32_t t) {
+    return static_cast<float>(Share(Weight(v, greatest), sum)) >= border || OrderOf(v, t) >= kept;
+  });
 }
 
 GRAFT_DEVICE uint64_t BitsOf(double x) {
@@ -125,7 +150,7 @@ GRAFT_DEVICE uint64_t BitsOf(double x) {
 }
 
 // Tokens whose information lies nearest the row's entropy stay, up to a probability.
-GRAFT_DEVICE void TypicalP(const Items& items, double mass, int64_t keep) {
+GRAFT_DEVICE void TypicalP(const Items& items, float mass, int64_t keep) {
   const float greatest = items.Greatest();
   const double sum = items.Mass(greatest, [](float, int32_t) { return true; });
   double mine = 0;
@@ -139,7 +164,11 @@ GRAFT_DEVICE void TypicalP(const Items& items, double mass, int64_t keep) {
     return BitsOf(::fabs(-::log(Weight(v, greatest) / sum) - entropy));
   };
   const uint64_t border = LastThat([&](uint64_t bits) {
-    return items.Mass(greatest, [&](float v, int32_t) { return distance(v) < bits; }) / sum < mass;
+    double nearer = 0;
+    items.ForEach([&](float v, int32_t) {
+      if (distance(v) < bits) nearer += Share(Weight(v, greatest), sum);
+    });
+    return static_cast<float>(TotalAll(nearer, items.scratch)) < mass;
   });
   // Among the first `keep`: nearer than the farthest of them, or as near with a lower token.
   const uint64_t farthest = LastThat([&](uint64_t bits) {

@@ -25,6 +25,25 @@ bool Better(const Item& a, const Item& b) {
 }
 bool Earlier(const Item& a, const Item& b) { return a.token < b.token; }
 
+// Top-p takes the lower tokens of equals away first.
+bool BetterForTopP(const Item& a, const Item& b) {
+  return a.value != b.value ? a.value > b.value : a.token > b.token;
+}
+
+// A probability as PyTorch's softmax of float32 has it, which decides at a boundary.
+double Share(double weight, double sum) {
+  return static_cast<double>(static_cast<float>(weight) * (1 / static_cast<float>(sum)));
+}
+
+// The number that is written as x is: 0.6 for the float32 that is nearest to it. 0 < x < 1.
+double Decimal(float x) {
+  for (double scale = 10; scale < 1e22; scale *= 10) {
+    const double wide = std::round(x * scale) / scale;
+    if (static_cast<float>(wide) == x) return wide;
+  }
+  return static_cast<double>(x);
+}
+
 // The warpers, on the tokens of one row that are not banned, in their order.
 class Warper {
  public:
@@ -85,10 +104,12 @@ class Warper {
     Keep([&](const Item& item) { return item.value >= least; });
   }
 
-  // Tokens go, worst first, while the probability gone is at most 1 - mass.
-  void TopP(double mass) {
+  // Tokens go, worst first, while the probability gone is at most 1 - mass, all in float32.
+  void TopP(float mass) {
     const double sum = Weigh();
     if (size() <= keep_) return;
+    const auto most = static_cast<float>(1 - Decimal(mass));
+    const auto& Better = BetterForTopP;
     // A selection by weight, in linear time: [0, low) stay, [high, end) go, between them is open.
     std::vector<Item> order = items_;
     std::nth_element(order.begin(), order.begin() + (keep_ - 1), order.end(), Better);
@@ -100,8 +121,8 @@ class Warper {
       const auto middle =
           std::partition(low, high, [&](const Item& item) { return !Better(pivot[1], item); });
       double worse = 0;
-      for (auto item = middle; item != high; ++item) worse += item->weight;
-      if ((gone + worse) / sum > 1 - mass) {
+      for (auto item = middle; item != high; ++item) worse += Share(item->weight, sum);
+      if (static_cast<float>(gone + worse) > most) {
         low = middle;
       } else {
         gone += worse;
@@ -110,22 +131,26 @@ class Warper {
     }
     std::sort(low, high, Better);
     for (; high > low; --high) {
-      if ((gone += high[-1].weight) / sum > 1 - mass) break;
+      gone += Share(high[-1].weight, sum);
+      if (static_cast<float>(gone) > most) break;
     }
     const Item last = *std::max_element(order.begin(), high, Better);
     Keep([&](const Item& item) { return !Better(last, item); });
   }
 
   // Tokens below `least` times the best probability go.
-  void MinP(double least) {
-    Weigh();
+  void MinP(float least) {
+    const double sum = Weigh();
     if (size() <= keep_) return;
     const Item last = Worst(keep_);
-    Keep([&](const Item& item) { return item.weight >= least || !Better(last, item); });
+    const float border = least * static_cast<float>(Share(1, sum));
+    Keep([&](const Item& item) {
+      return static_cast<float>(Share(item.weight, sum)) >= border || !Better(last, item);
+    });
   }
 
   // Tokens whose information lies nearest the row's entropy stay, up to a probability.
-  void TypicalP(double mass) {
+  void TypicalP(float mass) {
     const double sum = Weigh();
     double entropy = 0;
     for (const Item& item : items_) {
@@ -148,7 +173,8 @@ class Warper {
     });
     size_t last = 0;
     for (double total = 0; last + 1 < all.size(); ++last) {
-      if ((total += all[last].item.weight) / sum >= mass) break;
+      total += Share(all[last].item.weight, sum);
+      if (static_cast<float>(total) >= mass) break;
     }
     items_.clear();
     for (size_t i = 0; i < all.size(); ++i) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // warp applies a group's warpers to p.row, in Hugging Face's order.
@@ -18,13 +19,13 @@ func (p *Reference) warp(g *Group) {
 		p.topK(max(g.TopK, minimum))
 	}
 	if g.TopP > 0 && g.TopP < 1 {
-		p.topP(float64(g.TopP), minimum)
+		p.topP(g.TopP, minimum)
 	}
 	if g.MinP > 0 {
-		p.minP(float64(g.MinP), minimum)
+		p.minP(g.MinP, minimum)
 	}
 	if g.TypicalP > 0 && g.TypicalP < 1 {
-		p.typicalP(float64(g.TypicalP), minimum)
+		p.typicalP(g.TypicalP, minimum)
 	}
 }
 
@@ -47,9 +48,9 @@ func (p *Reference) topK(k int) {
 	}
 }
 
-// possible fills p.order with the tokens that are not banned, best first, and p.weights with their
-// exp(logit - best) in that order, whose sum it gives.
-func (p *Reference) possible() float64 {
+// possible fills p.order with the tokens that are not banned, best first and of equals as ties says, and p.weights with
+// their exp(logit - best) in that order, whose sum it gives.
+func (p *Reference) possible(ties func(a, b int32) int) float64 {
 	p.order = p.order[:0]
 	for t, x := range p.row {
 		if x > negInf {
@@ -60,7 +61,7 @@ func (p *Reference) possible() float64 {
 		if p.row[a] != p.row[b] {
 			return cmp.Compare(p.row[b], p.row[a])
 		}
-		return cmp.Compare(a, b)
+		return ties(a, b)
 	})
 	p.weights = p.weights[:0]
 	sum := 0.0
@@ -72,23 +73,36 @@ func (p *Reference) possible() float64 {
 	return sum
 }
 
-// topP bans the worst tokens while the probability that goes with them is at most 1-mass.
-func (p *Reference) topP(mass float64, minimum int) {
-	sum := p.possible()
-	gone := 0.0
+func lowerFirst(a, b int32) int  { return cmp.Compare(a, b) }
+func higherFirst(a, b int32) int { return cmp.Compare(b, a) }
+
+// share is a probability as PyTorch's softmax of float32 has it, which decides at a boundary.
+func share(weight, sum float64) float32 { return float32(weight) * (1 / float32(sum)) }
+
+// topP bans the worst tokens, of equals the lower ones first, while the probability that goes with them is at most
+// 1-mass. Probabilities and their running sum are float32, the difference is one of Python's, which is then float32.
+func (p *Reference) topP(mass float32, minimum int) {
+	sum := p.possible(higherFirst)
+	gone, most := 0.0, float32(1-decimal(mass))
 	for i := len(p.order) - 1; i >= minimum; i-- {
-		if gone += p.weights[i]; gone/sum > 1-mass {
+		if gone += float64(share(p.weights[i], sum)); float32(gone) > most {
 			return
 		}
 		p.row[p.order[i]] = negInf
 	}
 }
 
+// decimal is the number that is written as x is: 0.6 for the float32 that is nearest to it.
+func decimal(x float32) float64 {
+	d, _ := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64) // a number's own text is one
+	return d
+}
+
 // minP bans the tokens whose probability is below least times the best.
-func (p *Reference) minP(least float64, minimum int) {
-	p.possible()
+func (p *Reference) minP(least float32, minimum int) {
+	sum := p.possible(lowerFirst)
 	for i := minimum; i < len(p.order); i++ {
-		if p.weights[i] < least {
+		if share(p.weights[i], sum) < least*share(1, sum) {
 			p.row[p.order[i]] = negInf
 		}
 	}
@@ -96,8 +110,8 @@ func (p *Reference) minP(least float64, minimum int) {
 
 // typicalP leaves the tokens whose information lies nearest the row's entropy, up to a probability
 // (locally typical sampling, Meister et al. 2022).
-func (p *Reference) typicalP(mass float64, minimum int) {
-	sum := p.possible()
+func (p *Reference) typicalP(mass float32, minimum int) {
+	sum := p.possible(lowerFirst)
 	if len(p.order) == 0 {
 		return
 	}
@@ -121,7 +135,7 @@ func (p *Reference) typicalP(mass float64, minimum int) {
 	})
 	last, total := 0, 0.0
 	for last < len(p.order)-1 {
-		if total += weight[p.order[last]]; total/sum >= mass {
+		if total += float64(share(weight[p.order[last]], sum)); float32(total) >= mass {
 			break
 		}
 		last++

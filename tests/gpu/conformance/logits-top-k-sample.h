@@ -56,6 +56,10 @@ inline Warped WarpRow(std::vector<double> row, const int32_t* group, const float
     list = order();
   }
   if (top_p > 0 && top_p < 1 && list.size() > keep) {
+    // Of equals the lower tokens go first.
+    std::stable_sort(list.begin(), list.end(), [&](size_t a, size_t b) {
+      return row[a] != row[b] ? row[a] > row[b] : a > b;
+    });
     const std::vector<double> p = shares(list);
     double gone = 0;
     for (size_t i = list.size(); i > keep; --i) {
