@@ -186,15 +186,17 @@ func run64(ctx context.Context, e *embedding.Embedder, texts []string, round int
 					return
 				}
 				start := time.Now()
-				row, err := e.Row(texts[(round*textsARun+i)%len(texts)], "")
+				row, err := e.Row(texts[(round*textsARun+i)%len(texts)], embedding.As{})
+				var made embedding.Embedding
 				if err == nil && together {
-					var call *batching.Call[embedding.Row, []float32]
+					var call *batching.Call[embedding.Row, embedding.Embedding]
 					if call, err = e.Start(ctx, row, false); err == nil {
-						vectors[i], err = call.Wait(ctx)
+						made, err = call.Wait(ctx)
 					}
 				} else if err == nil {
-					vectors[i], err = e.Alone(ctx, row)
+					made, err = e.Alone(ctx, row)
 				}
+				vectors[i] = made.Dense
 				took[i], errs[g] = time.Since(start), err
 			}
 		})
@@ -220,7 +222,7 @@ func processor() float64 {
 func tokensOf(e *embedding.Embedder, texts []string) (p [3]int, err error) {
 	list := make([]int, len(texts))
 	for i, text := range texts {
-		row, err := e.Row(text, "")
+		row, err := e.Row(text, embedding.As{})
 		if err != nil {
 			return p, err
 		}

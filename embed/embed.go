@@ -18,11 +18,13 @@ import (
 	"github.com/opgraft/graft"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/encode/encoder"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/internal/opening"
 )
 
 // Embedder turns texts into vectors with an exported encoder: a folder as sentence-transformers or optimum saves it,
-// with its tokenizer. Pooling, normalisation and prompts are those of the model's own configuration.
+// with its tokenizer, or static embeddings, which need no graph. Pooling, normalisation and prompts are those of the
+// model's own configuration. Most models give one vector of a text; [Embedder.Gives] says what this one gives.
 //
 // It is safe for concurrent use. Texts of all calls that come at once share batches, as inputs of a [Batcher] do.
 type Embedder struct{ inner *encoder.Embedder }
@@ -31,6 +33,45 @@ type Embedder struct{ inner *encoder.Embedder }
 //
 // It is safe for concurrent use. Documents of all calls that come at once share batches, as inputs of a [Batcher] do.
 type Reranker struct{ inner *encoder.Reranker }
+
+// Task is what a text is for, where a model treats queries and documents in two ways: with prompts, marks or modules.
+type Task string
+
+// The tasks. "" is neither, as encode of sentence-transformers takes it; with the others it is encode_query and
+// encode_document.
+const (
+	Query    Task = "query"
+	Document Task = "document"
+)
+
+// As says what texts are. The zero value is a text without a task, with the model's default prompt.
+type As struct {
+	Task Task
+	// Prompt is the name of the prompt before the text, as the model's configuration names it; "" is the task's prompt, or
+	// without a task the default one, where the model has it.
+	Prompt string
+}
+
+// Gives says what a model makes of a text: most give one of them, BGE-M3 gives all.
+type Gives struct {
+	Dense  bool // a vector
+	Sparse bool // a vector of which most numbers are 0, as SPLADE's
+	Tokens bool // a vector for each token, as ColBERT's
+}
+
+// Embedding is what a model makes of a text. What it does not give is nil.
+type Embedding struct {
+	Dense  []float32
+	Sparse Sparse
+	Tokens [][]float32
+}
+
+// Sparse is a vector of which most numbers are 0.
+type Sparse struct {
+	Indices []int32 // of the others, the least first
+	Weights []float32
+	Width   int // numbers of the whole vector
+}
 
 // Ranked is a document with its score.
 type Ranked struct {
@@ -96,9 +137,44 @@ func (e *Embedder) Embed(ctx context.Context, texts ...string) ([][]float32, err
 // EmbedAs is Embed with a prompt before each text: query or document, for example, as the model's configuration names
 // them (config_sentence_transformers.json). With "" it is the configuration's default, which is none in most models.
 func (e *Embedder) EmbedAs(ctx context.Context, prompt string, texts ...string) ([][]float32, error) {
-	return all(ctx, len(texts), e.inner.MaxQueue(),
-		func(i int) (encoder.Row, error) { return e.inner.Row(texts[i], prompt) }, e.inner.Start)
+	if !e.Gives().Dense {
+		return nil, opening.Refuse("the model gives no dense vectors, needed is Encode, which returns what it gives")
+	}
+	list, err := e.Encode(ctx, As{Prompt: prompt}, texts...)
+	if list == nil {
+		return nil, err
+	}
+	vectors := make([][]float32, len(list))
+	for i, v := range list {
+		vectors[i] = v.Dense
+	}
+	return vectors, err
 }
+
+// Encode returns what the model makes of each text, in their order: the zero Embedding for a text that failed. Errors
+// are those of [Embedder.Embed]; a task that the model has no way for is graft.ErrOption.
+func (e *Embedder) Encode(ctx context.Context, as As, texts ...string) ([]Embedding, error) {
+	in := encoder.As{Task: folder.Task(as.Task), Prompt: as.Prompt}
+	if err := e.inner.Takes(in); err != nil {
+		return nil, opening.Public(err, graft.ErrOption)
+	}
+	list, err := all(ctx, len(texts), e.inner.MaxQueue(),
+		func(i int) (encoder.Row, error) { return e.inner.Row(texts[i], in) }, e.inner.Start)
+	if list == nil {
+		return nil, err
+	}
+	out := make([]Embedding, len(list))
+	for i, v := range list {
+		out[i] = Embedding{Dense: v.Dense, Sparse: Sparse(v.Sparse), Tokens: v.Tokens.List()}
+	}
+	return out, err
+}
+
+// Gives is what the model makes of a text.
+func (e *Embedder) Gives() Gives { return Gives(e.inner.Gives()) }
+
+// Token is the token that a number of a sparse vector is of; "" where it is of none.
+func (e *Embedder) Token(index int32) string { return e.inner.Token(index) }
 
 // Dimensions is the number of a vector's elements; 0 where the model does not say it before it runs.
 func (e *Embedder) Dimensions() int { return e.inner.Dimensions() }

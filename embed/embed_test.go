@@ -107,10 +107,12 @@ func TestEmbedBadTexts(t *testing.T) {
 	if !errors.As(err, &one) || one.Index != 1 || !strings.HasPrefix(err.Error(), message) {
 		t.Errorf("found %v, want %s", err, message)
 	}
-	if _, err := e.EmbedAs(t.Context(), "summary", "a"); err == nil ||
-		err.Error() != `input 0: no prompt "summary", needed one that the model has in config_sentence_transformers.json` {
-		t.Errorf("an unknown prompt: %v", err)
-	}
+	_, err = e.EmbedAs(t.Context(), "summary", "a")
+	must.Fail(t, err, graft.ErrOption)
+	must.Fail(t, err, `no prompt "summary", needed one that the model has in config_sentence_transformers.json`)
+	_, err = e.Encode(t.Context(), embed.As{Task: "summary"}, "a")
+	must.Fail(t, err, graft.ErrOption)
+	must.Fail(t, err, `the task "summary", needed query or document`)
 }
 
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (o *encoding) options(c *cli) (encoder.Options, error) {
 
 func (c *cli) embed() *cobra.Command {
 	var o encoding
-	var pooling, prompt string
+	var pooling, prompt, task string
 	var normalize bool
 	cmd := &cobra.Command{
 		Use:   "embed MODEL_DIR",
@@ -70,15 +71,21 @@ the tokenizer's files, and modules.json with what it names. Pooling, normalisati
 prompts and the greatest length are the model's own; a folder that does not say how it
 pools needs --pooling.
 
--o jsonl writes objects: index, embedding, and error where a line has no vector. -o npy
-writes one array of float32 for NumPy, in which such a line is a row of NaN. -o text
-writes numbers with spaces between, and an empty line. -o FILE writes to a file, of the
-form that its name ends with, and a summary to stdout. Exit code 1 when any line failed.`,
+A model gives one vector of a text, a sparse one (SPLADE) or a vector for each token
+(ColBERT). --task query and --task document embed texts as encode_query and
+encode_document do; models of PyLate and ColBERT need one of them.
+
+-o jsonl writes objects: index, embedding, sparse_embedding or token_embeddings, and error
+where a line has none. -o npy writes one array of float32 for NumPy, in which such a line is
+a row of NaN; -o npz several: embeddings, the parts of a sparse matrix as SciPy reads it, or
+token_embeddings with the offsets of texts. -o text writes numbers with spaces between, and
+an empty line. -o FILE writes to a file, of the form that its name ends with, and a summary
+to stdout. Exit code 1 when any line failed.`,
 		Example: `  graft embed all-MiniLM-L6-v2 --input texts.txt -o vectors.npy
   graft embed models/encoders/embedder -o jsonl < texts.txt
   graft embed e5-small-v2 --pooling mean --normalize -o npy < texts.txt > vectors.npy`,
 		Args:        exactly(1, "one model folder"),
-		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl npy"},
+		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl npy npz"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line, err := bytesOf("--max-line", o.maxLine, limit.Line)
 			if err != nil {
@@ -105,19 +112,21 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 				return err
 			}
 			defer e.Close()
-			var write func(encoder.Vector) error
-			return c.encoded("embedded", o.input, total, "npy", func(form string, to io.Writer) (func() error, error) {
+			var write func(encoder.Vector, encoder.Embedding) error
+			arrays := []string{"npy", "npz"}
+			return c.encoded("embedded", o.input, total, arrays, func(form string, to io.Writer) (func() error, error) {
 				var finish func() error
 				var err error
-				write, finish, err = vectors(form, to, e.Dimensions())
+				write, finish, err = vectors(form, to, e)
 				return finish, err
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
 				p.Workers = o.workers
-				return e.Run(cmd.Context(), read, prompt, func(v encoder.Vector) error {
+				as := encoder.As{Task: folder.Task(task), Prompt: prompt}
+				return e.Run(cmd.Context(), read, as, func(v encoder.Vector, made encoder.Embedding) error {
 					if v.Error != "" {
 						c.warn("graft: line %d: %s", v.Index+1, v.Error)
 					}
-					return write(v)
+					return write(v, made)
 				}, p)
 			})
 		},
@@ -128,7 +137,8 @@ form that its name ends with, and a summary to stdout. Exit code 1 when any line
 		"how hidden states become a vector: "+strings.Join(folder.Modes, ", ")+", or several with + (default: the model's)")
 	f.BoolVar(&normalize, "normalize", false, "vectors have the length 1, also where the model does not say so")
 	f.StringVar(&prompt, "prompt", "",
-		"name of a prompt of the model that is put before each text, such as query (default: the model's, mostly none)")
+		"name of a prompt of the model that is put before each text, such as query (default: the task's, or the model's)")
+	f.StringVar(&task, "task", "", "what the texts are: query or document (default: neither)")
 	return cmd
 }
 
@@ -180,7 +190,7 @@ code 1 when any line failed.`,
 				parse = encoder.ParseTSV
 			}
 			var write func(encoder.Ranking) error
-			return c.encoded("ranked", o.input, total, "", func(form string, to io.Writer) (finish func() error, err error) {
+			return c.encoded("ranked", o.input, total, nil, func(form string, to io.Writer) (finish func() error, err error) {
 				write = rankings(form, to)
 				return func() error { return nil }, nil
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
@@ -204,7 +214,7 @@ code 1 when any line failed.`,
 
 // encoded runs an encoder over lines. What is written is a file that is whole or not there, or stdout; begin begins
 // it in a form. Of an array the head comes last, so that one for stdout is gathered in a temporary file.
-func (c *cli) encoded(what, input string, total int64, array string,
+func (c *cli) encoded(what, input string, total int64, arrays []string,
 	begin func(form string, to io.Writer) (finish func() error, err error),
 	run func(pipeline.Options) (*encoder.Summary, error)) error {
 	form := c.form
@@ -218,7 +228,7 @@ func (c *cli) encoded(what, input string, total int64, array string,
 		}
 		defer f.Discard()
 		to, finish = f, f.Commit
-	case form == array:
+	case slices.Contains(arrays, form):
 		folder, err := storage.Temporary("")
 		if err != nil {
 			return err
@@ -241,7 +251,7 @@ func (c *cli) encoded(what, input string, total int64, array string,
 	if err != nil {
 		return err
 	}
-	start, p := time.Now(), c.progressOver(what, input, c.file == "" && form != array)
+	start, p := time.Now(), c.progressOver(what, input, c.file == "" && !slices.Contains(arrays, form))
 	s, err := run(pipeline.Options{Done: func(n int) {
 		p.say(fmt.Sprintf("%s %d, %.1f/s", what, n, float64(n)/time.Since(start).Seconds()))
 		p.set(int64(n), total)
@@ -277,17 +287,28 @@ func summarized(w *page, what string, s *encoder.Summary) {
 }
 
 // vectors writes them in a form.
-func vectors(form string, to io.Writer, width int) (write func(encoder.Vector) error, finish func() error, err error) {
+func vectors(form string, to io.Writer, e *encoder.Embedder) (write func(encoder.Vector, encoder.Embedding) error,
+	finish func() error, err error) {
 	finish = func() error { return nil }
+	if gives := e.Gives(); form == "npy" && !gives.Dense || form == "text" && gives.Tokens {
+		return nil, nil, &diagnostic.Error{Found: "-o " + form + " of a model that gives sparse vectors or those of tokens",
+			Needed: "a form that holds them", Fix: "take -o jsonl or -o npz"}
+	}
 	switch form {
 	case "npy":
-		n, err := encoder.NewNPY(to.(io.WriteSeeker), width)
+		n, err := encoder.NewNPY(to.(io.WriteSeeker), e.Dimensions())
 		if err != nil {
 			return nil, nil, err
 		}
-		return func(v encoder.Vector) error { return n.Write(v.Values) }, n.Close, nil
+		return func(_ encoder.Vector, v encoder.Embedding) error { return n.Write(v.Dense) }, n.Close, nil
+	case "npz":
+		n, err := encoder.NewNPZ(to, e.Gives(), e.Dimensions())
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(_ encoder.Vector, v encoder.Embedding) error { return n.Write(v) }, n.Close, nil
 	case "text":
-		return func(v encoder.Vector) error {
+		return func(v encoder.Vector, _ encoder.Embedding) error {
 			var b bytes.Buffer
 			for i, x := range v.Values {
 				if i > 0 {
@@ -295,12 +316,20 @@ func vectors(form string, to io.Writer, width int) (write func(encoder.Vector) e
 				}
 				b.WriteString(shortest(x))
 			}
+			if v.Sparse != nil {
+				for i, x := range v.Sparse.Weights {
+					if i > 0 {
+						b.WriteByte(' ')
+					}
+					b.WriteString(strconv.Itoa(int(v.Sparse.Indices[i])) + ":" + shortest(x))
+				}
+			}
 			b.WriteByte('\n')
 			_, err := to.Write(b.Bytes())
 			return err
 		}, finish, nil
 	}
-	return func(v encoder.Vector) error { return object(to, v) }, finish, nil
+	return func(v encoder.Vector, _ encoder.Embedding) error { return object(to, v) }, finish, nil
 }
 
 // rankings writes them in a form.

@@ -62,7 +62,7 @@ failed.`,
 				return err
 			}
 			var write func(encoder.Prediction) error
-			return c.encoded("labelled", o.input, total, "", func(form string, to io.Writer) (func() error, error) {
+			return c.encoded("labelled", o.input, total, nil, func(form string, to io.Writer) (func() error, error) {
 				write = predictions(form, to)
 				return func() error { return nil }, nil
 			}, func(opts pipeline.Options) (*encoder.Summary, error) {

@@ -58,7 +58,7 @@ def config(**more):
                       max_position_embeddings=32, **more)
 
 
-def export(model, output, path):
+def export(model, output, path, tokens=False):
     class Only(nn.Module):
         def __init__(self):
             super().__init__()
@@ -68,7 +68,7 @@ def export(model, output, path):
             return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[output]
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
-    axes = {n: {0: "batch", 1: "sequence"} for n in names} | {output: {0: "batch"} if output == "logits" else {0: "batch", 1: "sequence"}}
+    axes = {n: {0: "batch", 1: "sequence"} for n in names} | {output: {0: "batch", 1: "sequence"} if tokens or output != "logits" else {0: "batch"}}
     ids = torch.tensor([[2, 5, 6, 3]])
     torch.onnx.export(Only().eval(), (ids, torch.ones_like(ids), torch.zeros_like(ids)), str(path), input_names=names, output_names=[output],
                       dynamic_axes=axes, opset_version=17, dynamo=False)

@@ -79,9 +79,9 @@ func copied(t testing.TB, name string, files map[string]string) string {
 // embed embeds texts of one caller, in batches together.
 func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32 {
 	t.Helper()
-	calls := make([]*batch.Call[Row, []float32], len(texts))
+	calls := make([]*batch.Call[Row, Embedding], len(texts))
 	for i, text := range texts {
-		row, err := e.Row(text, prompt)
+		row, err := e.Row(text, As{Prompt: prompt})
 		must.Succeed(t, err)
 		if calls[i], err = e.Start(t.Context(), row, true); err != nil {
 			t.Fatal(err)
@@ -89,10 +89,9 @@ func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32
 	}
 	out := make([][]float32, len(texts))
 	for i, c := range calls {
-		var err error
-		if out[i], err = c.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		made, err := c.Wait(t.Context())
+		must.Succeed(t, err)
+		out[i] = made.Dense
 	}
 	return out
 }
@@ -183,7 +182,7 @@ func TestEqualToSentenceTransformers(t *testing.T) {
 					}
 				}
 			}
-			must.Equal(t, e.MaxTokens(), 48)
+			must.Equal(t, e.MaxTokens(""), 48)
 			e.Close()
 		}
 	}
@@ -242,10 +241,11 @@ func TestOutOfRange(t *testing.T) {
 		o := options(t, plugins)
 		o.Batch.MaxDelay = 50 * time.Millisecond // so that they are in one batch; if not, all the same must hold
 		e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o))(t)
-		good := must.Value(e.Row(want.Texts[5], ""))(t)
-		bad := Row{IDs: slices.Clone(good.IDs), Types: good.Types}
+		good := must.Value(e.Row(want.Texts[5], As{}))(t)
+		bad := good
+		bad.IDs = slices.Clone(good.IDs)
 		bad.IDs[1] = 99999
-		var calls []*batch.Call[Row, []float32]
+		var calls []*batch.Call[Row, Embedding]
 		for _, row := range []Row{good, bad, good, good, good, good, good, good} {
 			c := must.Value(e.Start(context.Background(), row, false))(t)
 			calls = append(calls, c)
@@ -256,7 +256,7 @@ func TestOutOfRange(t *testing.T) {
 			case i == 1 && (err == nil || !strings.Contains(err.Error(), "indices element out of data bounds, idx=99999 must "+
 				"be within the inclusive range [-1100,1099]")):
 				t.Errorf("plugins %v: found %v, want ONNX Runtime's message", plugins, err)
-			case i != 1 && (err != nil || !near(got, want.Embeddings["normalize"][5])):
+			case i != 1 && (err != nil || !near(got.Dense, want.Embeddings["normalize"][5])):
 				t.Errorf("plugins %v: the text beside it: %v, %v", plugins, got, err)
 			}
 		}

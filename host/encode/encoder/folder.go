@@ -1,6 +1,7 @@
 package encoder
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -20,6 +21,16 @@ func inside(folder, file, name string) (string, error) {
 			Needed: "a folder below " + folder}
 	}
 	return filepath.Join(folder, name), nil
+}
+
+// graphOf finds the graph of a folder whose Transformer may have files of its own.
+func graphOf(folder, transformer, asked string) (string, error) {
+	if asked == "" && transformer != folder {
+		if file, err := graphFile(transformer, ""); !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return graphFile(folder, asked)
 }
 
 // graphFile finds the graph of a folder: the one that is asked for, onnx/model.onnx, model.onnx, or the only one

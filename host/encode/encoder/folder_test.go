@@ -124,7 +124,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	}{
 		{"a module of another package",
 			map[string]string{"modules.json": "[" + transformer + `, {"path": "x", "type": "mine.Pooling"}]`},
-			`modules.json: a module of type "mine.Pooling", needed after the Transformer of sentence_transformers one of Dense, Dropout, LayerNorm, LogitScore, Normalize, Pooling; export the model with its pooling in the graph, as an output sentence_embedding`},
+			`modules.json: a module of type "mine.Pooling", needed after the Transformer of sentence_transformers one of Dense, Dropout, LayerNorm, LogitScore, MultiVectorMask, Normalize, Pooling, SparseAutoEncoder, SparseStaticEmbedding, SpladePooling; export the model with its pooling in the graph, as an output sentence_embedding`},
 		{"an unknown module", map[string]string{"modules.json": "[" + transformer +
 			`, {"path": "x", "type": "sentence_transformers.models.CNN"}]`},
 			`modules.json: a module of type "sentence_transformers.models.CNN"`},

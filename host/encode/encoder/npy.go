@@ -66,12 +66,17 @@ func (n *NPY) row(v []float32) error {
 // Close writes the header, and leaves the place of writing at its end.
 func (n *NPY) Close() error {
 	n.rows += n.gaps // of no width
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", n.rows, n.width)
-	header = "\x93NUMPY\x01\x00" + string(binary.LittleEndian.AppendUint16(nil, npyHeader-10)) + header
-	header += strings.Repeat(" ", npyHeader-1-len(header)) + "\n"
+	header := npyHead("<f4", fmt.Sprintf("(%d, %d)", n.rows, n.width))
 	if _, err := n.to.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	_, err := io.WriteString(n.to, header)
 	return err
+}
+
+// npyHead is the head of an array.
+func npyHead(kind, shape string) string {
+	head := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", kind, shape)
+	head = "\x93NUMPY\x01\x00" + string(binary.LittleEndian.AppendUint16(nil, npyHeader-10)) + head
+	return head + strings.Repeat(" ", npyHeader-1-len(head)) + "\n"
 }

@@ -36,7 +36,7 @@ func TestRunInOrder(t *testing.T) {
 	e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o))(t)
 	defer e.Close()
 	var got [][]float32
-	s, err := e.Run(t.Context(), lines(300), "", func(v Vector) error {
+	s, err := e.Run(t.Context(), lines(300), As{}, func(v Vector, _ Embedding) error {
 		if v.Index != len(got) || v.Error != "" {
 			return fmt.Errorf("line %d comes as number %d: %s", v.Index, len(got), v.Error)
 		}
@@ -79,23 +79,23 @@ func TestRunEnds(t *testing.T) {
 	because := errors.New("because")
 	e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), options(t, false)))(t)
 	defer e.Close()
-	written := func(Vector) error { return nil }
-	must.Fail(t, must.Error(e.Run(t.Context(), func() (string, error) { return "", because }, "", written,
+	written := func(Vector, Embedding) error { return nil }
+	must.Fail(t, must.Error(e.Run(t.Context(), func() (string, error) { return "", because }, As{}, written,
 		pipeline.Options{})), because)
-	must.Fail(t, must.Error(e.Run(t.Context(), lines(500), "", func(v Vector) error {
+	must.Fail(t, must.Error(e.Run(t.Context(), lines(500), As{}, func(v Vector, _ Embedding) error {
 		if v.Index == 20 {
 			return because
 		}
 		return nil
 	}, pipeline.Options{})), because)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	must.Fail(t, must.Error(e.Run(ctx, lines(1<<30), "", func(v Vector) error {
+	must.Fail(t, must.Error(e.Run(ctx, lines(1<<30), As{}, func(v Vector, _ Embedding) error {
 		if v.Index == 20 {
 			cancel(because)
 		}
 		return nil
 	}, pipeline.Options{})), because)
-	if _, err := e.Run(t.Context(), lines(3), "summary", written, pipeline.Options{}); err == nil ||
+	if _, err := e.Run(t.Context(), lines(3), As{Prompt: "summary"}, written, pipeline.Options{}); err == nil ||
 		!strings.Contains(err.Error(), `no prompt "summary"`) {
 		t.Errorf("an unknown prompt: %v", err)
 	}
@@ -114,17 +114,17 @@ func TestFailingOperator(t *testing.T) {
 		o := options(t, true)
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		e := must.Value(OpenEmbedder(t.Context(), dir, o))(t)
-		if !e.base.patched {
+		if !e.all[0].patched {
 			t.Fatal("nothing was replaced, so that nothing can fail")
 		}
-		e.base.native.Close() // every run of it fails
+		e.all[0].native.Close() // every run of it fails
 		if changes {
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, "onnx", "model.onnx"), []byte("another"), 0o644))
 		}
 		for i := range 3 {
-			row, err := e.Row(want.Texts[i], "")
+			row, err := e.Row(want.Texts[i], As{})
 			must.Succeed(t, err)
-			var call *batch.Call[Row, []float32]
+			var call *batch.Call[Row, Embedding]
 			if call, err = e.Start(t.Context(), row, false); err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestFailingOperator(t *testing.T) {
 			if changes && (err == nil || !strings.Contains(err.Error(), "used after Close")) {
 				t.Errorf("a changed file: %v, %v", got, err)
 			}
-			if !changes && (err != nil || !near(got, want.Embeddings["normalize"][i])) {
+			if !changes && (err != nil || !near(got.Dense, want.Embeddings["normalize"][i])) {
 				t.Errorf("%v, %v", got, err)
 			}
 		}

@@ -145,7 +145,7 @@ func (s *scorer[R]) chooseLogits() error {
 // run makes results of rows.
 func (s *scorer[R]) run(ctx context.Context, rows []Row) ([]R, error) {
 	out := make([]R, len(rows))
-	err := s.base.run(ctx, rows, s.output, func(i int, values []float32, width int) (err error) {
+	err := s.base.run(ctx, rows, []output{{s.output, 0}}, func(i, _ int, values []float32, width int) (err error) {
 		n := rows[i].Length()
 		switch {
 		case s.tokens:

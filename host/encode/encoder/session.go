@@ -12,6 +12,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/half"
+	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -26,6 +27,10 @@ import (
 type Row struct {
 	IDs, Types []int64
 	prompt     int // the first tokens that are the prompt's
+	expanded   int // the last tokens that fill a query up
+	hidden     int // of these, those that no other token sees
+	of         *route
+	task       folder.Task
 }
 
 // Length is the number of tokens.
@@ -158,7 +163,7 @@ func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[
 // openPatched makes the session with graft's operators. Where there cannot be one, native stays nil, and a warning says
 // why. The view's model is closed.
 func (s *runner) openPatched(ctx context.Context, view *patch.Analysis, padded plan.Padding, o Options) (err error) {
-	if o.Plan.Padding == plan.ExactPadding {
+	if o.Plan.Padding == plan.ExactPadding && !o.readsHidden {
 		o.Plan.Padding = padded
 	}
 	patcher := &sessions.Patcher{Plugins: o.Plugins.Plugins, Options: o.Plugins.Plan(o.Plan), Logger: o.Logger,
@@ -296,31 +301,37 @@ func (s *runner) listed() string {
 	return diagnostic.Clip(strings.Join(list, ", "))
 }
 
-// run computes an output of rows, which are padded to the longest, and hands each row its part of it: states of the
+// output is one of a model's outputs, which may have nothing for the first tokens.
+type output struct {
+	ort.ValueInfo
+	skips int
+}
+
+// run computes outputs of rows, which are padded to the longest, and hands each row its part of each: states of the
 // padded length times a width, or one vector. Where nothing hides padding, rows of one length run together.
-func (s *runner) run(ctx context.Context, rows []Row, output ort.ValueInfo,
-	each func(row int, values []float32, width int) error) error {
+func (s *runner) run(ctx context.Context, rows []Row, outputs []output,
+	each func(row, output int, values []float32, width int) error) error {
 	if s.masked {
 		all := make([]int, len(rows))
 		for i := range all {
 			all[i] = i
 		}
-		return s.padded(ctx, rows, all, output, each)
+		return s.padded(ctx, rows, all, outputs, each)
 	}
 	groups := map[int][]int{}
 	for i, r := range rows {
 		groups[r.Length()] = append(groups[r.Length()], i)
 	}
 	for _, group := range groups {
-		if err := s.padded(ctx, rows, group, output, each); err != nil {
+		if err := s.padded(ctx, rows, group, outputs, each); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *runner) padded(ctx context.Context, all []Row, numbers []int, output ort.ValueInfo,
-	each func(int, []float32, int) error) error {
+func (s *runner) padded(ctx context.Context, all []Row, numbers []int, outputs []output,
+	each func(int, int, []float32, int) error) error {
 	rows, length := make([]Row, len(numbers)), 0
 	for k, i := range numbers {
 		rows[k] = all[i]
@@ -339,25 +350,35 @@ func (s *runner) padded(ctx context.Context, all []Row, numbers []int, output or
 		}
 		values[in.name] = v
 	}
-	results, err := s.once(ctx, values, output.Name)
+	names := make([]string, len(outputs))
+	for i, o := range outputs {
+		names[i] = o.Name
+	}
+	results, err := s.once(ctx, values, names...)
 	if err != nil {
 		return err
 	}
-	result := results[0]
-	defer result.Close()
-	shape := result.Shape()
-	if len(shape) < 2 || shape[0] != int64(len(rows)) || len(shape) == 3 && shape[1] != int64(length) {
-		return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("the output %s of shape %v", output.Name, shape),
-			Needed: fmt.Sprintf("a row for each of %d texts, of %d tokens", len(rows), length)}
-	}
-	data, err := floatsOf(result)
-	if err != nil {
-		return err
-	}
-	width, part := int(shape[len(shape)-1]), len(data)/len(rows)
-	for k, i := range numbers {
-		if err := each(i, data[k*part:(k+1)*part], width); err != nil {
+	defer func() {
+		for _, r := range results {
+			r.Close()
+		}
+	}()
+	for o, result := range results {
+		shape := result.Shape()
+		if len(shape) < 2 || shape[0] != int64(len(rows)) ||
+			len(shape) == 3 && shape[1] != int64(length-outputs[o].skips) {
+			return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("the output %s of shape %v", names[o], shape),
+				Needed: fmt.Sprintf("a row for each of %d texts, of %d tokens", len(rows), length-outputs[o].skips)}
+		}
+		data, err := floatsOf(result)
+		if err != nil {
 			return err
+		}
+		width, part := int(shape[len(shape)-1]), len(data)/len(rows)
+		for k, i := range numbers {
+			if err := each(i, o, data[k*part:(k+1)*part], width); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -365,11 +386,12 @@ func (s *runner) padded(ctx context.Context, all []Row, numbers []int, output or
 
 // once runs. Where graft's operators fail and the model itself does not, it runs without them from then on. What the
 // model itself refuses too is the caller's error, in ONNX Runtime's words.
-func (s *runner) once(ctx context.Context, inputs map[string]*ort.Value, output string) ([]*ort.Value, error) {
+func (s *runner) once(ctx context.Context, inputs map[string]*ort.Value,
+	outputs ...string) ([]*ort.Value, error) {
 	if s.reverted.Load() {
-		return s.plain().Run(ctx, inputs, output)
+		return s.plain().Run(ctx, inputs, outputs...)
 	}
-	results, err := s.native.Run(ctx, inputs, output)
+	results, err := s.native.Run(ctx, inputs, outputs...)
 	if err == nil || !s.patched || ctx.Err() != nil {
 		return results, err
 	}
@@ -377,7 +399,7 @@ func (s *runner) once(ctx context.Context, inputs map[string]*ort.Value, output 
 	if plain == nil {
 		return nil, err
 	}
-	results, again := plain.Run(ctx, inputs, output)
+	results, again := plain.Run(ctx, inputs, outputs...)
 	if again == nil && !s.reverted.Swap(true) {
 		s.warn("an operator failed; the model runs without graft's operators from now on", err)
 	}
@@ -429,7 +451,7 @@ func (s *runner) tensor(in input, rows []Row, length int) (*ort.Value, error) {
 				v = s.pad
 			case in.role == roles.Types && t < n && t < len(r.Types):
 				v = r.Types[t]
-			case in.role == roles.Mask && t < n:
+			case in.role == roles.Mask && t < n-r.hidden:
 				v = 1
 			}
 			data = append(data, v)

@@ -17,9 +17,18 @@ import (
 
 // Vector is what one line became.
 type Vector struct {
-	Index  int       `json:"index"` // the line's number, from 0
-	Values []float32 `json:"embedding,omitempty"`
-	Error  string    `json:"error,omitempty"` // why there is none
+	Index  int         `json:"index"` // the line's number, from 0
+	Values []float32   `json:"embedding,omitempty"`
+	Sparse *Weights    `json:"sparse_embedding,omitempty"` // the numbers that are not 0
+	Tokens [][]float32 `json:"token_embeddings,omitempty"` // of the tokens that count
+	Error  string      `json:"error,omitempty"`            // why there is none
+}
+
+// Weights are the numbers of a sparse vector that are not 0.
+type Weights struct {
+	Indices []int32   `json:"indices"` // the least first
+	Weights []float32 `json:"weights"`
+	Tokens  []string  `json:"tokens,omitempty"` // of a vector with a number for each token
 }
 
 // Ranking is what the documents of one line became, the best first.
@@ -138,30 +147,64 @@ func streamed[R, W any](ctx context.Context, read func() (string, error), encode
 	return lines, int(wrong.Load()), err
 }
 
-// Run embeds every line that read gives, with a prompt by name or "", and hands the vectors to write in the order of
-// the lines.
-func (e *Embedder) Run(ctx context.Context, read func() (string, error), prompt string, write func(Vector) error,
+// Run embeds every line that read gives, and hands the vectors to write in the order of the lines.
+func (e *Embedder) Run(ctx context.Context, read func() (string, error), as As, write func(Vector, Embedding) error,
 	p pipeline.Options) (*Summary, error) {
-	if _, err := e.Row("", prompt); err != nil && prompt != "" {
-		if _, ok := e.Prompts()[prompt]; !ok {
-			return nil, err
-		}
+	if err := e.Takes(as); err != nil {
+		return nil, err
+	}
+	type line struct {
+		Vector
+		made Embedding
 	}
 	began := time.Now()
-	lines, failed, err := streamed(ctx, read, func(line string) ([]Row, error) {
-		row, err := e.Row(line, prompt)
+	lines, failed, err := streamed(ctx, read, func(text string) ([]Row, error) {
+		row, err := e.Row(text, as)
 		return []Row{row}, err
-	}, e.Start, func(index int, results [][]float32) (Vector, error) {
-		for _, x := range results[0] {
-			if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-				return Vector{}, fmt.Errorf("the model's vector has an element %v, needed are numbers", x)
+	}, e.Start, func(index int, results []Embedding) (line, error) {
+		made := results[0]
+		for _, list := range [][]float32{made.Dense, made.Sparse.Weights, made.Tokens.Values} {
+			for _, x := range list {
+				if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+					return line{}, fmt.Errorf("the model's vector has an element %v, needed are numbers", x)
+				}
 			}
 		}
-		return Vector{Index: index, Values: results[0]}, nil
-	}, func(index int, err error) Vector { return Vector{Index: index, Error: err.Error()} }, write, p)
+		return line{e.vector(index, made), made}, nil
+	}, func(index int, err error) line { return line{Vector: Vector{Index: index, Error: err.Error()}} },
+		func(l line) error { return write(l.Vector, l.made) }, p)
 	s := summary(e.Metrics(), lines, failed, began)
-	s.Dimensions = e.width
+	s.Dimensions = e.Dimensions()
 	return s, err
+}
+
+// vector is what is written of an embedding.
+func (e *Embedder) vector(index int, made Embedding) Vector {
+	v := Vector{Index: index, Values: made.Dense}
+	if e.Gives().Tokens {
+		v.Tokens = made.Tokens.List()
+	}
+	if e.Gives().Sparse {
+		v.Sparse = &Weights{Indices: made.Sparse.Indices, Weights: made.Sparse.Weights}
+		for _, i := range made.Sparse.Indices {
+			token := e.Token(i)
+			if token == "" {
+				v.Sparse.Tokens = nil
+				break
+			}
+			v.Sparse.Tokens = append(v.Sparse.Tokens, token)
+		}
+	}
+	return v
+}
+
+// Takes refuses a task or a prompt that a folder has not.
+func (e *Embedder) Takes(as As) error {
+	r, err := e.of(as.Task)
+	if err == nil {
+		_, err = r.prompt(as)
+	}
+	return err
 }
 
 // Run scores the documents of every line that read gives, which parse takes apart, and hands them to write in the

@@ -3,52 +3,52 @@ package folder
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// maxWidth is the greatest width of a layer after the encoder.
-const maxWidth = 1 << 16
+// The greatest width of a layer after the encoder, and of a vector with a number for each token.
+const (
+	maxWidth      = 1 << 16
+	maxVocabulary = 1 << 24
+)
 
-// weightsOf reads the weights of a module. The tensors' shapes are asked for by take.
-func weightsOf(folder, what string) (take func(name string, shape ...int) ([]float32, error), err error) {
-	path := filepath.Join(folder, "model.safetensors")
-	if _, err := os.Stat(path); err != nil {
-		e := &diagnostic.Error{Path: path, Found: "there is no such file", Needed: "the weights of the " + what, Cause: err}
-		if _, err := os.Stat(filepath.Join(folder, "pytorch_model.bin")); err == nil {
-			e.Found, e.Needed = "only pytorch_model.bin, which is a program in Python's pickle", "model.safetensors"
-			e.Fix = "load the model with sentence-transformers and save it again: SentenceTransformer(FOLDER).save(FOLDER)"
-		}
-		return nil, e
-	}
-	tensors, err := readSafetensors(path)
+// weightsOf reads the weights of a module. The tensors' shapes are asked for by take, for which the file is open.
+// Of two names with | between, the first that is there is read: of weights that are shared one stands in the file.
+func weightsOf(folder, what string, read func(take func(name string, shape ...int) []float32)) error {
+	file, err := openSafetensors(filepath.Join(folder, "model.safetensors"), what)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return func(name string, shape ...int) ([]float32, error) {
-		t, ok := tensors[name]
-		if !ok || !slices.Equal(t.shape, shape) {
-			found := name + " is missing"
-			if ok {
-				found = fmt.Sprintf("%s has the shape %v", name, t.shape)
+	defer file.Close()
+	read(func(name string, shape ...int) []float32 {
+		var w weights
+		if first, other, ok := strings.Cut(name, "|"); ok {
+			if name = first; !file.has(first) {
+				name = other
 			}
-			return nil, &diagnostic.Error{Path: path, Found: found, Needed: fmt.Sprint(shape)}
 		}
-		return t.values, nil
-	}, nil
+		if err == nil {
+			w, err = file.take(name, shape...)
+		}
+		return w.values
+	})
+	return err
 }
 
 // readDense reads a Dense: a linear layer with an activation, and a residual around both.
-func readDense(folder string, _ *Folder) (Module, error) {
+func readDense(folder string, in *Folder) (Module, error) {
 	path := filepath.Join(folder, "config.json")
 	o, found, err := readObject(path, "Dense")
 	if err != nil {
 		return nil, err
 	}
-	m := &mapped{}
+	m := &mapped{in: SentenceEmbedding}
+	if in.Late != nil {
+		m.in = TokenEmbeddings
+	}
 	m.names(o)
 	m.from, m.to = o.number("in_features", 1, maxWidth), o.number("out_features", 1, maxWidth)
 	bias, residual := o.bool("bias", true), o.bool("use_residual", false)
@@ -67,24 +67,17 @@ func readDense(folder string, _ *Folder) (Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	take, err := weightsOf(folder, "Dense")
-	if err != nil {
-		return nil, err
-	}
-	weight, err := take("linear.weight", m.to, m.from)
-	if err != nil {
-		return nil, err
-	}
-	var offset, around []float32
-	if bias {
-		if offset, err = take("linear.bias", m.to); err != nil {
-			return nil, err
+	var weight, offset, around []float32
+	if err := weightsOf(folder, "Dense", func(take func(string, ...int) []float32) {
+		weight = take("linear.weight", m.to, m.from)
+		if bias {
+			offset = take("linear.bias", m.to)
 		}
-	}
-	if residual && m.from != m.to {
-		if around, err = take("residual.weight", m.to, m.from); err != nil {
-			return nil, err
+		if residual && m.from != m.to {
+			around = take("residual.weight", m.to, m.from)
 		}
+	}); err != nil {
+		return nil, err
 	}
 	m.row = func(in, out []float32) {
 		for i := range out {
@@ -119,7 +112,7 @@ func readNormalize(folder string, _ *Folder) (Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mapped{}
+	m := &mapped{in: SentenceEmbedding}
 	m.names(o)
 	return normalize(m), o.close()
 }
@@ -151,16 +144,10 @@ func readLayerNorm(folder string, _ *Folder) (Module, error) {
 	if n == 0 {
 		return nil, &diagnostic.Error{Path: path, Found: "no dimension", Needed: "the width of the vectors"}
 	}
-	take, err := weightsOf(folder, "LayerNorm")
-	if err != nil {
-		return nil, err
-	}
-	weight, err := take("norm.weight", n)
-	if err != nil {
-		return nil, err
-	}
-	bias, err := take("norm.bias", n)
-	if err != nil {
+	var weight, bias []float32
+	if err := weightsOf(folder, "LayerNorm", func(take func(string, ...int) []float32) {
+		weight, bias = take("norm.weight", n), take("norm.bias", n)
+	}); err != nil {
 		return nil, err
 	}
 	m := &mapped{path: path, in: SentenceEmbedding, out: SentenceEmbedding, from: n}

@@ -8,17 +8,53 @@ import (
 
 // Features are what modules hand on for one text, by sentence-transformers' names.
 type Features struct {
-	Length int // tokens of the text
-	Prompt int // the first of them that are the prompt's
-	Tokens Rows
-	Vector []float32 // sentence_embedding; nil before it is made
-	Scores []float32 // scores of a cross-encoder
+	Length   int // tokens of the text
+	Prompt   int // the first of them that are the prompt's
+	Expanded int // the last of them that fill a query up
+	IDs      []int64
+	Task     Task
+	Tokens   Rows
+	Vector   []float32 // sentence_embedding; nil before it is made
+	Scores   []float32 // scores of a cross-encoder
 }
 
 // Rows are vectors of one width, one after the other.
 type Rows struct {
 	Values []float32
 	Width  int
+}
+
+// List are the vectors, each by itself.
+func (r Rows) List() [][]float32 {
+	list := [][]float32{}
+	for at := 0; at < len(r.Values); at += r.Width {
+		list = append(list, r.Values[at:at+r.Width])
+	}
+	return list
+}
+
+// only leaves the tokens that are kept.
+func (f *Features) only(kept func(token int) bool) {
+	in, n := f.Tokens, 0
+	out, ids := make([]float32, 0, len(in.Values)), []int64(nil)
+	for t := range f.Length {
+		if kept(t) {
+			out = append(out, in.Values[t*in.Width:(t+1)*in.Width]...)
+			if t < len(f.IDs) {
+				ids = append(ids, f.IDs[t])
+			}
+			n++
+		}
+	}
+	f.Tokens.Values, f.IDs, f.Length = out, ids, n
+}
+
+// Settle leaves out the tokens that fill a query up, where no module of the folder says that they count.
+func (f *Features) Settle(attended bool) {
+	if f.Expanded > 0 && !attended {
+		own := f.Length - f.Expanded
+		f.only(func(t int) bool { return t < own })
+	}
 }
 
 // Feature is the name of one of them.
@@ -29,6 +65,7 @@ const (
 	TokenEmbeddings   Feature = "token_embeddings"
 	SentenceEmbedding Feature = "sentence_embedding"
 	Scores            Feature = "scores"
+	masked            Feature = "attention_mask" // is there where tokens were left out
 )
 
 // of is a feature as rows: those of tokens, or one.
@@ -73,6 +110,7 @@ type mapped struct {
 	in, out  Feature
 	from, to int // widths; 0 where any is taken, and stays
 	optional bool
+	inGraph  bool // a graph whose output is as wide as this module's has it inside
 	row      func(in, out []float32)
 }
 
@@ -96,7 +134,7 @@ func (m *mapped) names(o *object) {
 		return absent
 	}
 	m.path = o.path
-	m.in = read("module_input_name", SentenceEmbedding)
+	m.in = read("module_input_name", m.in)
 	m.out = read("module_output_name", m.in)
 	if (m.in == TokenEmbeddings) != (m.out == TokenEmbeddings) && o.err == nil {
 		o.err = &diagnostic.Error{Path: o.path,
@@ -114,6 +152,8 @@ func (m *mapped) Check(w Widths) error {
 		return &diagnostic.Error{Path: m.path,
 			Found:  fmt.Sprintf("a module that reads %s, which no module before it makes", m.in),
 			Needed: "a Pooling before it, or another module_input_name"}
+	case m.inGraph && n == m.to:
+		m.row, m.from = func(in, out []float32) { copy(out, in) }, m.to
 	case n > 0 && m.from > 0 && n != m.from:
 		return m.unfit(n)
 	}

@@ -5,7 +5,9 @@ package folder
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,8 +41,29 @@ type Folder struct {
 	Causal bool
 	Chat   *Chat // how pairs of texts are rendered; nil where they are read one after the other
 
+	// Input makes a text's vector of its tokens, in place of a graph; nil for a graph. Its tokens have no special ones
+	// around.
+	Input     Module
+	Stored    bool // texts are cut as tokenizer.json itself says
+	Model2Vec bool // unknown tokens are left out, and long texts are cut before they are tokens
+
+	Vocabulary bool   // the numbers of a vector are those of the tokenizer's tokens
+	MaxActive  int    // numbers of a vector that are not 0, as max_active_dims says; 0 for all
+	Similarity string // by which vectors are compared: similarity_fn_name; "" where it is not said
+
+	// Of vectors of tokens: Late is what PyLate and ColBERT do, and QueryTokens and DocumentTokens are the greatest lengths
+	// of texts, 0 where they are not said.
+	Late                        *Late
+	Expansion                   *Expansion // nil for none
+	QueryTokens, DocumentTokens int
+
+	Routes   map[string]*Folder // of a Router; nil where there is none
+	Fallback string             // the route of texts of no task; "" where there is none
+
 	labels       labels
 	lower        bool
+	logits       bool      // the Transformer gives logits of a vocabulary in place of hidden states
+	fixed        bool      // MaxTokens counts more than QueryTokens and DocumentTokens
 	transformers Version   // that wrote config.json
 	activatedBy  [2]string // file and key of Activation
 }
@@ -79,11 +102,20 @@ func Read(folder string) (*Folder, error) {
 	if err := f.readModules(folder); err != nil {
 		return nil, err
 	}
-	if err := f.readConfig(); err != nil {
-		return nil, err
+	parts := []*Folder{f}
+	if f.Routes != nil {
+		parts = slices.Collect(maps.Values(f.Routes))
+	}
+	for _, part := range parts {
+		if err := part.readConfig(); err != nil {
+			return nil, err
+		}
 	}
 	return f, nil
 }
+
+// Logits is whether the Transformer gives logits of a vocabulary in place of hidden states.
+func (f *Folder) Logits() bool { return f.logits }
 
 // readModel reads config_sentence_transformers.json.
 func (f *Folder) readModel(folder string) error {
@@ -122,6 +154,9 @@ func (f *Folder) readModel(folder string) error {
 	}
 	f.Truncate = o.number("truncate_dim", 1, maxWidth)
 	f.activation(o, "activation_fn", "activation_fn")
+	f.Similarity, _ = o.text("similarity_fn_name")
+	f.MaxActive = o.number("max_active_dims", 1, maxVocabulary)
+	f.late(o)
 	return o.close()
 }
 
@@ -177,6 +212,20 @@ func (f *Folder) readConfig() error {
 	if o.err != nil {
 		return o.err
 	}
+	if !f.Given {
+		kind, _ := o.text("model_type")
+		switch {
+		case f.Architecture == "HF_ColBERT":
+			if err := f.readColBERT(); err != nil {
+				return err
+			}
+		case kind == "model2vec" || o.keys["embedding_dtype"] != nil:
+			return f.readModel2Vec(o)
+		}
+	}
+	if f.Stored { // nothing but tokenizer.json is read
+		return nil
+	}
 	longest, err := f.readTokenizer()
 	if err != nil {
 		return err
@@ -196,6 +245,9 @@ func strip(s string) string { return strings.TrimFunc(s, isBlank) }
 
 // Clean is a text of an embedder as it is tokenized.
 func (f *Folder) Clean(s string) string {
+	if f.Input != nil {
+		return s
+	}
 	if !f.Version.AtLeast(5, 4) { // which does not strip, and has the tokenizer make lower case
 		s = strip(s)
 	}

@@ -101,6 +101,19 @@ func (o *object) text(key string) (s string, ok bool) {
 	return s, ok
 }
 
+// choice is one of several words, the first where it is absent.
+func (o *object) choice(key string, words ...string) string {
+	s, ok := o.text(key)
+	switch {
+	case !ok:
+		return words[0]
+	case !slices.Contains(words, s) && o.err == nil:
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %q", key, diagnostic.Clip(s)),
+			Needed: strings.Join(words, " or ")}
+	}
+	return s
+}
+
 // number is one of at least least; 0 where it is absent.
 func (o *object) number(key string, least, most int) int {
 	data, ok := o.take(key)

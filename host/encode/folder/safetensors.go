@@ -3,8 +3,13 @@ package folder
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/half"
@@ -12,7 +17,7 @@ import (
 	"github.com/opgraft/graft/host/base/storage"
 )
 
-// maxWeights is the greatest file of weights that is read, in bytes.
+// maxWeights is the greatest tensor that is read, in bytes.
 const maxWeights = 1 << 30
 
 // weights is a tensor of a file.
@@ -21,70 +26,115 @@ type weights struct {
 	values []float32
 }
 
-// readSafetensors reads the floats of a file of safetensors.
-func readSafetensors(path string) (map[string]weights, error) {
-	data, err := storage.ReadRegular(path, maxWeights)
+// safetensors is a file of tensors, which are read one by one: most of a model's are in its graph too.
+type safetensors struct {
+	io.Closer
+	path   string
+	from   io.ReaderAt // the bytes of the tensors
+	size   int64
+	header map[string]json.RawMessage
+}
+
+// openSafetensors opens the weights of a module.
+func openSafetensors(path, what string) (*safetensors, error) {
+	f, err := storage.OpenRegular(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		e := &diagnostic.Error{Path: path, Found: "there is no such file", Needed: "the weights of the " + what, Cause: err}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "pytorch_model.bin")); err == nil {
+			e.Found, e.Needed = "only pytorch_model.bin, which is a program in Python's pickle", "model.safetensors"
+			e.Fix = "load the model with sentence-transformers and save it again: SentenceTransformer(FOLDER).save(FOLDER)"
+		}
+		return nil, e
+	}
 	if err != nil {
 		return nil, err
 	}
-	tensors, err := parseSafetensors(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	s := &safetensors{Closer: f, path: path}
+	info, err := f.Stat()
+	if err == nil {
+		err = s.read(f, info.Size())
 	}
-	return tensors, nil
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
-// parseSafetensors reads a length of 8 bytes, a header of JSON and the bytes of tensors.
-func parseSafetensors(data []byte) (map[string]weights, error) {
-	if len(data) < 8 {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("%d bytes", len(data)), Needed: "the header of safetensors"}
+// read reads a length of 8 bytes and a header of JSON, after which the bytes of tensors come.
+func (s *safetensors) read(from io.ReaderAt, all int64) error {
+	var size [8]byte
+	if _, err := from.ReadAt(size[:], 0); err != nil {
+		return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("%d bytes", all), Needed: "the header of safetensors"}
 	}
-	size := binary.LittleEndian.Uint64(data)
-	if size > uint64(len(data)-8) || size > limit.Config {
-		return nil, &diagnostic.Error{Found: fmt.Sprintf("a header of %d bytes in a file of %d", size, len(data)),
+	n := binary.LittleEndian.Uint64(size[:])
+	if n > uint64(all-8) || n > limit.Config {
+		return &diagnostic.Error{Path: s.path, Found: fmt.Sprintf("a header of %d bytes in a file of %d", n, all),
 			Needed: "one that lies in the file"}
 	}
-	var header map[string]json.RawMessage
-	if err := json.Unmarshal(data[8:8+size], &header); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+	text := make([]byte, n)
+	if _, err := from.ReadAt(text, 8); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	data = data[8+size:]
-	tensors := map[string]weights{}
-	for name, text := range header {
-		if name == "__metadata__" {
-			continue
-		}
-		var h struct {
-			Type    string   `json:"dtype"`
-			Shape   []int    `json:"shape"`
-			Offsets [2]int64 `json:"data_offsets"`
-		}
-		if err := json.Unmarshal(text, &h); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", diagnostic.Clip(name), err)
-		}
-		bytes := map[string]int64{"F32": 4, "F16": 2, "BF16": 2, "F64": 8}[h.Type]
-		n := int64(1)
-		for _, d := range h.Shape {
-			if d < 0 || d > maxWeights || n > maxWeights {
-				n = -1
-				break
-			}
-			n *= int64(d)
-		}
-		if bytes == 0 {
-			continue // no floats: nothing that is asked for
-		}
-		from, to := h.Offsets[0], h.Offsets[1]
-		if n < 0 || from < 0 || to < from || to > int64(len(data)) || to-from != n*bytes {
-			return nil, &diagnostic.Error{Found: fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name),
-				h.Shape, h.Offsets, len(data)), Needed: "its bytes in the file"}
-		}
-		tensors[name] = weights{h.Shape, floats(data[from:to], h.Type, int(n))}
+	if err := json.Unmarshal(text, &s.header); err != nil {
+		return &diagnostic.Error{Path: s.path, Found: "a header that is no JSON of tensors: " + err.Error(),
+			Needed: "names with dtype, shape and data_offsets"}
 	}
-	return tensors, nil
+	s.size = all - 8 - int64(n)
+	s.from = io.NewSectionReader(from, 8+int64(n), s.size)
+	return nil
 }
 
-func floats(data []byte, kind string, n int) []float32 {
+func (s *safetensors) has(name string) bool { return s.header[name] != nil }
+
+// elements are the bytes of an element, by the name of its type.
+var elements = map[string]int64{"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I8": 1, "U8": 1}
+
+// take reads a tensor as float32. Its shape is the one that is asked for, where -1 is any length.
+func (s *safetensors) take(name string, shape ...int) (w weights, err error) {
+	refuse := func(found string) (weights, error) {
+		return w, &diagnostic.Error{Path: s.path, Found: found, Needed: fmt.Sprint(shape)}
+	}
+	text, ok := s.header[name]
+	if !ok {
+		return refuse(name + " is missing")
+	}
+	var h struct {
+		Type    string   `json:"dtype"`
+		Shape   []int    `json:"shape"`
+		Offsets [2]int64 `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(text, &h); err != nil {
+		return refuse(fmt.Sprintf("tensor %q: %v", diagnostic.Clip(name), err))
+	}
+	fits, n := len(h.Shape) == len(shape), int64(1)
+	for i, d := range h.Shape {
+		fits = fits && (shape[i] == d || shape[i] < 0 && d > 0)
+		if d < 0 || d > maxWeights || n > maxWeights {
+			fits = false
+			break
+		}
+		n *= int64(d)
+	}
+	if !fits {
+		return refuse(fmt.Sprintf("%s has the shape %v", diagnostic.Clip(name), h.Shape))
+	}
+	bytes, known := elements[h.Type]
+	if !known {
+		return refuse(fmt.Sprintf("%s is of the type %q", diagnostic.Clip(name), diagnostic.Clip(h.Type)))
+	}
+	from, to := h.Offsets[0], h.Offsets[1]
+	if from < 0 || to < from || to > s.size || to-from != n*bytes || to-from > maxWeights {
+		return refuse(fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name), h.Shape, h.Offsets, s.size))
+	}
+	data := make([]byte, to-from)
+	if _, err := s.from.ReadAt(data, from); err != nil {
+		return w, fmt.Errorf("%s: %w", s.path, err)
+	}
+	return weights{h.Shape, numbers(data, h.Type, int(n))}, nil
+}
+
+func numbers(data []byte, kind string, n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		switch kind {
@@ -96,6 +146,14 @@ func floats(data []byte, kind string, n int) []float32 {
 			out[i] = float32(half.ToFloat(binary.LittleEndian.Uint16(data[2*i:])))
 		case "BF16":
 			out[i] = float32(half.BFloatToFloat(binary.LittleEndian.Uint16(data[2*i:])))
+		case "I64":
+			out[i] = float32(int64(binary.LittleEndian.Uint64(data[8*i:])))
+		case "I32":
+			out[i] = float32(int32(binary.LittleEndian.Uint32(data[4*i:])))
+		case "I8":
+			out[i] = float32(int8(data[i]))
+		case "U8":
+			out[i] = float32(data[i])
 		}
 	}
 	return out

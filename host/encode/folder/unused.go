@@ -8,7 +8,6 @@ var unused = map[string]map[string]string{
 		"name": "names a module in Python",
 	},
 	"config_sentence_transformers.json": {
-		"similarity_fn_name":   "says how two vectors are compared, after they are made",
 		"keep_in_fp32_modules": "layers that PyTorch computes in float32; the graph has its own types",
 		"requirements":         "versions of Python packages",
 	},
@@ -27,6 +26,24 @@ var unused = map[string]map[string]string{
 	},
 	"Dropout": {
 		"dropout": "does nothing but in training",
+	},
+	"SparseAutoEncoder": {
+		"k_aux":          "of training",
+		"dead_threshold": "of training",
+	},
+	"SparseStaticEmbedding": {
+		"frozen": "of training",
+	},
+	"config.json of model2vec": {
+		"apply_pca":               "how the weights were made",
+		"apply_zipf":              "how the weights were made",
+		"embedding_dtype":         "the file of weights says it",
+		"hidden_dim":              "the file of weights says it",
+		"pooling":                 "how the weights were made",
+		"seq_length":              "of the model that the weights were made with",
+		"sif_coefficient":         "how the weights were made",
+		"tokenizer_name":          "of the model that the weights were made with",
+		"vocabulary_quantization": "the file of weights says it",
 	},
 	"tokenizer_config.json": {
 		"auto_map":                      "names a tokenizer's class in Python; tokenizer.json is what is used",

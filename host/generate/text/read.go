@@ -19,7 +19,10 @@ type file struct {
 	Decoder       *component      `json:"decoder"`
 	Model         json.RawMessage `json:"model"`
 
-	Truncation, Padding struct{ Direction string }
+	Truncation, Padding struct {
+		Direction string
+		Length    int `json:"max_length"`
+	}
 
 	rebuilt   *component // what the configuration makes of the post-processor; nil where it says nothing
 	rebuiltBy string     // a file, where it is not known whether it does

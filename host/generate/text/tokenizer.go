@@ -16,6 +16,8 @@ type Tokenizer struct {
 	special map[string]bool
 	target  *Tokenizer // Marian: the other language
 	side    [2]string  // of truncation and of padding
+	longest int        // of truncation; 0 for none
+	roles   map[string]string
 }
 
 // codec is one way between text and ids: a tokenizer.json or a Marian model.
