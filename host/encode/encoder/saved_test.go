@@ -75,7 +75,8 @@ func unpacked(t *testing.T, graph string, files, blobs map[string]string) (dir s
 		must.Succeed(t, os.WriteFile(path, data, 0o644))
 	}
 	if graph != "" {
-		must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"), []byte(read(t, filepath.Join(encoders, graph))), 0o644))
+		data := []byte(read(t, filepath.Join(encoders, graph)))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"), data, 0o644))
 	}
 	return dir
 }

@@ -51,8 +51,8 @@ type Folder struct {
 	MaxActive  int    // numbers of a vector that are not 0, as max_active_dims says; 0 for all
 	Similarity string // by which vectors are compared: similarity_fn_name; "" where it is not said
 
-	// Of vectors of tokens: Late is what PyLate and ColBERT do, and QueryTokens and DocumentTokens are the greatest lengths
-	// of texts, 0 where they are not said.
+	// Of vectors of tokens: Late is what PyLate and ColBERT do, and QueryTokens and DocumentTokens are the greatest
+	// lengths of texts, 0 where they are not said.
 	Late                        *Late
 	Expansion                   *Expansion // nil for none
 	QueryTokens, DocumentTokens int

@@ -125,7 +125,8 @@ func (s *safetensors) take(name string, shape ...int) (w weights, err error) {
 	}
 	from, to := h.Offsets[0], h.Offsets[1]
 	if from < 0 || to < from || to > s.size || to-from != n*bytes || to-from > maxWeights {
-		return refuse(fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name), h.Shape, h.Offsets, s.size))
+		return refuse(fmt.Sprintf("tensor %q of shape %v at %v of %d bytes", diagnostic.Clip(name), h.Shape, h.Offsets,
+			s.size))
 	}
 	data := make([]byte, to-from)
 	if _, err := s.from.ReadAt(data, from); err != nil {

@@ -74,7 +74,8 @@ func readSparseStatic(folder string, in *Folder) (Module, error) {
 }
 
 // readStatic reads a StaticEmbedding: the mean of the rows of a matrix that a text's tokens number.
-// sentence-transformers and model2vec write it, the latter also as fewer rows, with the row of each token (mapping) and its weight (weights).
+// sentence-transformers and model2vec write it, the latter also as fewer rows, with the row of each token (mapping) and
+// its weight (weights).
 func readStatic(folder string, in *Folder) (Module, error) {
 	path := filepath.Join(folder, "model.safetensors")
 	file, err := openSafetensors(path, "StaticEmbedding")
