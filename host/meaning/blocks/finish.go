@@ -108,6 +108,16 @@ func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
 	if s.value, err = f.keyValue(v, as); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
+	// What one of them alone joins is no past: tokens of a prefix, say, whose keys have no position.
+	if whole := (operand{key: true, joined: joined, whole: true}); s.key.past != nil && s.value.past == nil {
+		if c, err := f.keyValue(k, whole); err == nil {
+			s.key = c
+		}
+	} else if whole.key = false; s.key.past == nil && s.value.past != nil {
+		if c, err := f.keyValue(v, whole); err == nil {
+			s.value = c
+		}
+	}
 	if s.result, ok = f.down(out, s.value.size, as); !ok {
 		return s, fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
 	}

@@ -59,6 +59,7 @@ func (v view) layout() string {
 type operand struct {
 	key    bool // also the one that a product with queries needs, heads of columns
 	joined bool // only those with batch and heads in one axis
+	whole  bool // what is joined along positions is read as one, and not as past and new
 }
 
 // reads reports an arrangement that operators read.

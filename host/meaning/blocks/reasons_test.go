@@ -34,6 +34,31 @@ func TestReasons(t *testing.T) {
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]
 			y = Softmax(x) axis=1`, "does not run over the last axis"},
+		{"a maximum over queries", `
+			in q f32[b, 4, s, 16]
+			in k f32[b, 4, t, 16]
+			in v f32[b, 4, t, 16]
+			out y f32[b, 4, s, 16]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			m = ReduceMax(a, [2]) keepdims=1
+			c = Sub(a, m)
+			p = Softmax(c)
+			y = MatMul(p, v)`, "its scores come from Sub"},
+		{"an attention sink", `
+			in q f32[b, 4, s, 16]
+			in k f32[b, 4, t, 16]
+			in v f32[b, 4, t, 16]
+			in sink f32[b, 4, s, 1]
+			out y f32[b, 4, s, 16]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			c = Concat(a, sink) axis=-1
+			m = ReduceMax(c, [-1]) keepdims=1
+			d = Sub(c, m)
+			p = Softmax(d)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "such as those of an attention sink, which no operator has"},
 		{"an input", `
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]

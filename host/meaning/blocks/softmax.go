@@ -202,6 +202,11 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			err = f.scaled(sc, n, &at)
 		case n.Is("Max", "Clip"):
 			err = f.raised(sc, n, &at)
+		case n.Is("Sub") && sc.boolMask == nil && sc.softcap == 0 && sc.floor == 0 && f.isRowMaximum(f.in(n, 1), n.In[0]):
+			at.value = n.In[0] // a softmax takes it off anyway
+		case n.Is("Concat"):
+			return nil, fmt.Errorf("its scores are joined with others (%s), such as those of an attention sink, which no "+
+				"operator has", n)
 		default:
 			next, ok := f.stepUp(at, false)
 			if !ok {
@@ -241,6 +246,31 @@ func (f *finder) scaled(sc *scores, n *graph.Node, at *view) error {
 		}
 	}
 	return fmt.Errorf("its scores pass through %s, which is no soft cap", tanh)
+}
+
+// isRowMaximum reports the greatest score of each query, (.., 1).
+func (f *finder) isRowMaximum(v, scores *graph.Value) bool {
+	dims, of := f.shapes.Of(v).Dims, f.shapes.Of(scores).Dims
+	if len(dims) == 0 || len(dims) != len(of) || !isOne(dims[len(dims)-1]) {
+		return false
+	}
+	n := v.Producer
+	for n.Is("Unsqueeze", "Reshape", "Identity") {
+		n = f.in(n, 0).Producer
+	}
+	if !n.Is("ReduceMax") || n.Unread() != "" || f.first(n.Input(0)) != f.first(scores) {
+		return false
+	}
+	axes := f.numbers(n, 1, "axes")
+	if len(axes) != 1 || axes[0] != -1 && axes[0] != int64(len(of)-1) {
+		return false
+	}
+	for i := range len(of) - 1 {
+		if !dims[i].Equal(of[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // raised reads Max(scores, c) or Clip(scores, c) of a number below all scores: only masks of minus infinity are

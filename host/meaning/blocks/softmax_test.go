@@ -194,6 +194,30 @@ func TestFactsOfGraphs(t *testing.T) {
 			p = Softmax(a)
 			y = com.microsoft.FusedMatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Scale == 0.25 && b.Wiring.KeyLayout == "bhsd" }},
+		{"less the greatest score of each query", operands + `
+			a = MatMul(q, kt)
+			c = Div(a, 128.0)
+			m = ReduceMax(c, [-1]) keepdims=0
+			mu = Unsqueeze(m, [-1])
+			d = Sub(c, mu)
+			e = Mul(d, 32.0)
+			p = Softmax(e)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return b.Attention.Scale == 0.25 && b.Wiring.Key.Name == "k" }},
+		{"keys of a prefix and others", `
+			in q f32[b, 4, t, 16]
+			in k f32[b, 4, t, 16]
+			in v f32[b, 4, t, 16]
+			out y f32[b, 4, t, 16]
+			prefix = Slice(k, [0], [3], [2])
+			others = Slice(k, [3], [100000], [2])
+			turned = Neg(others)
+			whole = Concat(prefix, turned) axis=2
+			kt = Transpose(whole) perm=0,1,3,2
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return b.Wiring.PastKey == nil && b.Wiring.Key.Name == "whole" }},
 		{"one head for all queries", `
 			in q f32[b, 4, s, 16]
 			in k f32[b, 1, t, 16]

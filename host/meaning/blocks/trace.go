@@ -202,7 +202,7 @@ type cache struct {
 func (f *finder) keyValue(v view, as operand) (*cache, error) {
 	best, end, found := f.up(v, as.key, as)
 	n := end.value.Producer
-	if n.Is("Concat") && len(n.In) == 2 && len(end.dims) > 0 {
+	if !as.whole && n.Is("Concat") && len(n.In) == 2 && len(end.dims) > 0 {
 		ax := n.Int("axis", 0)
 		if ax < 0 {
 			ax += int64(len(end.dims))

@@ -40,6 +40,13 @@ func readFile(path string, g *graph.Graph) (map[string]array, error) {
 	var names []string
 	for _, in := range g.Inputs {
 		names = append(names, in.Name)
+		switch t := onnx.Tensor_DataType(in.Type.GetTensorType().GetElemType()); t {
+		case onnx.Tensor_FLOAT8E4M3FNUZ, onnx.Tensor_FLOAT8E5M2FNUZ, onnx.Tensor_FLOAT8E8M0:
+			if a := given[in.Name]; a.element == oneByte {
+				a.element = t
+				given[in.Name] = a
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
@@ -118,7 +125,12 @@ var npyTypes = map[string]onnx.Tensor_DataType{
 	"<i8": onnx.Tensor_INT64, "<i4": onnx.Tensor_INT32, "<i2": onnx.Tensor_INT16, "|i1": onnx.Tensor_INT8,
 	"<u8": onnx.Tensor_UINT64, "<u4": onnx.Tensor_UINT32, "<u2": onnx.Tensor_UINT16, "|u1": onnx.Tensor_UINT8,
 	"|b1": onnx.Tensor_BOOL,
+	// Those of the package ml_dtypes, of which numpy says how many bytes an element has.
+	"<V2": onnx.Tensor_BFLOAT16, "<f1": onnx.Tensor_FLOAT8E5M2, "<V1": oneByte,
 }
+
+// oneByte are the types of ml_dtypes that a file does not tell apart: the model's input says which it is.
+const oneByte = onnx.Tensor_FLOAT8E4M3FN
 
 // What arrays of files may take. Zeros compress 1,000 times, so that a file says little of what it holds: an archive
 // may hold some that are compressed well, and in all a number of times its own size.

@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -45,6 +47,27 @@ func TestReadNumpy(t *testing.T) {
 		}
 	}
 	must.Equal(t, len(given), 14)
+}
+
+// TestReadMLTypes: numpy writes the types of ml_dtypes (0.6.0) as so many bytes, and the model's inputs say which they
+// are; bytes stay as they are.
+func TestReadMLTypes(t *testing.T) {
+	descr := map[onnx.Tensor_DataType]string{onnx.Tensor_BFLOAT16: "<V2", onnx.Tensor_FLOAT8E4M3FN: "<V1",
+		onnx.Tensor_FLOAT8E4M3FNUZ: "<V1", onnx.Tensor_FLOAT8E5M2: "<f1", onnx.Tensor_FLOAT8E5M2FNUZ: "<V1",
+		onnx.Tensor_FLOAT8E8M0: "<V1"}
+	m, entries := &onnx.Model{Graph: &onnx.Graph{}}, map[string][]byte{}
+	for element, as := range descr {
+		name := element.String()
+		m.Graph.Input = append(m.Graph.Input, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(element, 2)})
+		entries[name+".npy"] = npy(1, as, "False", "2,", []byte{1, 2, 3, 4}[:2*int(as[2]-'0')])
+	}
+	given := must.Value(readFile(npz(t, entries), must.Value(graph.New(m, nil))(t)))(t)
+	for element := range descr {
+		a := given[element.String()]
+		must.Equal(t, a.element, element)
+		must.Equal(t, len(a.data), 2*model.ElementBits(element)/8, element)
+		must.Equal(t, a.data[1], 2, element)
+	}
 }
 
 func elements(shape []int64) int64 {

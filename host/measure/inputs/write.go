@@ -15,7 +15,7 @@ import (
 )
 
 // WriteNPZ writes tensors to a numpy archive, whole or not at all, as Options.File reads it. The types are those that
-// numpy has: bfloat16 is an error.
+// numpy and ml_dtypes have.
 func WriteNPZ(path string, values map[string]*ort.Value) error {
 	return storage.WriteFrom(path, storage.Shared, func(to io.Writer) error {
 		z := zip.NewWriter(to)
