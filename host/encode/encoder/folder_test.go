@@ -1,6 +1,7 @@
 package encoder
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -69,6 +70,23 @@ func TestVectorOfTheGraph(t *testing.T) {
 			}
 		}
 		must.Equal(t, e.Dimensions(), 32)
+		e.Close()
+	}
+}
+
+// TestPast: a decoder with a past among its inputs embeds with one of no tokens. testdata/past.py makes the folder, and
+// the vectors with ONNX Runtime alone, each text by itself.
+func TestPast(t *testing.T) {
+	var want struct{ Vectors map[string][][]float32 }
+	must.Succeed(t, json.Unmarshal([]byte(read(t, "testdata/past-expected.json")), &want))
+	texts := []string{"the cat sat on a mat", "a dog ran far away under the old bridge", "cat"}
+	for _, plugins := range []bool{false, true} {
+		e := must.Value(OpenEmbedder(t.Context(), "testdata/past", options(t, plugins)))(t)
+		for i, got := range embed(t, e, "", texts) {
+			if !near(got, want.Vectors["st"][i]) {
+				t.Errorf("plugins %v: %q is %v, want %v", plugins, texts[i], got, want.Vectors["st"][i])
+			}
+		}
 		e.Close()
 	}
 }
@@ -181,6 +199,12 @@ func TestFoldersThatAreRefused(t *testing.T) {
 			"several graphs: onnx/a.onnx, b.onnx, needed one, or model.onnx; name it (ModelFile, --model-file)"},
 		{"no tokenizer", map[string]string{"tokenizer.json": ""},
 			"no tokenizer: found none of a tokenizer's files, needed tokenizer.json"},
+		{"an encoder with its decoder in one graph", map[string]string{"onnx/model.onnx": changed(t,
+			"embedder/onnx/model.onnx", func(g *onnx.Graph) {
+				second := proto.CloneOf(g.Input[0])
+				second.Name = proto.String("decoder_input_ids")
+				g.Input = append(g.Input, second)
+			})}, "two inputs of token ids, input_ids and decoder_input_ids: an encoder with its decoder"},
 		{"an input that no text has",
 			map[string]string{"onnx/model.onnx": changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) {
 				g.Input = append(g.Input,
