@@ -2,11 +2,11 @@
 
 # Tools and peers, pinned.
 STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-PY_ONNX      := onnx==1.22.0
+PY_ONNX      := onnx==1.23.2
 PY_NUMPY     := numpy==2.4.6
 PY_ZIG       := ziglang==0.15.2
 PY_ORT_OLD   := onnxruntime==1.22.0
-PY_ORT_NEW   := onnxruntime==1.31.1
+PY_ORT_NEW   := onnxruntime==1.32.0
 PY_GUNICORN  := gunicorn==27.0.1
 PY_HUB       := huggingface_hub==2.4.0
 DEBIAN       := cmake g++ make libhwy-dev libeigen3-dev libgtest-dev libboost-context-dev clang-format python3 python3-venv npm cargo chromium

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,12 +17,16 @@ import (
 )
 
 // attentionCount is how many cases hold one Attention operator and nothing else.
-const attentionCount = 64
+const attentionCount = 93
 
-// leftAlone are cases that no operator takes, with the reasons: ONNX Runtime answers such graphs otherwise than ONNX
-// says.
-var leftAlone = map[string]string{
-	"test_attention_4d_gqa_with_past_and_present_fp16": "it rounds the sum of scores and mask to float16",
+// leftAlone are parts of the names of cases that no operator takes, with the reasons: ONNX Runtime answers such graphs
+// otherwise than ONNX says, has no kernel for a type, or masks count otherwise than graft's operators do.
+var leftAlone = []struct{ part, why string }{
+	{"4d_gqa_with_past_and_present_fp16", "was left as it was: it rounds the sum of scores and mask to float16"},
+	{"_bf16", "Could not find an implementation for "},
+	{"causal_nonpad", "is not recognised: it is causal over as many keys as its nonpad_kv_seqlen says"},
+	{"local_window_default", ""},
+	{"_window", "is not recognised: its attribute left_window_size is "},
 }
 
 // TestAttention runs the base cases of ONNX's Attention under Force: the operator
@@ -31,10 +36,14 @@ func TestAttention(t *testing.T) {
 	must.Equal(t, len(cases), attentionCount)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			err := underForce(c)
-			if why, left := leftAlone[c.name]; left != (err != nil) ||
-				left && !strings.Contains(err.Error(), "was left as it was: "+why) {
-				t.Error(err)
+			why := ""
+			for _, left := range slices.Backward(leftAlone) {
+				if strings.Contains(c.name, left.part) {
+					why = left.why
+				}
+			}
+			if err := underForce(c); (why != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), why) {
+				t.Errorf("found %v, needed %q", err, why)
 			}
 		})
 	}

@@ -22,8 +22,8 @@ import (
 
 // version is the release of ONNX whose cases are run, and caseCount how many it has.
 const (
-	version   = "1.22.0"
-	caseCount = 1765
+	version   = "1.23.2"
+	caseCount = 1884
 )
 
 // A testCase is one node case: a model, what it is fed, what ONNX expects of it.

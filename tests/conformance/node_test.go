@@ -17,11 +17,8 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// unfedCount is how many cases feed an optional without content.
-const unfedCount = 1
-
-// agreeing is in how many cases at least ONNX Runtime 1.30 gives what ONNX expects.
-const agreeing = 1590
+// agreeing is in how many cases at least ONNX Runtime 1.32 gives what ONNX expects.
+const agreeing = 1720
 
 // totals count what became of the cases.
 type totals struct {
@@ -63,12 +60,9 @@ func TestNodes(t *testing.T) {
 			})
 		}
 	})
-	if n.run == caseCount {
-		must.Equal(t, n.unfed, unfedCount)
-		if n.onnx < agreeing {
-			t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something",
-				n.onnx, agreeing)
-		}
+	if n.run == caseCount && n.onnx < agreeing {
+		t.Errorf("ONNX Runtime gives what ONNX expects in %d cases, at least %d are needed for this test to mean something",
+			n.onnx, agreeing)
 	}
 	for name := range explained {
 		if !names[name] {
