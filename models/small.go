@@ -74,7 +74,7 @@ func smallOf(bits func(int) bool) (list []SmallFolder) {
 // Small makes the small generation model name in the folder dir, which it
 // creates: its .onnx files with their weights filled from DefaultSeed,
 // config.json and generation_config.json, and genai_config.json where
-// onnxruntime-genai's builder wrote them. The same bytes come every time, and
+// onnxruntime-genai's builder wrote them, export.json where Transformers' own exporter did. The same bytes come every time, and
 // tests/generate says what Hugging Face's generate makes of them.
 func Small(name, dir string) error {
 	folder, err := lookupSmall(name)
@@ -89,10 +89,10 @@ func Small(name, dir string) error {
 			return err
 		}
 	}
-	for _, file := range []string{"config.json", "generation_config.json", "genai_config.json"} {
+	for _, file := range []string{"config.json", "generation_config.json", "genai_config.json", "export.json"} {
 		b, err := fs.ReadFile(small, path.Join("small", name, file))
-		if errors.Is(err, fs.ErrNotExist) && file == "genai_config.json" {
-			continue // of others than genai's builder
+		if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(file, "generation_config.json") && file != "config.json" {
+			continue // of other exporters
 		}
 		if err != nil {
 			return err

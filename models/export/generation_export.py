@@ -2,7 +2,8 @@
 
     python generation_export.py [FOLDER...]
 
-Needs requirements.txt, and for folders whose name ends in -genai requirements-genai.txt. Several folders
+Needs requirements.txt, for folders of onnxruntime-genai's builder requirements-genai.txt, and for those of the exporter of
+Transformers 5 requirements-exporter.txt. Several folders
 hold one model in different shapes (with separate decoders, merged, without past, without position_ids, as
 onnxruntime-genai's builder writes it), so that one list of expected tokens serves them all.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import exporter_small
 import genai_small
 
 SMALL = Path(__file__).resolve().parent.parent / "small"
@@ -34,6 +36,7 @@ class Folder:
     files: tuple
     positions: bool = True  # whether position_ids is an input (decoder-only)
     options: tuple = ()  # of onnxruntime-genai's builder
+    form: str = ""  # as the exporter of Transformers 5 writes it
 
     @property
     def genai(self):
@@ -76,6 +79,8 @@ FOLDERS = {
     **{f"{subject}-genai": Folder(subject, genai_small.FLOAT32, "eager", ("model",)) for subject in genai_small.SUBJECTS},
     **{f"{subject}-genai-int4": Folder(subject, genai_small.INT4, "eager", ("model",), options=options)
        for subject, options in genai_small.QUANTISED.items()},
+    **{name: Folder(subject, "exporter", "sdpa", ("model",) if form == exporter_small.WHOLE else ("prefill", "decode"), form=form)
+       for name, (subject, form) in exporter_small.FOLDERS.items()},
 }
 
 
@@ -123,6 +128,9 @@ def write(folder, model, directory):
     """Lets an exporter write the folder's models into directory."""
     if folder.genai:
         genai_small.build(model, directory, folder.task, folder.options)
+        return
+    if folder.form:
+        exporter_small.build(model, directory, folder.form)
         return
     from optimum.exporters.onnx.convert import onnx_export_from_model
 
@@ -197,11 +205,12 @@ def run(name):
             packed, parameters = pack(Path(scratch) / f"{file}.onnx", drawn, generation_subjects.SEED, limit)
             (target / f"{file}.onnx.gz").write_bytes(packed)
             print(f"{name}/{file}: {parameters} of {len(drawn)} parameters, {len(packed)} bytes")
-        if folder.genai:  # beside it the files of the checkpoint, as the release for optimum writes them
-            (target / genai_small.CONFIG).write_bytes((Path(scratch) / genai_small.CONFIG).read_bytes())
+        beside = genai_small.CONFIG if folder.genai else exporter_small.MANIFEST if folder.form else None
+        if beside:  # and the files of the checkpoint, as the release for optimum writes them
+            (target / beside).write_bytes((Path(scratch) / beside).read_bytes())
             for file in ("config.json", "generation_config.json"):
                 (target / file).write_bytes((SMALL / folder.subject / file).read_bytes())
-            record(name, folder, ("onnxruntime-genai", "transformers", "torch", "onnx"))
+            record(name, folder, (*(("onnxruntime-genai",) if folder.genai else ("onnxscript",)), "transformers", "torch", "onnx"))
             return
     (target / "config.json").write_text(dump(config))
     (target / "generation_config.json").write_text(dump(generation))

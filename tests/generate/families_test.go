@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -46,10 +47,18 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			if slices.Contains(wideHeads, f.Name) {
 				return
 			}
-			x := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1}))(t)
+			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
+			if strings.HasSuffix(f.Name, "-whole") {
+				if !errors.Is(err, exported.ErrNoPast) {
+					t.Error(err)
+				}
+				return
+			}
+			must.Succeed(t, err)
 			defer x.Close()
 			compareBy(t, x, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
-			if !strings.HasSuffix(f.Name, "-genai") { // whose attention a session leaves as it is
+			// Sessions leave the attention of genai's as it is; graphs of Transformers' exporter are patched in tests/parity.
+			if !strings.HasSuffix(f.Name, "-genai") && !strings.Contains(f.Name, "-exporter") {
 				patched(t, l, set, f.Name, e)
 			}
 		})

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/ort/session"
 )
@@ -169,7 +169,10 @@ func lastRows(v *ort.Value) ([]float32, error) {
 
 // take stores a present of the prompt, repeated for the beams.
 func (b *batch) take(output string, v *ort.Value) error {
-	input := "past_key_values" + strings.TrimPrefix(output, "present")
+	input, encoder := b.pastOfOutput(output)
+	if input == "" {
+		return nil // such as the encoder's output, handed on
+	}
 	shape := v.Shape()
 	if len(shape) != 4 {
 		return fmt.Errorf("output %s has rank %d, needed is a cache of rank 4", output, len(shape))
@@ -180,7 +183,7 @@ func (b *batch) take(output string, v *ort.Value) error {
 	}
 	rows := int64(b.size * b.beams)
 	heads, length, size := shape[1], shape[2], shape[3]
-	if strings.Contains(output, ".encoder.") {
+	if encoder {
 		if b.cross[input] != nil || length == 0 {
 			return nil
 		}
@@ -195,13 +198,35 @@ func (b *batch) take(output string, v *ort.Value) error {
 		return nil
 	}
 	elements := rows * heads * int64(b.limit) * size
-	l := &layer{input: input, output: output, heads: heads, size: size, past: make([]float32, elements),
+	l := &layer{input: input, output: b.presentOf(input), heads: heads, size: size, past: make([]float32, elements),
 		present: make([]float32, elements)}
 	b.self += 2 * 4 * elements
 	// As if it were a present of one row a request, from which the first step's rows are taken.
 	copy(l.present, data)
 	b.own = append(b.own, l)
 	return nil
+}
+
+// pastOfOutput is the decoder's input that takes what a session hands out, "" for none.
+func (m *sessions) pastOfOutput(output string) (input string, encoder bool) {
+	shared, encoder := roles.Cache(output)
+	for _, in := range m.decoder.Inputs() {
+		if same, _ := roles.Cache(in.Name); same == shared {
+			return in.Name, encoder
+		}
+	}
+	return "", false
+}
+
+// presentOf is the decoder's output that a past of its comes back as.
+func (m *sessions) presentOf(input string) string {
+	shared, _ := roles.Cache(input)
+	for _, out := range m.decoder.Outputs() {
+		if same, _ := roles.Cache(out.Name); same == shared {
+			return out.Name
+		}
+	}
+	return ""
 }
 
 // forBeams repeats what each request has for each of its beams.

@@ -48,10 +48,10 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, thread
 		if m.encoder, err = openSession(ctx, l, f.Encoder, o); err != nil {
 			return nil, err
 		}
-		if f.First != f.Decoder {
-			if m.first, err = openSession(ctx, l, f.First, o); err != nil {
-				return nil, err
-			}
+	}
+	if f.First != "" && f.First != f.Decoder {
+		if m.first, err = openSession(ctx, l, f.First, o); err != nil {
+			return nil, err
 		}
 	}
 	if m.decoder, err = openSession(ctx, l, f.Decoder, o); err != nil {

@@ -13,12 +13,14 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 )
 
-// Files are the graphs of a model folder, as optimum names them, or as a genai_config.json does.
+// Files are the graphs of a model folder, as optimum names them, or as a genai_config.json or an export.json does.
 type Files struct {
 	Folder  string
 	Encoder string // "" for a decoder alone
 	Decoder string // the decoder that takes a past, or the merged one
-	First   string // the decoder without a past, or the merged one: it makes the encoder's keys and values
+	// First is the decoder without a past, or the merged one: it makes the encoder's keys and values. Of a decoder alone
+	// it is what reads prompts where Decoder takes single tokens, "" where there is none.
+	First string
 }
 
 // Find looks through a model folder, and through its subfolder onnx, where some
@@ -44,6 +46,9 @@ func Find(folder string) (*Files, error) {
 				}
 			}
 			return ""
+		}
+		if f, err := exported(folder, in); !errors.Is(err, fs.ErrNotExist) {
+			return f, err
 		}
 		f := &Files{Folder: folder, Encoder: has("encoder_model.onnx")}
 		if f.Encoder == "" {
@@ -71,7 +76,7 @@ func Find(folder string) (*Files, error) {
 		return nil, fmt.Errorf("%s: cannot look for the model's graphs: %w", strings.TrimSuffix(folder, "/"), unreadable)
 	}
 	return nil, fmt.Errorf("%s: found no model.onnx and no encoder_model.onnx; needed is a folder as `optimum-cli "+
-		"export onnx` writes it", strings.TrimSuffix(folder, "/"))
+		"export onnx` or Transformers' exporter writes it", strings.TrimSuffix(folder, "/"))
 }
 
 // NoDecoder refuses the graph of an encoder, or of a classifier, where one that generates is needed.

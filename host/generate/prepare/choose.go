@@ -217,7 +217,8 @@ func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 // past, which reads whole prompts, hides what comes after each query.
 func (c *chooser) steps(ctx context.Context, d *engine.Decoder) (bool, error) {
 	g := c.generation
-	if !d.Sees() || g.Model.Files.First == "" {
+	single := d.Single() && g.Model.Files.Encoder == ""
+	if !d.Sees() && !single || g.Model.Files.First == "" {
 		return false, nil
 	}
 	first, err := c.withoutPast(ctx)
@@ -228,6 +229,9 @@ func (c *chooser) steps(ctx context.Context, d *engine.Decoder) (bool, error) {
 	e := newEvaluator(c.options.Library, c.firstView)
 	defer e.close()
 	e.answer(first.HidesQuestions(), first.Answers)
+	if single {
+		return true, first.SeesLater()
+	}
 	return first.Hides(d.SelfLayers()), nil
 }
 

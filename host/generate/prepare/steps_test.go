@@ -78,3 +78,19 @@ func TestDecodersForOneToken(t *testing.T) {
 	}
 	must.Fail(t, made(t, folder), "a query sees keys that come after it")
 }
+
+// TestStepsOfOneToken: a decoder whose graph takes one token at a time reads prompts so, which the graph beside it that
+// reads them at once must allow.
+func TestStepsOfOneToken(t *testing.T) {
+	folder := small(t, "qwen2-exporter")
+	must.Succeed(t, made(t, folder))
+	edited(t, filepath.Join(folder, "prefill.onnx"), func(g *onnx.Graph) {
+		for _, n := range g.Node {
+			if n.GetOpType() == "LessOrEqual" { // each key's index is at most its query's: now at most its own
+				n.Input[1] = n.Input[0]
+			}
+		}
+	})
+	must.Fail(t, made(t, folder), "prefill.onnx: node_Softmax_",
+		"a token of a prompt sees those after it, and the decoder takes one token at a time")
+}

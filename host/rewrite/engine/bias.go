@@ -95,7 +95,44 @@ func (d *Decoder) HidesQuestions() []Question {
 	return list
 }
 
-func (d *Decoder) hidesLengths() Lengths { return Lengths{New: min(70, d.Positions), Encoder: 1} }
+func (d *Decoder) hidesLengths() Lengths {
+	if d.Single() {
+		return Lengths{New: 1, Encoder: 1}
+	}
+	return Lengths{New: min(70, d.Positions), Encoder: 1}
+}
+
+// Single reports a decoder whose graph takes one token after its past, as exporters of a step alone write it: what
+// several tokens would see, or would be told of their positions, it does not say.
+func (d *Decoder) Single() bool {
+	one := func(b *blocks.Block) bool { return b.Attention.Type == "cross" || b.Wiring.Queries.Is(1) }
+	return d.SelfLayers() > 0 && !slices.ContainsFunc(d.Report.Blocks, func(b *blocks.Block) bool { return !one(b) })
+}
+
+// SeesLater reports why tokens of a prompt, which a decoder without a past reads at once, are not the same one at a
+// time; nil where each sees nothing that comes after it. HidesQuestions must be answered.
+func (d *Decoder) SeesLater() error {
+	s, at := &builder{Decoder: d}, d.hidesLengths()
+	for _, b := range d.Report.Blocks {
+		later := d.sees(b)
+		if d.maskNames(b) != nil && b.Attention.Type != "cross" && !b.Wiring.Causal {
+			m, err := s.seen(b, at)
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.Node, err)
+			}
+			for i := range at.New {
+				for j := i + 1; j < at.New; j++ {
+					_, seen := m.at(0, i, j)
+					later = later || seen
+				}
+			}
+		}
+		if later {
+			return fmt.Errorf("%s: a token of a prompt sees those after it, and the decoder takes one token at a time", b.Node)
+		}
+	}
+	return nil
+}
 
 // Hides reports that every block of self attention of a decoder without a past hides just what comes after each query:
 // then a decoder with a past that hides nothing is meant for one query at a time, and what that sees is the same.
@@ -266,7 +303,7 @@ func (s *builder) agree(prefix bool) error {
 
 // takesPrefix reports a decoder whose prompts may see all of themselves: one alone, without an encoder.
 func (d *Decoder) takesPrefix() bool {
-	return d.SelfLayers() == len(d.Report.Blocks) && d.Positions > 8
+	return d.SelfLayers() == len(d.Report.Blocks) && d.Positions > 8 && !d.Single()
 }
 
 // prefixLengths are those at which tokens after a past must see what is before them alone.

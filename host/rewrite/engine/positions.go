@@ -91,6 +91,10 @@ func (s *builder) takesPast() bool {
 // sequence, of a few tokens, and of one token after others.
 func (s *builder) lengthsOf() (whole, few, later Lengths) {
 	longest := s.Positions
+	if s.Single() {
+		one := Lengths{Past: 0, New: 1, Encoder: 1}
+		return one, one, Lengths{Past: longest / 2, New: 1, Encoder: 1}
+	}
 	return Lengths{Past: 0, New: longest, Encoder: 1}, Lengths{Past: 0, New: min(7, longest), Encoder: 1},
 		Lengths{Past: longest / 2, New: 1, Encoder: 1}
 }

@@ -108,6 +108,13 @@ func (d *Decoder) maskLengths(b *blocks.Block) []Lengths {
 		return []Lengths{{Past: 2, New: 1, Encoder: keys}}
 	}
 	longest := d.Positions
+	if d.Single() {
+		list := []Lengths{{Past: longest - 1, New: 1, Encoder: 1}}
+		for _, past := range []int64{0, 1, 2, 3, 8, longest / 3, longest / 2} {
+			list = append(list, Lengths{Past: min(past, longest-1), New: 1, Encoder: 1})
+		}
+		return list
+	}
 	return []Lengths{{Past: longest - 1, New: 1, Encoder: 1}, {Past: 0, New: min(9, longest), Encoder: 1},
 		{Past: longest / 3, New: 1, Encoder: 1}}
 }

@@ -107,7 +107,11 @@ func (s *builder) tabulate(v *graph.Value, rank int) (*table, error) {
 			data, number = slices.Concat(whole.Data, after), s.lineRows
 		}
 	}
-	if !slices.Equal(after[later*line:(later+1)*line], one.Data[:line]) {
+	same := line
+	if !s.takesPast() { // nothing comes after a past: a longer sequence begins as a shorter one
+		one, later, same = part, 0, int64(len(part.Data))
+	}
+	if !slices.Equal(after[later*line:later*line+same], one.Data[:same]) {
 		return nil, fmt.Errorf("position %d after a past is not position %d of a sequence without one", later, later)
 	}
 	if !joined {
