@@ -74,7 +74,8 @@ func smallOf(bits func(int) bool) (list []SmallFolder) {
 // Small makes the small generation model name in the folder dir, which it
 // creates: its .onnx files with their weights filled from DefaultSeed,
 // config.json and generation_config.json, and genai_config.json where
-// onnxruntime-genai's builder wrote them, export.json where Transformers' own exporter did. The same bytes come every time, and
+// onnxruntime-genai's builder wrote them, export.json where Transformers' own
+// exporter did. The same bytes come every time, and
 // tests/generate says what Hugging Face's generate makes of them.
 func Small(name, dir string) error {
 	folder, err := lookupSmall(name)

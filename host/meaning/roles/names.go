@@ -41,8 +41,8 @@ func named(name string) Input {
 // session and no graph.
 func ByName(name string) Input { return named(name) }
 
-// Cache is what the name of an input that is a past shares with that of the output which a run makes of it, or before any
-// past; and whether it holds keys or values of an encoder's output. It is for those who have a session and no graph.
+// Cache is what the name of an input that is a past shares with that of the output which a run makes of it, or before
+// any past; and whether it holds keys or values of an encoder's output. For those who have a session and no graph.
 // Optimum writes past_key_values.0.encoder.key and present.0.encoder.key, the exporter of Transformers 5
 // input.cache.layers.0.keys, output.cache.layers.0.keys and, where there is no past, cache.layers.0.keys.
 func Cache(name string) (shared string, encoder bool) {
