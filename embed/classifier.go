@@ -10,8 +10,9 @@ import (
 	"github.com/opgraft/graft/internal/opening"
 )
 
-// Classifier labels texts with an exported classifier: a folder of a model for text classification, as transformers,
-// sentence-transformers or optimum saved it. Labels and scores are those of transformers' pipelines.
+// Classifier labels texts, or entities in them, with an exported classifier: a folder of a model for text or token
+// classification, as transformers, sentence-transformers or optimum saved it. Labels and scores are those of
+// transformers' pipelines.
 //
 // It is safe for concurrent use. Texts of all calls that come at once share batches, as inputs of a [Batcher] do.
 type Classifier struct{ inner *encoder.Classifier }
@@ -53,6 +54,48 @@ func NewClassifier(ctx context.Context, folder string, o Options) (*Classifier, 
 	return &Classifier{c}, nil
 }
 
+// Entity is a part of a text with its label.
+type Entity struct {
+	Label string // without its B- or I- where tokens are joined
+	Score float32
+	Word  string // the text of its tokens, as the tokenizer writes it
+	// Start is its first character, counted from 0, and End the one after its last.
+	Start, End int
+	Token      int // the number of its first token, special ones counted
+}
+
+// EntityOptions say what is asked of the tokens of texts. The zero value gives the label of each token, but for O.
+type EntityOptions struct {
+	// Aggregation joins tokens as transformers does: "none", "simple" (neighbours of one label), or before that by words,
+	// of which the label is that of the "first" token, of the "max"imum of scores, or of their "average". "" is "none".
+	Aggregation string
+	// IgnoreLabels are left out; nil is O alone.
+	IgnoreLabels []string
+}
+
+// Entities returns what a model for token classification finds in each text, in the order of the texts. Errors are as
+// those of [Embedder.Embed]; a text without a result is nil in its place, and one without entities is empty.
+func (c *Classifier) Entities(ctx context.Context, o EntityOptions, texts ...string) ([][]Entity, error) {
+	t, err := c.inner.Tagger(encoder.TokenQuestions{Aggregation: o.Aggregation, Ignore: o.IgnoreLabels})
+	if err != nil {
+		return nil, opening.Public(err, graft.ErrOption)
+	}
+	return answered(ctx, c, len(texts), 1, func(i int) ([]encoder.Row, error) {
+		row, err := t.Row(texts[i])
+		return []encoder.Row{row}, err
+	}, func(results []encoder.Scored) ([]Entity, error) {
+		list, err := t.Entities(results[0])
+		if err != nil {
+			return nil, err
+		}
+		out := make([]Entity, len(list))
+		for i, e := range list {
+			out[i] = Entity(e)
+		}
+		return out, nil
+	})
+}
+
 // Labels are those of the model, in the order of its outputs.
 func (c *Classifier) Labels() []string { return c.inner.Labels() }
 
@@ -81,22 +124,35 @@ func (c *Classifier) classify(ctx context.Context, o ClassifyOptions, n int,
 	if err != nil {
 		return nil, opening.Public(err, graft.ErrOption)
 	}
-	each := max(1, len(o.Candidates))
+	return answered(ctx, c, n, max(1, len(o.Candidates)), func(i int) ([]encoder.Row, error) { return rows(p, i) },
+		func(results []encoder.Scored) ([]Label, error) {
+			list, err := p.Labels(results)
+			out := make([]Label, len(list))
+			for i, l := range list {
+				out[i] = Label(l)
+			}
+			return out, err
+		})
+}
+
+// answered computes the rows of texts, so many each, and makes of each text's results what it is asked for.
+func answered[T any](ctx context.Context, c *Classifier, n, each int, rows func(i int) ([]encoder.Row, error),
+	answer func([]encoder.Scored) ([]T, error)) ([][]T, error) {
 	var made []encoder.Row // of the text whose rows are asked for
 	var wrong error
-	logits, err := all(ctx, n*each, c.inner.MaxQueue(), func(k int) (encoder.Row, error) {
+	results, err := all(ctx, n*each, c.inner.MaxQueue(), func(k int) (encoder.Row, error) {
 		if k%each == 0 {
-			made, wrong = rows(p, k/each)
+			made, wrong = rows(k / each)
 		}
 		if wrong != nil {
 			return encoder.Row{}, wrong
 		}
 		return made[k%each], nil
 	}, c.inner.Start)
-	if logits == nil {
+	if results == nil {
 		return nil, err
 	}
-	out, errs := make([][]Label, n), make([]error, n)
+	out, errs := make([][]T, n), make([]error, n)
 	for _, one := range inputErrors(err) {
 		if i := one.Index / each; errs[i] == nil {
 			errs[i] = &graft.InputError{Index: i, Err: one.Err}
@@ -106,13 +162,8 @@ func (c *Classifier) classify(ctx context.Context, o ClassifyOptions, n int,
 		if errs[i] != nil {
 			continue
 		}
-		labels, err := p.Labels(logits[i*each : (i+1)*each])
-		if err != nil {
-			errs[i] = &graft.InputError{Index: i, Err: err}
-			continue
-		}
-		for _, l := range labels {
-			out[i] = append(out[i], Label(l))
+		if out[i], err = answer(results[i*each : (i+1)*each]); err != nil {
+			out[i], errs[i] = nil, &graft.InputError{Index: i, Err: err}
 		}
 	}
 	return out, errors.Join(errs...)

@@ -275,6 +275,52 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
+	if _, err := c.Entities(t.Context(), embed.EntityOptions{}, "a"); !errors.Is(err, graft.ErrOption) {
+		t.Error(err)
+	}
 	must.Fail(t, must.Error(embed.NewClassifier(t.Context(), "../models/encoders/reranker",
 		embed.Options{RawScores: true})), "RawScores would be ignored")
+}
+
+// TestEntities: entities of texts; a bad text is an error of its own, and one without entities has an empty list.
+func TestEntities(t *testing.T) {
+	var saved struct {
+		Tagged []string
+		Cases  []struct {
+			Files    map[string]string
+			Entities [][]embed.Entity
+		}
+		Blobs map[string]string
+	}
+	const from = "../models/encoders/pipelines/"
+	must.Succeed(t, json.Unmarshal(must.Value(os.ReadFile(from+"taggers-5.24.0.json"))(t), &saved))
+	dir, one := t.TempDir(), saved.Cases[0]
+	for name, key := range one.Files {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(saved.Blobs[key]), 0o644))
+	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"), must.Value(os.ReadFile(from+"tokens.onnx"))(t), 0o644))
+	c := must.Value(embed.NewClassifier(t.Context(), dir, embed.Options{Common: graft.Common{AcceptUnverified: true}}))(t)
+	t.Cleanup(func() { c.Close() })
+	got, err := c.Entities(t.Context(), embed.EntityOptions{}, append(slices.Clone(saved.Tagged), "b\xff")...)
+	var bad *graft.InputError
+	if !errors.As(err, &bad) || bad.Index != len(saved.Tagged) || got[bad.Index] != nil || got[0] == nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	for i, want := range one.Entities {
+		for k := range got[i] {
+			if k < len(want) && nearly([]float32{got[i][k].Score}, []float32{want[k].Score}) {
+				got[i][k].Score = want[k].Score
+			}
+		}
+		if !slices.Equal(got[i], want) {
+			t.Errorf("%q: %v, want %v", saved.Tagged[i], got[i], want)
+		}
+	}
+	_, err = c.Entities(t.Context(), embed.EntityOptions{Aggregation: "median"}, "a")
+	if !errors.Is(err, graft.ErrOption) {
+		t.Error(err)
+	}
+	if _, err := c.Classify(t.Context(), embed.ClassifyOptions{}, "a"); !errors.Is(err, graft.ErrOption) {
+		t.Error(err)
+	}
 }

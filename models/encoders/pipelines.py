@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 import transformers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
-from transformers import (BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel, Qwen3Config, Qwen3ForCausalLM,
+from transformers import (AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3ForSequenceClassification, pipeline)
 
 import folders
@@ -25,12 +26,17 @@ from folders import CrossEncoder, Transformer, edited, export, keep, pooling, se
 HERE = Path(__file__).resolve().parent / "pipelines"
 TEXTS = ["the cat sat on a mat", "a dog ran far away under the old bridge", "cat", "  The Cat [MASK] <x> ", ""]
 PAIRS = [["the cat", "a dog ran far away"], ["the cat ", "the cat sat on a mat"], ["dog", "old bridge"]]
+TAGGED = TEXTS[:4] + ["The Cat, éà ﬁ 中文 cat's mat. dog\u00a0ran  far", "Ångström İstanbul 😀 the[MASK]cat <x>", "unknowable cats sat-on bridges", " "]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 CANDIDATES = ["dog", "a cat", "far away under the old bridge"]
 NLI = ["contradiction", "neutral", "entailment"]
+
+CORPUS = ["the cat sat on a mat and dogs ran far away", "under the old bridge the cat's mat, the dog's mat", "bridges and cats"]
 
 CHAT = """<|im_start|>system judge<|im_end|>
 <|im_start|>user
 : {% for m in messages if m.role == "system" %}{{ m.content }}{% else %}the query{% endfor %}
+
 query: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
 : {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|im_end|>
 {% if add_generation_prompt or always %}<|im_start|>assistant
@@ -108,6 +114,83 @@ def cross(name, labels=3, modules=None, **more):
         add(name, graph, keep(folder), "pairs", values=values)
 
 
+def byte_level(prefix=False, trim=True, roberta=False):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    t.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    t.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    around = [("</s>", 2), ("<s>", 0)]
+    t.post_processor = (processors.RobertaProcessing(*around, trim_offsets=trim, add_prefix_space=prefix) if roberta else
+                        processors.ByteLevel(trim_offsets=trim, add_prefix_space=prefix))
+    return folders.PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+                                           mask_token="<mask>", model_max_length=64)
+
+
+def unigram(bytes=False, scheme="always"):
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    t.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] + ([f"<0x{b:02X}>" for b in range(256)] if bytes else [])
+    t.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=len(special) + 50, special_tokens=special[:5], unk_token="<unk>", show_progress=False))
+    if bytes:
+        data = json.loads(t.to_str())
+        data["model"]["vocab"] += [[b, -20.0] for b in special[5:]]
+        data["model"]["vocab"] = data["model"]["vocab"][:5] + data["model"]["vocab"][-256:] + data["model"]["vocab"][5:-256]
+        data["model"]["byte_fallback"] = True
+        t = Tokenizer.from_str(json.dumps(data))
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return folders.PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+                                           mask_token="<mask>", model_max_length=64)
+
+
+def wordpiece(**more):
+    t = tokenizer(**more)
+    tok = t.backend_tokenizer
+    pieces = folders.WORDS + ["un", "##know", "##able", "##s", "b", "##ridge", "##ng", "##str", "##om", ",", ".", "'", "-", "s", "中"]
+    model = models.WordPiece({w: i for i, w in enumerate(pieces)}, unk_token="[UNK]")
+    new = Tokenizer(model)
+    new.normalizer, new.pre_tokenizer, new.post_processor = tok.normalizer, tok.pre_tokenizer, tok.post_processor
+    new.decoder = decoders.WordPiece()
+    names = {k: getattr(t, k) for k in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")}
+    return folders.PreTrainedTokenizerFast(tokenizer_object=new, model_max_length=t.model_max_length, **names,
+                                           additional_special_tokens=["<x>"])
+
+
+def tags(name, t, strategies=("none", "simple", "first", "average", "max"), labels=TAGS, ignore=None, edit=None, refused="", tagged=TAGGED):
+    with tempfile.TemporaryDirectory() as folder:
+        folder_of("tokens", labels, folder, t, edit, {})
+        files = keep(folder)
+        for strategy in strategies:
+            entities = None
+            if not refused:
+                run = pipeline("token-classification", model=folder, device="cpu", aggregation_strategy=strategy,
+                               **({} if ignore is None else {"ignore_labels": ignore}))
+                # an index of no token in the group, which the pipeline does not name
+                entities = [[{"label": e.get("entity", e.get("entity_group")), "score": float(e["score"]), "word": e["word"], "start": e["start"],
+                              "end": e["end"], "token": e.get("index", -1)} for e in run(text)] for text in tagged]
+            add(f"{name}, {strategy}", "tokens", files, "tokens", refused, aggregation=strategy, ignore=ignore, entities=entities)
+
+
+def taggers():
+    tags("words of a BERT", wordpiece())
+    tags("words of a BERT, cased", wordpiece(lower=False))
+    tags("words of a BERT, all labels", wordpiece(), ignore=[])
+    tags("words of a BERT, labels without marks", wordpiece(), labels=["O", "PER", "I-PER", "X-PER", "B-X-Y"], ignore=["PER"])
+    tags("words of a BERT, short", wordpiece(model_max_length=6), strategies=["simple", "first"])
+    tags("bytes", byte_level())
+    tags("bytes after a blank", byte_level(prefix=True), strategies=["none", "first", "average"])
+    tags("bytes with blanks", byte_level(trim=False), strategies=["none", "max"])
+    tags("bytes of a RoBERTa", byte_level(prefix=True, roberta=True), strategies=["none", "simple", "max"])
+    tags("bytes of a RoBERTa without a blank", byte_level(roberta=True), strategies=["none", "first"])
+    tags("pieces", unigram())
+    tags("pieces, the first with a blank", unigram(scheme="first"), strategies=["none", "simple"])
+    tags("pieces or bytes", unigram(bytes=True), strategies=["none", "average"])
+    tags("a label too few", wordpiece(), strategies=["none"], edit=edited("config.json", id2label={"0": "O"}), refused="id2label has 1 labels, needed 5")
+    save(f"taggers-{transformers.__version__}.json")
+
+
 def judge(kind):
     """A decoder, whose tokens are those of a BERT."""
     more = {"num_labels": 1, "pad_token_id": 0} if kind is Qwen3ForSequenceClassification else {}
@@ -121,7 +204,7 @@ def words(**more):
                      additional_special_tokens=special, **{"model_max_length": 64, **more})
 
 
-def rerank(name, kind=Qwen3ForCausalLM, t=None, edit=None, refused="", saved=True, after=None, transformer=None, **more):
+def rerank(name, kind=Qwen3ForCausalLM, t=None, edit=None, refused="", saved=True, by=None, after=None, transformer=None, **more):
     with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as folder:
         judge(kind).save_pretrained(base)
         (t or words(chat_template=CHAT)).save_pretrained(base)
@@ -135,8 +218,22 @@ def rerank(name, kind=Qwen3ForCausalLM, t=None, edit=None, refused="", saved=Tru
             folder = base
         if edit:
             edit(Path(folder))
-        values = None if refused else [[{"label": "", "score": float(s)}] for s in CrossEncoder(folder, device="cpu").predict(PAIRS)]
+        scores = () if refused else by(folder, PAIRS) if by else CrossEncoder(folder, device="cpu").predict(PAIRS)
+        values = None if refused else [[{"label": "", "score": float(s)}] for s in scores]
         add(name, "causal" if kind is Qwen3ForCausalLM else "converted", keep(folder), "rerank", refused, values=values)
+
+
+def recipe(folder, pairs):
+    """What the page of Qwen3-Reranker computes: the share of yes in yes and no, of texts with fixed tokens around."""
+    t, model = AutoTokenizer.from_pretrained(folder), Qwen3ForCausalLM.from_pretrained(folder).eval()
+    before, after = (t(s, add_special_tokens=False)["input_ids"] for s in ("<|im_start|>system judge<|im_end|>\n<|im_start|>user\n",
+                                                                          "<|im_end|>\n<|im_start|>assistant\n"))
+    yes, no = t.convert_tokens_to_ids("yes"), t.convert_tokens_to_ids("no")
+    for query, document in pairs:
+        ids = before + t(f": the query\nquery: {query}\n: {document}", add_special_tokens=False)["input_ids"] + after
+        with torch.no_grad():
+            last = model(input_ids=torch.tensor([ids])).logits[0, -1]
+        yield torch.log_softmax(torch.stack([last[no], last[yes]]), 0)[1].exp().item()
 
 
 def decoder(kind, path):
@@ -162,6 +259,7 @@ def rerankers():
     generation = {"transformer_task": "text-generation"}
     rerank("yes and no")
     rerank("yes and no, as exported", saved=False)
+    rerank("Qwen's recipe", saved=False, by=recipe, t=words(chat_template=CHAT.replace(" or always", " or true")))
     rerank("yes and no, Identity", activation_fn=nn.Identity())
     rerank("yes and no, a prompt", prompts={"search": "the cat sat"}, default_prompt_name="search")
     rerank("yes and no, short", t=words(chat_template=CHAT, model_max_length=20))
@@ -189,7 +287,7 @@ def rerankers():
 
 def save(file):
     (HERE / file).write_text(json.dumps({"versions": {"sentence-transformers": folders.st.__version__, "transformers": transformers.__version__},
-        "texts": TEXTS, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0, ensure_ascii=False) + "\n")
+        "texts": TEXTS, "tagged": TAGGED, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0, ensure_ascii=False) + "\n")
     cases.clear()
     folders.blobs.clear()
 
@@ -242,6 +340,7 @@ def main():
         cross("modules of three labels", modules=[pooling("cls"), Dense(folders.WIDTH, 3, activation_function=nn.Identity(),
                                                                          module_output_name="scores")])
     save(f"{transformers.__version__}.json")
+    taggers()
     if folders.VERSION >= (6, 0):
         rerankers()
 

@@ -13,23 +13,33 @@ import (
 
 // Classifier gives labels of texts, as the pipelines of transformers do. It is safe for concurrent use.
 type Classifier struct {
-	*scorer[[]float32]
+	*scorer[Scored]
 	labels []string
+}
+
+// Scored is a row with its logits, or those of its tokens one after the other.
+type Scored struct {
+	row    Row
+	logits []float32
 }
 
 // OpenClassifier opens a folder of a model for text or token classification. A context that ends ends that soon.
 func OpenClassifier(ctx context.Context, path string, o Options) (*Classifier, error) {
 	c := &Classifier{}
-	s, err := openScorer(ctx, path, o, func(s *scorer[[]float32]) (func([]float32) ([]float32, error), error) {
+	s, err := openScorer(ctx, path, o, func(s *scorer[Scored]) (func(Row, []float32) (Scored, error), error) {
 		n := cmp.Or(s.width, s.base.folder.Labels, 2)
 		var err error
 		c.labels, err = s.base.folder.LabelNames(n)
-		return func(logits []float32) ([]float32, error) {
-			if !s.tokens && len(logits) != n {
-				return nil, &diagnostic.Error{Path: s.base.path, Found: fmt.Sprintf("%d logits of a text", len(logits)),
+		return func(row Row, logits []float32) (Scored, error) {
+			rows := 1
+			if s.tokens {
+				rows = row.Length()
+			}
+			if len(logits) != n*rows {
+				return Scored{}, &diagnostic.Error{Path: s.base.path, Found: fmt.Sprintf("%d logits", len(logits)/rows),
 					Needed: fmt.Sprintf("%d, one for each label of the model", n)}
 			}
-			return logits, nil
+			return Scored{row, logits}, nil
 		}, err
 	})
 	if err != nil {
@@ -77,7 +87,8 @@ type Predictor struct {
 func (c *Classifier) Predictor(q Questions) (p *Predictor, err error) {
 	p = &Predictor{classifier: c, ask: q, labels: c.labels}
 	if c.tokens {
-		return nil, &diagnostic.Error{Path: c.base.path, Found: "a model that labels tokens", Needed: "one that labels texts"}
+		return nil, &diagnostic.Error{Path: c.base.path, Found: "a model that labels tokens", Needed: "one that labels texts",
+			Fix: "ask for entities"}
 	}
 	if q.Candidates == nil {
 		if q.Hypothesis != "" || q.Several {
@@ -179,20 +190,20 @@ func (p *Predictor) PairRows(first, second string) ([]Row, error) {
 }
 
 // Labels are those of a text, of the logits of its rows, the best first.
-func (p *Predictor) Labels(logits [][]float32) ([]Label, error) {
+func (p *Predictor) Labels(results []Scored) ([]Label, error) {
 	scores := make([]float64, 0, len(p.labels))
-	for _, row := range logits {
-		if err := numbers(row); err != nil {
+	for _, r := range results {
+		if err := numbers(r.logits); err != nil {
 			return nil, err
 		}
 	}
 	if p.hypotheses == nil {
-		for _, x := range logits[0] {
+		for _, x := range results[0].logits {
 			scores = append(scores, float64(x))
 		}
 		p.function(scores)
 	} else {
-		scores = p.entailed(logits)
+		scores = p.entailed(results)
 	}
 	out := make([]Label, len(scores))
 	for i, s := range scores {
@@ -207,10 +218,10 @@ func (p *Predictor) Labels(logits [][]float32) ([]Label, error) {
 
 // entailed are the scores of candidates: the shares of their entailment among all, or where each is judged by itself,
 // or is the only one, against contradiction, which is the first label or, where that is entailment, the last.
-func (p *Predictor) entailed(logits [][]float32) (scores []float64) {
-	if !p.ask.Several && len(logits) > 1 {
-		for _, row := range logits {
-			scores = append(scores, float64(row[p.entails]))
+func (p *Predictor) entailed(results []Scored) (scores []float64) {
+	if !p.ask.Several && len(results) > 1 {
+		for _, r := range results {
+			scores = append(scores, float64(r.logits[p.entails]))
 		}
 		folder.Softmax(scores)
 		return scores
@@ -219,8 +230,8 @@ func (p *Predictor) entailed(logits [][]float32) (scores []float64) {
 	if p.entails == 0 {
 		against = len(p.classifier.labels) - 1
 	}
-	for _, row := range logits {
-		two := []float64{float64(row[against]), float64(row[p.entails])}
+	for _, r := range results {
+		two := []float64{float64(r.logits[against]), float64(r.logits[p.entails])}
 		folder.Softmax(two)
 		scores = append(scores, two[1])
 	}

@@ -36,7 +36,8 @@ func (b *base) converse() error {
 		other[i] = "1 2 3 4"
 		if without, err := c.render(other[0], other[1]); err != nil || without == said {
 			return &diagnostic.Error{Path: filepath.Join(f.Path, "chat_template.jinja"),
-				Found: "a chat template that leaves out messages of the role " + role, Needed: "one for rerankers", Cause: err}
+				Found: "a chat template that leaves out messages of the role " + role, Needed: "one for rerankers", Cause: err,
+				Fix: "write a chat_template.jinja that renders messages of the roles query and document as the model was trained"}
 		}
 	}
 	longer, err := c.render("1 2 3 4", "1 2 3 4")

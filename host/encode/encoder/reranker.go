@@ -15,7 +15,7 @@ type Reranker struct{ *scorer[float32] }
 // OpenReranker opens a folder of a model for text classification with one label, or of an encoder with modules that
 // make a score of its hidden states. A context that ends ends that soon.
 func OpenReranker(ctx context.Context, path string, o Options) (*Reranker, error) {
-	s, err := openScorer(ctx, path, o, func(s *scorer[float32]) (func([]float32) (float32, error), error) {
+	s, err := openScorer(ctx, path, o, func(s *scorer[float32]) (func(Row, []float32) (float32, error), error) {
 		b := s.base
 		switch {
 		case s.tokens:
@@ -30,7 +30,7 @@ func OpenReranker(ctx context.Context, path string, o Options) (*Reranker, error
 		if o.Raw {
 			activation, err = func(x float64) float64 { return x }, nil
 		}
-		return func(logits []float32) (float32, error) {
+		return func(_ Row, logits []float32) (float32, error) {
 			if len(logits) != 1 {
 				return 0, notOne(b.path, len(logits))
 			}

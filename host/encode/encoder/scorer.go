@@ -21,14 +21,14 @@ type scorer[R any] struct {
 	modules []folder.Module // between the graph's hidden states and the scores; nil where the graph gives logits
 	tokens  bool            // logits are those of each token
 	width   int             // logits of a text, or of a token; 0 where the model does not say it before it runs
-	result  func(logits []float32) (R, error)
+	result  func(row Row, logits []float32) (R, error)
 	batcher *batch.Batcher[Row, R]
 }
 
 // openScorer opens a folder of a model for classification, or of an encoder with modules that make scores of its hidden
 // states. decide says what becomes of the logits, which may be overwritten.
 func openScorer[R any](ctx context.Context, path string, o Options,
-	decide func(*scorer[R]) (result func(logits []float32) (R, error), err error)) (*scorer[R], error) {
+	decide func(*scorer[R]) (result func(row Row, logits []float32) (R, error), err error)) (*scorer[R], error) {
 	b, err := open(ctx, path, o)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (s *scorer[R]) run(ctx context.Context, rows []Row) ([]R, error) {
 			return &diagnostic.Error{Path: s.base.path, Found: fmt.Sprintf("%d logits", width),
 				Needed: fmt.Sprintf("%d, as the graph says", s.width)}
 		}
-		out[i], err = s.result(values)
+		out[i], err = s.result(rows[i], values)
 		return err
 	})
 	return out, err

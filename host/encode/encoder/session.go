@@ -13,6 +13,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/half"
 	"github.com/opgraft/graft/host/encode/folder"
+	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -31,6 +32,8 @@ type Row struct {
 	hidden     int // of these, those that no other token sees
 	of         *route
 	task       folder.Task
+	text       string
+	tokens     []text.Token // of a text of which tokens are labelled, with their places in it
 }
 
 // Length is the number of tokens.

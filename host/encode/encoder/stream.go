@@ -249,19 +249,19 @@ func summary(m batch.Metrics, lines, failed int, began time.Time) *Summary {
 	return s
 }
 
-// Prediction is what a line became: labels of the text.
+// Prediction is what a line became: labels of the text, or entities in it.
 type Prediction struct {
-	Index  int     `json:"index"` // the line's number, from 0
-	Labels []Label `json:"labels,omitempty"`
-	Error  string  `json:"error,omitempty"` // why there are none
+	Index    int      `json:"index"` // the line's number, from 0
+	Labels   []Label  `json:"labels,omitempty"`
+	Entities []Entity `json:"entities,omitzero"`
+	Error    string   `json:"error,omitempty"` // why there are none
 }
 
 // Run answers the questions of every line that read gives, and hands the predictions to write in the order of the
 // lines. With pairs a line is two texts with a tab between, which are read together.
 func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs bool, write func(Prediction) error,
 	o pipeline.Options) (*Summary, error) {
-	began := time.Now()
-	lines, failed, err := streamed(ctx, read, func(line string) ([]Row, error) {
+	return p.classifier.predict(ctx, read, func(line string) ([]Row, error) {
 		if !pairs {
 			return p.Rows(line)
 		}
@@ -270,9 +270,28 @@ func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs 
 			return nil, &diagnostic.Error{Found: "a line without a tab", Needed: "two texts with a tab between"}
 		}
 		return p.PairRows(first, second)
-	}, p.classifier.Start, func(index int, logits [][]float32) (Prediction, error) {
-		labels, err := p.Labels(logits)
+	}, func(index int, results []Scored) (Prediction, error) {
+		labels, err := p.Labels(results)
 		return Prediction{Index: index, Labels: labels}, err
-	}, func(index int, err error) Prediction { return Prediction{Index: index, Error: err.Error()} }, write, o)
-	return summary(p.classifier.Metrics(), lines, failed, began), err
+	}, write, o)
+}
+
+// Run finds the entities of every line that read gives, and hands them to write in the order of the lines.
+func (t *Tagger) Run(ctx context.Context, read func() (string, error), write func(Prediction) error,
+	o pipeline.Options) (*Summary, error) {
+	return t.classifier.predict(ctx, read, func(line string) ([]Row, error) {
+		row, err := t.Row(line)
+		return []Row{row}, err
+	}, func(index int, results []Scored) (Prediction, error) {
+		entities, err := t.Entities(results[0])
+		return Prediction{Index: index, Entities: entities}, err
+	}, write, o)
+}
+
+func (c *Classifier) predict(ctx context.Context, read func() (string, error), encode func(string) ([]Row, error),
+	decode func(int, []Scored) (Prediction, error), write func(Prediction) error, o pipeline.Options) (*Summary, error) {
+	began := time.Now()
+	lines, failed, err := streamed(ctx, read, encode, c.Start, decode,
+		func(index int, err error) Prediction { return Prediction{Index: index, Error: err.Error()} }, write, o)
+	return summary(c.Metrics(), lines, failed, began), err
 }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -18,17 +19,74 @@ type addedToken struct {
 }
 
 // piece is a part of the text on its way: text still, or the id of an added token.
-// fresh is the number of its leading bytes that stem from the very first
-// character of the input; 0 when the piece starts later.
+// There may be one for each byte of a text, so that it is small.
 type piece struct {
 	s     string
 	id    int32 // -1: text
+	fresh int32
+	at    *[]place
+}
+
+// trace is where the piece stems from.
+func (p piece) trace() trace {
+	t := trace{fresh: int(p.fresh)}
+	if p.at != nil {
+		t.at = *p.at
+	}
+	return t
+}
+
+// tracing is the piece with another trace.
+func (p piece) tracing(t trace) piece {
+	p.fresh, p.at = int32(t.fresh), nil
+	if t.at != nil {
+		at := t.at
+		p.at = &at
+	}
+	return p
+}
+
+// trace is where a text stems from: fresh is the number of its leading bytes that stem from the very first character
+// of the input; 0 when the text starts later.
+type trace struct {
 	fresh int
+	at    []place // of each byte, the bytes of the input; nil where nobody asks
+}
+
+// place is a part of a text, in bytes or characters.
+type place struct{ start, end int }
+
+// from is the trace of the bytes a to b.
+func (t trace) from(a, b int) trace {
+	part := trace{fresh: min(max(t.fresh-a, 0), b-a)}
+	if t.at != nil {
+		part.at = t.at[a:b]
+	}
+	return part
+}
+
+// before is the trace of a text with n bytes put before it, which stem from where its first character does.
+func (t trace) before(n int) trace {
+	if t.fresh > 0 {
+		t.fresh += n
+	}
+	if len(t.at) > 0 {
+		t.at = slices.Concat(slices.Repeat(t.at[:1], n), t.at)
+	}
+	return t
+}
+
+// whole is what the text stems from.
+func (t trace) whole() place {
+	if len(t.at) == 0 {
+		return place{}
+	}
+	return place{t.at[0].start, t.at[len(t.at)-1].end}
 }
 
 // from returns the sub-piece s[a:b] of text p.
 func (p piece) from(a, b int) piece {
-	return piece{s: p.s[a:b], id: -1, fresh: min(max(p.fresh-a, 0), b-a)}
+	return piece{s: p.s[a:b], id: -1}.tracing(p.trace().from(a, b))
 }
 
 // addedSet finds a set of added tokens, leftmost and longest first.
@@ -91,7 +149,7 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 		if done < start {
 			out = append(out, p.from(done, start))
 		}
-		out = append(out, piece{id: t.ID})
+		out = append(out, piece{id: t.ID}.tracing(p.trace().from(start, stop)))
 		done = stop
 	}
 	if done < len(s) {

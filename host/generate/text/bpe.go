@@ -67,9 +67,10 @@ type symbol struct {
 	length     int32
 }
 
-func (m *bpe) tokenize(word string, out []int32) ([]int32, error) {
+func (m *bpe) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
 	if m.wholeWords {
 		if id, ok := m.ids[word]; ok {
+			put(places, 0, len(word))
 			return append(out, id), nil
 		}
 	}
@@ -83,9 +84,12 @@ func (m *bpe) tokenize(word string, out []int32) ([]int32, error) {
 		return nil, err
 	}
 	m.mergeAll(symbols)
+	at := 0
 	for i := range symbols {
-		if symbols[i].length != 0 {
+		if n := int(symbols[i].length); n != 0 {
 			out = append(out, symbols[i].id)
+			put(places, at, at+n)
+			at += n
 		}
 	}
 	return out, nil

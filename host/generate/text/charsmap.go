@@ -3,6 +3,7 @@ package text
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -106,9 +107,9 @@ func (c *charsmap) longest(s string) (to string, length int) {
 // and then takes the shortest key; runes by themselves otherwise.
 type precompiled struct{ *charsmap }
 
-func (n precompiled) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (n precompiled) normalize(s string, t trace, b *budget) (string, trace, error) {
 	out := make([]byte, 0, len(s)+16)
-	newFresh := 0
+	made := trace{}
 	var err error
 	put := func(start int, part string) bool {
 		to, ok := n.shortest(part)
@@ -117,8 +118,18 @@ func (n precompiled) normalize(s string, fresh int, b *budget) (string, int, err
 				out = append(out, to...)
 			}
 		}
-		if start < fresh {
-			newFresh = len(out)
+		if ok && t.at != nil { // the characters one by one, and what is left over from the last
+			for from, rest := 0, to; rest != ""; {
+				_, n := utf8.DecodeRuneInString(rest)
+				made.at = append(made.at, slices.Repeat([]place{t.at[start+from]}, n)...)
+				rest = rest[n:]
+				if _, n := utf8.DecodeRuneInString(part[from:]); from+n < len(part) {
+					from += n
+				}
+			}
+		}
+		if start < t.fresh {
+			made.fresh = len(out)
 		}
 		return ok
 	}
@@ -139,17 +150,20 @@ func (n precompiled) normalize(s string, fresh int, b *budget) (string, int, err
 			part := cluster[i : i+utf8.RuneLen(r)]
 			if !put(start+i, part) {
 				out = append(out, part...)
-				if start+i < fresh {
-					newFresh = len(out)
+				if t.at != nil {
+					made.at = append(made.at, t.at[start+i:start+i+len(part)]...)
+				}
+				if start+i < t.fresh {
+					made.fresh = len(out)
 				}
 			}
 		}
 	}
-	if fresh > 0 && newFresh == 0 {
+	if t.fresh > 0 && made.fresh == 0 {
 		// What stood first is deleted: the next character takes its place.
-		newFresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
+		made.fresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
 	}
-	return string(out), newFresh, err
+	return string(out), made, err
 }
 
 // newMarks are the marks that the compared release's grapheme clusters know and uniseg's do not, once they were needed.

@@ -31,6 +31,7 @@ type component struct {
 	Length     *int   `json:"length"`
 
 	AddPrefixSpace *bool   `json:"add_prefix_space"`
+	TrimOffsets    *bool   `json:"trim_offsets"`
 	UseRegex       *bool   `json:"use_regex"`
 	Replacement    string  `json:"replacement"`
 	PrependScheme  *string `json:"prepend_scheme"`
@@ -239,13 +240,17 @@ func (c *component) template() (templates, error) {
 				return templates{}, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type,
 					c.Processors[i].Type)
 			}
-			if t.single != nil {
-				only = t
+			if !t.trims.on {
+				t.trims = only.trims
 			}
+			if t.single == nil {
+				t.single, t.pair, t.bad = only.single, only.pair, only.bad
+			}
+			only = t
 		}
 		return only, nil
 	case "ByteLevel": // it moves offsets only
-		return templates{}, nil
+		return templates{trims: c.trims()}, nil
 	case "BertProcessing", "RobertaProcessing":
 		var first, last int32
 		if json.Unmarshal(c.Classifier[1], &first) != nil || json.Unmarshal(c.Separator[1], &last) != nil {
@@ -259,6 +264,7 @@ func (c *component) template() (templates, error) {
 		} else { // which separates by two, and knows one type
 			a.pair = append(a.single[:3:3], templatePart{ids: sep}, templatePart{text: true, second: true},
 				templatePart{ids: sep})
+			a.trims = c.trims()
 		}
 		return a, nil
 	case "TemplateProcessing":
@@ -274,6 +280,8 @@ func (c *component) template() (templates, error) {
 	}
 	return templates{}, c.unsupported("BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing")
 }
+
+func (c *component) trims() trims { return trims{or(c.TrimOffsets, true), or(c.AddPrefixSpace, true)} }
 
 // pieces reads a template for one text or two.
 func (c *component) pieces(what string, list []json.RawMessage) (template, error) {

@@ -276,7 +276,7 @@ func replaceDecoder(r replace) decoder {
 				return ""
 			}
 			var s string
-			s, _, b.err = r.normalize(token, 0, b)
+			s, _, b.err = r.normalize(token, trace{}, b)
 			return s
 		})(next, b)
 	}

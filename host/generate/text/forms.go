@@ -15,30 +15,31 @@ import (
 // ids are compared with, which leaves those alone.
 type unicodeForm norm.Form
 
-func (f unicodeForm) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (f unicodeForm) normalize(s string, t trace, b *budget) (string, trace, error) {
 	form := norm.Form(f)
 	if form.IsNormalString(s) {
-		return s, fresh, nil
+		return s, t, nil
 	}
 	// No form is longer than 11 times the text: what has been made longer already is not made that much longer.
 	if len(s) > formFree+formFactor*b.text {
-		return "", 0, b.exceeded("normalizer",
+		return "", trace{}, b.exceeded("normalizer",
 			fmt.Sprintf("makes a text of %d bytes more than %d times as long before a Unicode form", b.text, formFactor))
 	}
 	var out string
-	if needsCare(s) {
-		out = f.slow(s)
+	to := trace{fresh: t.fresh}
+	if t.at != nil || needsCare(s) {
+		out, to.at = f.slow(s, t.at)
 	} else {
 		out = form.String(s)
 	}
 	if err := b.grow("Unicode form", len(s), len(out)); err != nil {
-		return "", 0, err
+		return "", trace{}, err
 	}
-	if fresh > 0 {
-		head := s[:min(fresh, len(s))]
-		fresh = min(len(form.String(head)), len(out))
+	if t.fresh > 0 {
+		head := s[:min(t.fresh, len(s))]
+		to.fresh = min(len(form.String(head)), len(out))
 	}
-	return out, fresh, nil
+	return out, to, nil
 }
 
 // needsCare reports a run of marks that norm would cut, or a character that
@@ -71,19 +72,20 @@ func needsCare(s string) bool {
 }
 
 type orderedRune struct {
-	r   rune
-	ccc uint8
+	r    rune
+	ccc  uint8
+	from int // byte of the text that it stems from
 }
 
 // slow follows the definition (Unicode Standard, section 3.11): decompose,
-// order marks by class, compose.
-func (f unicodeForm) slow(s string) string {
+// order marks by class, compose. What is composed stems from where its first character does.
+func (f unicodeForm) slow(s string, at []place) (string, []place) {
 	compatible := norm.Form(f) == norm.NFKC || norm.Form(f) == norm.NFKD
 	table := unicodeTable()
 	var runes []orderedRune
 	for i, r := range s {
 		if table.of(r)&inert != 0 {
-			runes = append(runes, orderedRune{r, 0})
+			runes = append(runes, orderedRune{r, 0, i})
 			continue
 		}
 		p := norm.NFD.PropertiesString(s[i:])
@@ -99,7 +101,7 @@ func (f unicodeForm) slow(s string) string {
 		}
 		for len(whole) > 0 {
 			d, n := utf8.DecodeRune(whole)
-			runes = append(runes, orderedRune{d, norm.NFD.Properties(whole).CCC()})
+			runes = append(runes, orderedRune{d, norm.NFD.Properties(whole).CCC(), i})
 			whole = whole[n:]
 		}
 	}
@@ -115,10 +117,14 @@ func (f unicodeForm) slow(s string) string {
 		runes = compose(runes)
 	}
 	out := make([]byte, 0, len(s))
+	var places []place
 	for _, r := range runes {
 		out = utf8.AppendRune(out, r.r)
+		for at != nil && len(places) < len(out) {
+			places = append(places, at[r.from])
+		}
 	}
-	return string(out)
+	return string(out), places
 }
 
 // compose joins a starter with the marks after it that are not blocked.

@@ -1,6 +1,10 @@
 package text
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"unicode/utf8"
+)
 
 // huggingFace is the codec that a tokenizer.json describes.
 type huggingFace struct {
@@ -22,7 +26,16 @@ type scratch struct{ a, b []piece }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func (h *huggingFace) encode(s string) ([]int32, error) {
+func (h *huggingFace) encode(s string) ([]int32, error) { return h.cut(s, nil) }
+
+// placed is encode with the bytes of the text that each id stands for.
+func (h *huggingFace) placed(s string) (ids []int32, places []place, err error) {
+	places = []place{}
+	ids, err = h.cut(s, &places)
+	return ids, places, err
+}
+
+func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
 	k := scratches.Get().(*scratch)
 	defer func() {
 		clear(k.a)
@@ -31,31 +44,57 @@ func (h *huggingFace) encode(s string) ([]int32, error) {
 		scratches.Put(k)
 	}()
 	b := newBudget(len(s))
-	k.a = h.verbatim.cut(piece{s: s, id: -1, fresh: firstRune(s)}, k.a)
+	whole := trace{fresh: firstRune(s)}
+	if places != nil {
+		for i, r := range s {
+			n := utf8.RuneLen(r)
+			whole.at = append(whole.at, slices.Repeat([]place{{i, i + n}}, n)...)
+		}
+	}
+	k.a = h.verbatim.cut(piece{s: s, id: -1}.tracing(whole), k.a)
 	for _, p := range k.a {
 		if p.id >= 0 {
 			k.b = append(k.b, p)
 			continue
 		}
-		var err error
-		if p.s, p.fresh, err = h.normalizer.normalize(p.s, p.fresh, b); err != nil {
+		s, t, err := h.normalizer.normalize(p.s, p.trace(), b)
+		if err != nil {
 			return nil, err
 		}
-		k.b = h.normalized.cut(p, k.b)
+		k.b = h.normalized.cut(piece{s: s, id: -1}.tracing(t), k.b)
 	}
 	out := make([]int32, 0, len(s)/3+4)
 	split := h.pre.into(b, func(word piece) (err error) {
+		if places != nil {
+			out, err = h.placedWord(word, out, places)
+			return err
+		}
 		out, err = h.cache.tokenize(h.model, word.s, h.prepare, out)
 		return err
 	})
 	for _, p := range k.b {
 		if p.id >= 0 {
 			out = append(out, p.id)
+			put(places, p.trace().whole().start, p.trace().whole().end)
 		} else if err := split(p); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// placedWord makes ids of a word, and notes which bytes of the text each stands for.
+func (h *huggingFace) placedWord(word piece, out []int32, places *[]place) ([]int32, error) {
+	var parts []place
+	prepared := h.prepare(word.s)
+	out, err := h.model.tokenize(prepared, out, &parts)
+	for _, p := range parts {
+		if len(prepared) != len(word.s) { // a character is a byte of the word
+			p.start, p.end = utf8.RuneCountInString(prepared[:p.start]), utf8.RuneCountInString(prepared[:p.end])
+		}
+		*places = append(*places, word.trace().from(p.start, p.end).whole())
+	}
+	return out, err
 }
 
 // firstRune is the length of the first rune of valid text.
@@ -118,7 +157,7 @@ func (h *huggingFace) add(tokens []addedToken) error {
 			verbatim, verbatimForms = append(verbatim, t), append(verbatimForms, t.Content)
 			continue
 		}
-		form, _, err := h.normalizer.normalize(t.Content, 0, b)
+		form, _, err := h.normalizer.normalize(t.Content, trace{}, b)
 		if err == nil {
 			err = checkToken(form)
 		}

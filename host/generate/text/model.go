@@ -5,12 +5,20 @@ import (
 	"sync"
 )
 
-// A model turns one word into ids. Its methods may run at the same time.
+// A model turns one word into ids, and says which bytes of the word each stands for where places is not nil. Its
+// methods may run at the same time.
 type model interface {
-	tokenize(word string, out []int32) ([]int32, error)
+	tokenize(word string, out []int32, places *[]place) ([]int32, error)
 	id(token string) (int32, bool)
 	token(id int32) (string, bool)
 	size() int
+}
+
+// put notes a token's place.
+func put(places *[]place, start, end int) {
+	if places != nil {
+		*places = append(*places, place{start, end})
+	}
 }
 
 // vocabulary is a two-way table of tokens.
@@ -45,7 +53,8 @@ type wordLevel struct {
 	unknown string
 }
 
-func (m wordLevel) tokenize(word string, out []int32) ([]int32, error) {
+func (m wordLevel) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+	put(places, 0, len(word))
 	if id, ok := m.ids[word]; ok {
 		return append(out, id), nil
 	}
@@ -82,7 +91,7 @@ func newWordCache() *wordCache {
 // tokenize is m.tokenize(prepare(word)), remembered.
 func (c *wordCache) tokenize(m model, word string, prepare func(string) string, out []int32) ([]int32, error) {
 	if len(word) > cachedWord {
-		return m.tokenize(prepare(word), out)
+		return m.tokenize(prepare(word), out, nil)
 	}
 	shard := &c.shards[maphash.String(c.seed, word)%uint64(len(c.shards))]
 	shard.RLock()
@@ -92,7 +101,7 @@ func (c *wordCache) tokenize(m model, word string, prepare func(string) string, 
 		return append(out, ids...), nil
 	}
 	start := len(out)
-	out, err := m.tokenize(prepare(word), out)
+	out, err := m.tokenize(prepare(word), out, nil)
 	if err != nil {
 		return nil, err
 	}

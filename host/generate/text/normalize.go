@@ -1,41 +1,40 @@
 package text
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// A normalizer rewrites a text. fresh is how many leading bytes of s stem from
-// the first character of the input (see piece); the result says the same of the
-// rewritten text.
+// A normalizer rewrites a text, and says where the rewritten text stems from.
 type normalizer interface {
-	normalize(s string, fresh int, b *budget) (string, int, error)
+	normalize(s string, t trace, b *budget) (string, trace, error)
 }
 
 type normalizers []normalizer
 
-func (ns normalizers) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (ns normalizers) normalize(s string, t trace, b *budget) (string, trace, error) {
 	var err error
 	for _, n := range ns {
-		if s, fresh, err = n.normalize(s, fresh, b); err != nil {
-			return "", 0, err
+		if s, t, err = n.normalize(s, t, b); err != nil {
+			return "", trace{}, err
 		}
 	}
-	return s, fresh, nil
+	return s, t, nil
 }
 
 // runeMap rewrites a text a rune at a time. to appends what r becomes and
 // reports whether that differs from r.
 type runeMap func(out []byte, r rune) (_ []byte, changed bool)
 
-func (m runeMap) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (m runeMap) normalize(s string, t trace, b *budget) (string, trace, error) {
 	var out []byte
 	var buffer [32]byte
 	changedAt := -1 // s[:changedAt] is copied to out, the rest of the loop appends
-	newFresh := fresh
+	to := trace{fresh: t.fresh}
 	for i, r := range s {
-		if i == fresh && changedAt >= 0 {
-			newFresh = len(out)
+		if i == t.fresh && changedAt >= 0 {
+			to.fresh = len(out)
 		}
 		if changedAt < 0 {
 			if _, changed := m(buffer[:0], r); !changed {
@@ -43,19 +42,25 @@ func (m runeMap) normalize(s string, fresh int, b *budget) (string, int, error) 
 			}
 			changedAt = i
 			out = append(make([]byte, 0, len(s)+16), s[:i]...)
-			if i == fresh {
-				newFresh = i
+			if t.at != nil {
+				to.at = append(make([]place, 0, len(s)+16), t.at[:i]...)
+			}
+			if i == t.fresh {
+				to.fresh = i
 			}
 		}
 		out, _ = m(out, r)
+		for t.at != nil && len(to.at) < len(out) {
+			to.at = append(to.at, t.at[i])
+		}
 	}
 	if changedAt < 0 {
-		return s, fresh, nil
+		return s, t, nil
 	}
-	if fresh >= len(s) {
-		newFresh = len(out)
+	if t.fresh >= len(s) {
+		to.fresh = len(out)
 	}
-	return string(out), newFresh, b.grow("normalizer", len(s), len(out))
+	return string(out), to, b.grow("normalizer", len(s), len(out))
 }
 
 func lowercase(out []byte, r rune) ([]byte, bool) {
@@ -133,32 +138,28 @@ func byteLevelRune(out []byte, r rune) ([]byte, bool) {
 // strip removes whitespace at the ends.
 type strip struct{ left, right bool }
 
-func (n strip) normalize(s string, fresh int, _ *budget) (string, int, error) {
+func (n strip) normalize(s string, t trace, _ *budget) (string, trace, error) {
+	start, end := 0, len(s)
 	if n.left {
-		short := strings.TrimLeftFunc(s, isSpace)
-		fresh = max(0, fresh-(len(s)-len(short)))
-		s = short
+		start = len(s) - len(strings.TrimLeftFunc(s, isSpace))
 	}
 	if n.right {
-		s = strings.TrimRightFunc(s, isSpace)
+		end = start + len(strings.TrimRightFunc(s[start:], isSpace))
 	}
-	return s, min(fresh, len(s)), nil
+	return s[start:end], t.from(start, end), nil
 }
 
 // prepend puts a text before what is not empty.
 type prepend string
 
-func (n prepend) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (n prepend) normalize(s string, t trace, b *budget) (string, trace, error) {
 	if s == "" {
-		return s, 0, nil
+		return s, trace{}, nil
 	}
 	if err := b.grow("Prepend", 0, len(n)); err != nil {
-		return "", 0, err
+		return "", trace{}, err
 	}
-	if fresh > 0 {
-		fresh += len(n)
-	}
-	return string(n) + s, fresh, nil
+	return string(n) + s, t.before(len(n)), nil
 }
 
 // replace puts content in the place of every match.
@@ -167,9 +168,9 @@ type replace struct {
 	content string
 }
 
-func (n replace) normalize(s string, fresh int, b *budget) (string, int, error) {
+func (n replace) normalize(s string, t trace, b *budget) (string, trace, error) {
 	var out []byte
-	done, newFresh := 0, fresh
+	done, to := 0, trace{fresh: t.fresh}
 	err := n.pattern.each(s, b, func(start, end int) error {
 		if err := b.grow("Replace", end-start, len(n.content)); err != nil {
 			return err
@@ -177,20 +178,28 @@ func (n replace) normalize(s string, fresh int, b *budget) (string, int, error) 
 		out = append(out, s[done:start]...)
 		out = append(out, n.content...)
 		// What is put in stems from where the last byte it replaces does.
-		if end <= fresh {
-			newFresh += len(n.content) - (end - start)
-		} else if start < fresh {
-			newFresh -= fresh - start
+		if t.at != nil {
+			to.at = append(to.at, t.at[done:start]...)
+			to.at = append(to.at, slices.Repeat([]place{t.at[max(end-1, 0)]}, len(n.content))...)
+		}
+		if end <= t.fresh {
+			to.fresh += len(n.content) - (end - start)
+		} else if start < t.fresh {
+			to.fresh -= t.fresh - start
 		}
 		done = end
 		return nil
 	})
 	if err != nil {
-		return "", 0, err
+		return "", trace{}, err
 	}
 	if done == 0 && len(out) == 0 {
-		return s, fresh, nil
+		return s, t, nil
 	}
 	out = append(out, s[done:]...)
-	return string(out), min(newFresh, len(out)), nil
+	if t.at != nil {
+		to.at = append(to.at, t.at[done:]...)
+	}
+	to.fresh = min(to.fresh, len(out))
+	return string(out), to, nil
 }

@@ -1,6 +1,10 @@
 package text
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 // A preTokenizer makes what splits pieces of a text, one after the other, and hands the parts on: a list of them
 // would be several times as large as a text of short words. Empty parts are left out.
@@ -123,18 +127,19 @@ func (t byteLevel) into(b *budget, part func(piece) error) func(piece) error {
 
 func (t byteLevel) split(p piece, b *budget, next func(piece) error) error {
 	if t.prefixSpace && !strings.HasPrefix(p.s, " ") {
-		p.s = " " + p.s
-		if p.fresh > 0 {
-			p.fresh++
-		}
+		p = piece{s: " " + p.s, id: -1}.tracing(p.trace().before(1))
 	}
 	put := func(start, end int) error {
 		part := p.from(start, end)
 		if !t.keepBytes {
-			part.s = mapBytes(part.s)
-			if part.fresh > 0 {
-				part.fresh = len(mapBytes(p.s[start : start+part.fresh]))
+			t := trace{fresh: int(part.fresh)}
+			if t.fresh > 0 {
+				t.fresh = len(mapBytes(p.s[start : start+t.fresh]))
 			}
+			for i, at := range part.trace().at {
+				t.at = append(t.at, slices.Repeat([]place{at}, utf8.RuneLen(byteRunes[part.s[i]]))...)
+			}
+			part = piece{s: mapBytes(part.s), id: -1}.tracing(t)
 			if err := b.grow("ByteLevel", end-start, len(part.s)); err != nil {
 				return err
 			}
@@ -164,14 +169,21 @@ func (t metaspace) into(b *budget, part func(piece) error) func(piece) error {
 func (t metaspace) split(p piece, b *budget, part func(piece) error) error {
 	before := len(p.s)
 	if strings.Contains(p.s, " ") {
-		p.fresh += strings.Count(p.s[:p.fresh], " ") * (len(t.replacement) - 1)
-		p.s = strings.ReplaceAll(p.s, " ", t.replacement)
+		to := p.trace()
+		to.fresh += strings.Count(p.s[:to.fresh], " ") * (len(t.replacement) - 1)
+		at := to.at
+		to.at = nil
+		for i := range at {
+			n := 1
+			if p.s[i] == ' ' {
+				n = len(t.replacement)
+			}
+			to.at = append(to.at, slices.Repeat(at[i:i+1], n)...)
+		}
+		p = piece{s: strings.ReplaceAll(p.s, " ", t.replacement), id: -1}.tracing(to)
 	}
 	if (t.scheme == "always" || t.scheme == "first" && p.fresh > 0) && !strings.HasPrefix(p.s, t.replacement) {
-		p.s = t.replacement + p.s
-		if p.fresh > 0 {
-			p.fresh += len(t.replacement)
-		}
+		p = piece{s: t.replacement + p.s, id: -1}.tracing(p.trace().before(len(t.replacement)))
 	}
 	if err := b.grow("Metaspace", before, len(p.s)); err != nil {
 		return err

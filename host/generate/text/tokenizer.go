@@ -85,9 +85,7 @@ func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encod
 	var ids [2][]int32
 	for k, s := range texts {
 		if i := invalidUTF8(s); i >= 0 {
-			return Encoding{}, fmt.Errorf(
-				"text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line", len(s), s[i],
-				i)
+			return Encoding{}, notUTF8(s, i)
 		}
 		var err error
 		if ids[k], err = t.encode(s); err != nil {
@@ -204,6 +202,11 @@ func (t *Tokenizer) Target() *Tokenizer {
 		return t
 	}
 	return t.target
+}
+
+func notUTF8(s string, at int) error {
+	return fmt.Errorf("text of %d bytes: found byte 0x%02x at offset %d, needed UTF-8; convert the text or drop the line",
+		len(s), s[at], at)
 }
 
 // invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.

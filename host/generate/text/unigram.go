@@ -60,7 +60,7 @@ type pathNode struct {
 	id    int32
 }
 
-func (m *unigram) tokenize(word string, out []int32) ([]int32, error) {
+func (m *unigram) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
 	var buffer [65]pathNode
 	path := append(buffer[:0], make([]pathNode, len(word)+1)...)
 	for i := range path {
@@ -97,11 +97,11 @@ func (m *unigram) tokenize(word string, out []int32) ([]int32, error) {
 		}
 		start += width
 	}
-	return m.collect(word, path, out), nil
+	return m.collect(word, path, out, places), nil
 }
 
 // collect walks the path back, and turns it round in place to walk it forwards. Neighbouring unknown pieces are one.
-func (m *unigram) collect(word string, path []pathNode, out []int32) []int32 {
+func (m *unigram) collect(word string, path []pathNode, out []int32, places *[]place) []int32 {
 	next := int32(-1)
 	for end := int32(len(word)); end >= 0; {
 		end, next, path[end].start = path[end].start, end, next
@@ -112,17 +112,19 @@ func (m *unigram) collect(word string, path []pathNode, out []int32) []int32 {
 		for id == m.unknown && path[end].start >= 0 && path[path[end].start].id == m.unknown {
 			end = path[end].start
 		}
-		s := word[start:end]
-		if start = end; id != m.unknown {
+		s, from, made := word[start:end], int(start), len(out)
+		start = end
+		if id != m.unknown {
 			out = append(out, id)
-			continue
-		}
-		if id, ok := m.ids[s]; ok {
+		} else if id, ok := m.ids[s]; ok {
 			out = append(out, id)
 		} else if ids, ok := m.fallback(s, out); ok {
 			out = ids
 		} else {
 			out = append(out, m.unknown)
+		}
+		for range len(out) - made { // bytes have the place of the whole
+			put(places, from, int(end))
 		}
 	}
 	return out

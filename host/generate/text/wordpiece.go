@@ -11,13 +11,14 @@ import (
 type wordPiece struct {
 	vocabulary
 	unknown string
+	prefix  string
 	longest int // in characters; a longer word is unknown
 	trie    *trie
 	next    *trie // tokens that start with the prefix, without it
 }
 
 func newWordPiece(v vocabulary, unknown, prefix string, longest int) *wordPiece {
-	m := &wordPiece{vocabulary: v, unknown: unknown, longest: longest}
+	m := &wordPiece{vocabulary: v, unknown: unknown, prefix: prefix, longest: longest}
 	var whole, rest []string
 	var wholeIDs, restIDs []int32
 	for token, id := range v.ids {
@@ -30,8 +31,11 @@ func newWordPiece(v vocabulary, unknown, prefix string, longest int) *wordPiece 
 	return m
 }
 
-func (m *wordPiece) tokenize(word string, out []int32) ([]int32, error) {
-	start := len(out)
+func (m *wordPiece) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+	start, first := len(out), 0
+	if places != nil {
+		first = len(*places)
+	}
 	if utf8.RuneCountInString(word) <= m.longest {
 		t := m.trie
 		rest := word
@@ -41,6 +45,7 @@ func (m *wordPiece) tokenize(word string, out []int32) ([]int32, error) {
 				break
 			}
 			out = append(out, id)
+			put(places, len(word)-len(rest), len(word)-len(rest)+n)
 			rest = rest[n:]
 			t = m.next
 		}
@@ -51,6 +56,9 @@ func (m *wordPiece) tokenize(word string, out []int32) ([]int32, error) {
 	id, ok := m.ids[m.unknown]
 	if !ok {
 		return nil, unknownMissing(m.unknown, word)
+	}
+	if places != nil {
+		*places = append((*places)[:first], place{0, len(word)})
 	}
 	return append(out[:start], id), nil
 }
