@@ -21,6 +21,10 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 # What regular expressions of files ask for by name; "w" is \w.
 CATEGORIES = ["L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S", "w"]
+# Others, of which planes without characters are asked for one code point alone.
+MORE = """Mn Mc Me Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Zl Zp Cc Cf Alpha Alnum Blank Graph Lower Print Punct Space Upper
+    Han Hiragana Katakana Hangul Bopomofo Latin Cyrillic Greek Arabic Hebrew Thai Devanagari""".split()
+EMPTY = [(0x32400, 0xE0000), (0xE0200, 0xF0000), (0xF0000, 0xFFFFE), (0x100000, 0x10FFFE)]
 
 
 def points():
@@ -105,11 +109,22 @@ def lower() -> bytes:
     return bytes(out)
 
 
+def matched(expression):
+    """Code points that an expression matches, found in one text of all."""
+    asked = [c for c in points() if not any(first < c < after for first, after in EMPTY)]
+    left = pre_tokenizers.Split(Regex(expression), "removed").pre_tokenize_str("".join(map(chr, asked)))
+    members = set(range(len(asked))).difference(*(range(a, b) for _, (a, b) in left))
+    for i in sorted(members):
+        yield from range(asked[i], dict(EMPTY).get(asked[i], asked[i] + 1))
+
+
 def categories() -> bytes:
-    out = bytearray(varint(len(CATEGORIES)))
+    out = bytearray(varint(len(CATEGORIES) + len(MORE)))
     for name in CATEGORIES:
         expression = r"\w" if name == "w" else r"\p{" + name + "}"
         out += varint(len(name)) + name.encode() + ranges(removed(pre_tokenizers.Split(Regex(expression), "removed")))
+    for name in MORE:
+        out += varint(len(name)) + name.encode() + ranges(matched(r"\p{" + name + "}"))
     return bytes(out)
 
 

@@ -24,6 +24,7 @@ const (
 	maxToken      = 4 << 10 // bytes: every position of a text may be compared with a whole token
 	maxAffix      = 8       // bytes before or after each character of a word
 	maxExpression = 4 << 10 // bytes of regular expressions in all: a category in one stands for hundreds of ranges
+	maxTranslated = 1 << 20 // bytes of an expression with its sets written out
 	maxComponents = 128     // normalisers, pre-tokenizers, processors and decoders
 	maxDepth      = 32      // lists and objects in each other
 	maxAround     = 4 << 10 // ids that are put around a text

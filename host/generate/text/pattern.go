@@ -25,15 +25,11 @@ func newPattern(expression string) (pattern, error) {
 	if p, ok := knownPatterns[expression]; ok {
 		return p, nil
 	}
-	// regexp2 would read these as other sets, without an error.
-	for _, own := range []string{"[[:", "&&", "[["} {
-		if strings.Contains(expression, own) {
-			return nil, fmt.Errorf("regular expression %q: found %s of Oniguruma's own syntax, needed sets of characters, "+
-				"ranges and categories", expression, own)
-		}
+	translated, err := fromOniguruma(expression)
+	if err != nil {
+		return nil, fmt.Errorf("regular expression %q: %w", expression, err)
 	}
-	// Lines begin and end at ^ and $ in Oniguruma's syntax, without an option.
-	re, err := regexp2.Compile(withCategories(expression), regexp2.Multiline)
+	re, err := regexp2.Compile(translated, regexp2.None)
 	if err != nil {
 		return nil, fmt.Errorf("regular expression %q: %w; needed one that .NET's syntax knows too", expression, err)
 	}
