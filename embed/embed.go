@@ -251,6 +251,9 @@ func all[R any](ctx context.Context, n, queue int, row func(int) (encoder.Row, e
 		if ahead := i - max(queue/2, 1); ahead >= 0 {
 			wait(ahead)
 		}
+		if whole = context.Cause(ctx); whole != nil { // no more texts are made tokens
+			break
+		}
 		r, err := row(i)
 		if err != nil {
 			errs[i] = err

@@ -115,6 +115,17 @@ func TestEmbedBadTexts(t *testing.T) {
 	must.Fail(t, err, `the task "summary", needed query or document`)
 }
 
+// TestEmbedLongTexts: a text above the largest size is refused before it is made tokens, alone.
+func TestEmbedLongTexts(t *testing.T) {
+	want := readMade(t)
+	e := embedder(t, embed.Options{MaxTextBytes: 1000})
+	got, err := e.Embed(t.Context(), strings.Repeat("a", 1001), want.Texts[0])
+	if must.Fail(t, err, "input 0: found a text of 1001 bytes, needed at most 1000; cut it, or raise"); got[0] != nil ||
+		!nearly(got[1], want.Embeddings["normalize"][0]) {
+		t.Errorf("vectors %v", got)
+	}
+}
+
 // TestEmbedEnds: a context that ends, and Close, end calls with one clear error and leave no goroutine.
 func TestEmbedEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
@@ -208,6 +219,8 @@ func TestEncoderOptions(t *testing.T) {
 		{embed.Options{Batch: embed.BatchOptions{MaxDelay: -1}}, graft.ErrOption, "MaxDelay is -1ns, needed is 0 or more"},
 		{embed.Options{Common: graft.Common{Threads: -1}}, graft.ErrOption,
 			"Threads is -1: at least 1 is needed, or 0 for the default"},
+		{embed.Options{MaxTextBytes: -1}, graft.ErrOption,
+			"MaxTextBytes is -1: at least 1 is needed, or 0 for the default"},
 		{embed.Options{MaxInputTokens: -1}, graft.ErrOption,
 			"MaxInputTokens is -1: at least 1 is needed, or 0 for the default"},
 		{embed.Options{Pooling: []embed.Pooling{"median"}}, graft.ErrOption,

@@ -25,6 +25,9 @@ type Options struct {
 	ModelFile string
 	// MaxInputTokens is the number of tokens after which inputs are cut; 0 is what the model's configuration says.
 	MaxInputTokens int
+	// MaxTextBytes is the size of a text, or of a query with a document, above which it is refused before it is made
+	// tokens, as an input of its own; 0 is 16 MiB.
+	MaxTextBytes int
 	// Batch says how texts become batches.
 	Batch BatchOptions
 	// Pooling says how hidden states become a vector, for a folder that does not say it or in place of what it says.
@@ -71,7 +74,11 @@ func (o *Options) prepared() (in encoder.Options, err error) {
 	if err := opening.Range("MaxInputTokens", o.MaxInputTokens, limit.Tokens); err != nil {
 		return in, err
 	}
-	in = encoder.Options{Plan: o.common().Plan(), MapWeights: o.MapWeights, Share: o.common().Share(),
+	if err := opening.Range("MaxTextBytes", o.MaxTextBytes, limit.Line); err != nil {
+		return in, err
+	}
+	in = encoder.Options{MaxText: o.MaxTextBytes, Plan: o.common().Plan(), MapWeights: o.MapWeights,
+		Share:   o.common().Share(),
 		Threads: o.Threads, Logger: o.Logger, ModelFile: o.ModelFile, MaxInput: o.MaxInputTokens, Normalize: o.Normalize,
 		Raw: o.RawScores, Batch: inner[encoder.Row](o.Batch, nil)}
 	if len(o.Pooling) > 0 {

@@ -54,8 +54,9 @@ func (o *encoding) options(c *cli) (encoder.Options, error) {
 	if err != nil {
 		return encoder.Options{}, err
 	}
-	return encoder.Options{Library: l, Plugins: set, Threads: o.threads, MaxInput: o.maxIn, ModelFile: o.modelFile,
-		Batch: batch.Options[encoder.Row]{MaxTokens: o.tokens}}, nil
+	// Lines have a size of their own, --max-line.
+	return encoder.Options{Library: l, Plugins: set, MaxText: limit.Line, Threads: o.threads,
+		MaxInput: o.maxIn, ModelFile: o.modelFile, Batch: batch.Options[encoder.Row]{MaxTokens: o.tokens}}, nil
 }
 
 func (c *cli) embed() *cobra.Command {

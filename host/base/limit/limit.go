@@ -16,5 +16,8 @@ const (
 	Vocabulary = 256 << 20 // bytes of a tokenizer's file
 )
 
+// Text is the maximum of bytes of a text that becomes tokens, where nothing else is asked for.
+const Text = 16 << 20
+
 // DefaultLine is the maximum of bytes of a line of input where nothing else is asked for.
 const DefaultLine = 1 << 20

@@ -3,14 +3,17 @@
 package encoder
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/base/limit"
 	"github.com/opgraft/graft/host/base/memory/shared"
 	"github.com/opgraft/graft/host/encode/batch"
 	"github.com/opgraft/graft/host/encode/folder"
@@ -33,6 +36,7 @@ type Options struct {
 	Config     map[string]string // entries of the session's configuration
 	Logger     *slog.Logger      // nil for silence
 	ModelFile  string            // the graph, below the folder; "" finds it
+	MaxText    int               // bytes of the texts of a row, above which they are refused; 0 is limit.Text
 	MaxInput   int               // tokens to which inputs are cut; 0 is as the model's configuration says
 	Pooling    []string          // in place of the configuration's; nil for that
 	Normalize  bool              // vectors have the length 1, also where the configuration does not say so
@@ -47,6 +51,7 @@ type base struct {
 	*runner   // nil where a text's vector needs no graph
 	folder    *folder.Folder
 	tokenizer *text.Tokenizer
+	maxText   int  // bytes of the texts of a row
 	longest   int  // tokens of an input; 0 for no limit
 	asked     int  // the greatest number that the caller says
 	cutsLeft  bool // what is longer loses its first tokens
@@ -82,7 +87,7 @@ func readFolder(path string, o Options) (*folder.Folder, error) {
 
 // openPart opens a folder, or a route of one. Those of one graph share it.
 func openPart(ctx context.Context, path string, f *folder.Folder, o Options, graphs map[string]*runner) (*base, error) {
-	b := &base{folder: f, longest: f.MaxTokens, asked: o.MaxInput}
+	b := &base{folder: f, maxText: cmp.Or(o.MaxText, limit.Text), longest: f.MaxTokens, asked: o.MaxInput}
 	file := ""
 	var err error
 	if f.Input == nil {
@@ -168,6 +173,14 @@ func (b *base) judged(premise, hypothesis string) (Row, error) {
 func (b *base) rowOf(o text.EncodeOptions, texts ...string) (Row, error) {
 	var e text.Encoding
 	var err error
+	bytes := 0
+	for _, s := range texts {
+		bytes += len(s)
+	}
+	if bytes > b.maxText {
+		return Row{}, &diagnostic.Error{Found: fmt.Sprintf("found a text of %d bytes", bytes),
+			Needed: fmt.Sprintf("at most %d", b.maxText), Fix: "cut it, or raise the largest size (MaxTextBytes)"}
+	}
 	if o.TruncateLeft = b.cutsLeft; o.MaxLength == 0 {
 		o.MaxLength = b.longest
 	}
