@@ -74,6 +74,14 @@ func (m *model) label() string {
 	return cmp.Or(strings.Join(parts, "/"), Float32)
 }
 
+// folderName is a label as the name of one folder, another one for each label: . and .. are no names.
+func folderName(label string) string {
+	if label == "." || label == ".." {
+		return strings.ReplaceAll(label, ".", "%2E")
+	}
+	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(label)
+}
+
 // relative is a path below a folder.
 func relative(folder, p string) string {
 	switch {

@@ -186,7 +186,8 @@ func (c *Client) unreached(ctx context.Context, u *url.URL, err error) error {
 	var host x509.HostnameError
 	var plain tls.RecordHeaderError
 	if errors.As(err, &certificate) || errors.As(err, &host) || errors.As(err, &plain) ||
-		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") ||
+		strings.Contains(err.Error(), "failed to parse Location header") {
 		return e
 	}
 	return &passing{err: e}

@@ -430,5 +430,5 @@ func (c *cached) finish(ctx context.Context) (string, error) {
 	for p, as := range c.names {
 		links[as] = p
 	}
-	return c.cache.view(ctx, c.commit, strings.ReplaceAll(c.model.label(), "/", "--"), links)
+	return c.cache.view(ctx, c.commit, folderName(c.model.label()), links)
 }

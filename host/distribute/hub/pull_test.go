@@ -249,6 +249,33 @@ func TestVariant(t *testing.T) {
 	}
 }
 
+// TestFoldersOfVariants: each variant has a folder of links of its own, whatever a server calls it, and the links of others
+// stay.
+func TestFoldersOfVariants(t *testing.T) {
+	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}")}}
+	variants := []string{".", "..", "a--b", "a%2Fb", "fp16", "%2E", "..."}
+	for i, v := range variants {
+		r.Files["model_"+v+".onnx"] = append(graph(t), unknownField([]byte{byte(i)})...)
+	}
+	r.Files["a/b/model.onnx"], r.Files["a/config.json"] = graph(t), []byte("{}")
+	_, c := serve(t, map[string]*hubtest.Repository{name: r})
+	seen := map[string]string{}
+	for _, v := range append(variants, "a/b") {
+		folder := pull(t, c, Request{Variant: v}).Folder
+		above := filepath.Join(c.s.Cache, "models--org--model/graft", hubtest.Commit)
+		must.Equal(t, filepath.Dir(folder), above, v)
+		seen[folder] = v
+	}
+	must.Equal(t, len(seen), len(variants)+1, seen)
+	for folder, v := range seen {
+		if _, err := os.Stat(filepath.Join(folder, "onnx/model.onnx")); err != nil {
+			if _, err := os.Stat(filepath.Join(folder, "model.onnx")); err != nil {
+				t.Errorf("%s: %v", v, err)
+			}
+		}
+	}
+}
+
 // What graphs and modules refer to is brought, whatever it is called.
 func TestReferred(t *testing.T) {
 	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{

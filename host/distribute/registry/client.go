@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 	"oras.land/oras-go/v2/registry/remote/retry"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/distribute/stall"
 )
 
@@ -51,10 +53,23 @@ func New(o Options) (*Client, error) {
 		return nil, failed("Docker's configuration", "found "+err.Error(),
 			"correct it, or set DOCKER_CONFIG to another folder", err)
 	}
-	c.auth = &auth.Client{Client: &http.Client{Transport: again}, Cache: auth.NewCache(),
+	c.auth = &auth.Client{Client: &http.Client{Transport: again, CheckRedirect: follow}, Cache: auth.NewCache(),
 		Credential: credentials.Credential(store)}
 	c.auth.SetUserAgent("graft")
 	return c, nil
+}
+
+// follow lets a server lead elsewhere, a few times, and from TLS to TLS alone.
+func follow(next *http.Request, before []*http.Request) error {
+	from := before[len(before)-1].URL
+	switch {
+	case len(before) > mostHops:
+		return other(before[0].URL.Redacted(), fmt.Sprintf("the server leads on and on, %d times", mostHops), "a file", nil)
+	case from.Scheme == "https" && next.URL.Scheme != "https":
+		return other(from.Redacted(), "the server leads from https to "+next.URL.Scheme+", to "+
+			diagnostic.Quote(diagnostic.Clip(next.URL.Host)), "https", nil)
+	}
+	return nil
 }
 
 // repository is that of a reference.

@@ -31,6 +31,7 @@ const (
 	mostManifest  = 1 << 20
 	mostSignature = 64 << 10
 	mostArchive   = 4 << 30
+	mostHops      = 8 // redirects of a request
 )
 
 // Kinds of errors.

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,9 +123,12 @@ func (c *Client) pull(ctx context.Context, r Reference, folder string, is form) 
 // layers are those of an artifact's manifest.
 func (f form) layers(r Reference, at ocispec.Descriptor, b []byte) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
-	if err := json.Unmarshal(b, &m); err != nil || m.MediaType != ocispec.MediaTypeImageManifest {
-		return nil, other(r.text, fmt.Sprintf("found a manifest of type %s", diagnostic.Quote(diagnostic.Clip(at.MediaType))),
-			"one of "+ocispec.MediaTypeImageManifest, err)
+	if err := json.Unmarshal(b, &m); err != nil && at.MediaType == ocispec.MediaTypeImageManifest {
+		return nil, other(r.text, "found a manifest that cannot be read: "+err.Error(), "one of "+at.MediaType, err)
+	}
+	if m.MediaType != ocispec.MediaTypeImageManifest {
+		return nil, other(r.text, fmt.Sprintf("found a manifest of type %s",
+			diagnostic.Quote(diagnostic.Clip(cmp.Or(m.MediaType, at.MediaType)))), "one of "+ocispec.MediaTypeImageManifest, nil)
 	}
 	if m.ArtifactType != f.kind {
 		return nil, other(r.text,

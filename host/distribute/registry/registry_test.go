@@ -224,7 +224,9 @@ func TestServersThatFail(t *testing.T) {
 			return true
 		}, nil, ""},
 		"no manifest": {artifact{manifest: []byte("<html>"), kind: ocispec.MediaTypeImageManifest}, nil,
-			ErrContent, "found a manifest"},
+			ErrContent, "found a manifest that cannot be read"},
+		"layers that are no list": {artifact{manifest: []byte(`{"layers": {}}`), kind: ocispec.MediaTypeImageManifest}, nil,
+			ErrContent, "found a manifest that cannot be read"},
 		"an image's index": {artifact{manifest: []byte("{}"), kind: ocispec.MediaTypeImageIndex}, nil, ErrContent,
 			"found a manifest"},
 		"an image": {made(func(m *ocispec.Manifest) { m.ArtifactType = "" }, archive), nil, ErrContent,
@@ -313,5 +315,26 @@ func TestIndex(t *testing.T) {
 		if _, err := ReadIndex(t.Context(), path); !errors.Is(err, ErrContent) || !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// redirects is a transport whose answers lead on.
+type redirects string
+
+func (to redirects) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusFound, Header: http.Header{"Location": {string(to)}}, Body: http.NoBody,
+		Request: r}, nil
+}
+
+// TestRedirects: nothing comes without TLS from a registry with it, and no redirects are followed without end.
+func TestRedirects(t *testing.T) {
+	for to, want := range map[string]string{
+		"http://example.org/x":  "the server leads from https to http, to example.org",
+		"https://example.org/x": "the server leads on and on, 8 times",
+	} {
+		c := must.Value(New(Options{}))(t)
+		c.auth.Client.Transport = redirects(to)
+		r := must.Value(Parse("oci://registry.example/flash:0.1.0"))(t)
+		must.Fail(t, must.Error(c.Pull(t.Context(), r, t.TempDir())), ErrContent, want)
 	}
 }

@@ -156,6 +156,17 @@ func TestKeysThatAreRefused(t *testing.T) {
 		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
 		must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "found a damaged key")
 	}
+	// One of graft's has a checksum of its number too.
+	graft := filepath.Join(t.TempDir(), "a.key")
+	must.Value(Generate(graft, graft+".pub", nil))(t)
+	comment, body, _ = strings.Cut(strings.TrimSuffix(string(read(t, graft)), "\n"), "\n")
+	raw = must.Value(base64.StdEncoding.DecodeString(body))(t)
+	for at := 54; at < len(raw); at++ {
+		changed := append([]byte{}, raw...)
+		changed[at] ^= 4
+		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
+		must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "found a damaged key")
+	}
 	for name, private := range map[string]bool{"minisign.key": true, "protected.key": true, "minisign.pub": false,
 		"archive.tar.gz.minisig": false, "archive.tar.gz": false} {
 		must.Equal(t, IsPrivate(read(t, filepath.Join("testdata", name))), private, name, !private)

@@ -1,11 +1,14 @@
 package signing
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 
 	"aead.dev/minisign"
+	"golang.org/x/crypto/blake2b"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
@@ -35,6 +38,9 @@ func Generate(private, public string, password func() (string, error)) (PublicKe
 		if word, err = password(); err == nil {
 			text, err = minisign.EncryptKey(word, key)
 		}
+	} else if err == nil {
+		comment, raw := decoded(text)
+		text = base64.StdEncoding.AppendEncode(comment, append(raw[:checksumAt], checksum(raw)...))
 	}
 	if err != nil {
 		return PublicKey{}, err
@@ -76,6 +82,9 @@ func ReadPrivate(path string, password func() (string, error)) (PrivateKey, erro
 		if err := k.key.UnmarshalText(data); err != nil {
 			return PrivateKey{}, badKey(path, "found no private key", needed, "", err)
 		}
+		if !sound(data) {
+			return PrivateKey{}, badKey(path, "found a damaged key, of another checksum", needed, "take it from a backup", nil)
+		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
 			return PrivateKey{}, badKey(path, "found a key without a password that others can read",
 				"one that only its owner can read", "run: chmod 600 "+diagnostic.Quote(path), err)
@@ -89,6 +98,29 @@ func ReadPrivate(path string, password func() (string, error)) (PrivateKey, erro
 			needed, "take it from a backup", nil)
 	}
 	return k, nil
+}
+
+// Places in a private key that no password protects.
+const numberAt, checksumAt = 54, 126
+
+// decoded is the file of such a key: its first line, and the bytes in base64 after it.
+func decoded(text []byte) (comment, raw []byte) {
+	end := bytes.IndexByte(bytes.TrimSpace(text), '\n') + 1
+	raw, _ = base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text[end:]))) // what is none was refused before
+	return text[:end:end], raw
+}
+
+// checksum is that of a key's number and both halves, as minisign has it in keys that a password protects.
+func checksum(raw []byte) []byte {
+	sum := blake2b.Sum256(append([]byte("Ed"), raw[numberAt:checksumAt]...))
+	return sum[:]
+}
+
+// sound compares the checksum of a key. minisign writes zeros, and graft did so before.
+func sound(text []byte) bool {
+	_, raw := decoded(text)
+	return len(raw) > checksumAt && (bytes.Equal(raw[checksumAt:], checksum(raw)) ||
+		bytes.Equal(raw[checksumAt:], make([]byte, blake2b.Size256)))
 }
 
 func trustedComment(name, version string) string {

@@ -11,11 +11,34 @@ import (
 	"time"
 )
 
-// ErrStalled is that a server was silent for too long.
+// ErrStalled is that a server was silent for too long, or sent next to nothing.
 var ErrStalled = errors.New("the server sends nothing")
 
+// The least that a body brings in each of the windows in which it is waited for.
+const (
+	window = time.Minute
+	least  = 64 << 10
+)
+
+// rate is what came in a window.
+type rate struct {
+	waited time.Duration
+	came   int
+}
+
+// slow counts what a wait brought, and reports that a window ends with too little.
+func (r *rate) slow(waited time.Duration, came int) bool {
+	r.waited, r.came = r.waited+waited, r.came+came
+	if r.waited < window {
+		return false
+	}
+	slow := r.came < least
+	*r = rate{}
+	return slow
+}
+
 // Transport is Go's default one, with each wait for a server bounded: for its connection, its TLS, its header and
-// each part of a body.
+// each part of a body, of which some must come.
 func Transport(wait time.Duration) http.RoundTripper {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DialContext = (&net.Dialer{Timeout: wait}).DialContext
@@ -50,12 +73,18 @@ type watchedBody struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	wait   time.Duration
+	rate   rate
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.wait)
+	from := time.Now()
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
+	if b.rate.slow(time.Since(from), n) && err == nil {
+		err = fmt.Errorf("%w but a little: less than %d kB in %v", ErrStalled, least>>10, window)
+		b.cancel(err)
+	}
 	if cause := context.Cause(b.ctx); err != nil && errors.Is(cause, ErrStalled) {
 		err = cause
 	}

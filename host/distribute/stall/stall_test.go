@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,4 +39,32 @@ func TestStall(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", path, len(data), err)
 		}
 	}
+}
+
+// A body that drips ends after a window in which too little came; one that is read slowly, or pauses, does not.
+func TestSlow(t *testing.T) {
+	for _, one := range []struct {
+		waited time.Duration
+		came   int
+		slow   int // the reads after which it is; 0 for never
+	}{
+		{time.Second, 1, 60}, {time.Second, least / 60, 60}, {time.Second, least/60 + 1, 0}, {time.Microsecond, 1, 0},
+		{29 * time.Second, least / 2, 0}, {2 * window, 1, 1},
+	} {
+		var r rate
+		for i := 1; i <= 1000; i++ {
+			if r.slow(one.waited, one.came) {
+				must.Equal(t, i, one.slow, one)
+				break
+			}
+			if i == 1000 {
+				must.Equal(t, 0, one.slow, one)
+			}
+		}
+	}
+	body := &watchedBody{ReadCloser: io.NopCloser(strings.NewReader("drop")), ctx: t.Context(), rate: rate{waited: window},
+		wait: window, timer: time.NewTimer(window), cancel: func(error) {}}
+	n, err := body.Read(make([]byte, 1))
+	must.Equal(t, n, 1)
+	must.Fail(t, err, ErrStalled, "less than 64 kB in 1m0s")
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // mayTake refuses to install a plugin under the name of one that came from elsewhere, unless opts name it: programs
-// ask for plugins by name, and would run other code from then on. The same files again, the same source, and the
-// signature of the same key are the same plugin.
+// ask for plugins by name, and would run other code from then on. The same files again, the
+// signature of the same key, and the same source of what no key signed are the same plugin.
 func (s *Store) mayTake(p *prepared, opts verification.Options) error {
 	m, source := p.manifest, p.source
 	if opts.Replace != "" && opts.Replace != m.Name {
@@ -41,8 +41,13 @@ func (s *Store) mayTake(p *prepared, opts verification.Options) error {
 		if err != nil {
 			return refuse(filepath.Join(s.root, m.Name), "a source that is not known")
 		}
-		if record.Source != source && (p.signer == nil || record.Key != p.signer.Key) {
-			return refuse(filepath.Join(s.root, m.Name), record.Source)
+		signed := p.signer != nil && record.Key == p.signer.Key
+		if !signed && (record.Key != "" || record.Source != source) {
+			from := record.Source
+			if record.Key != "" {
+				from += ", signed by the key " + record.Key
+			}
+			return refuse(filepath.Join(s.root, m.Name), from)
 		}
 	}
 	for _, f := range discovery.Find(opts.Search).Found {
