@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -139,10 +138,7 @@ func (c *cli) warn(format string, args ...any) {
 	fmt.Fprintf(c.talk, format+"\n", printable(args)...)
 }
 
-// colours are how ONNX Runtime prints warnings.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// printed passes on what native code prints, line by line.
+// printed passes on what native code prints, line by line, indented: none passes for a line of the command.
 type printed struct {
 	to   io.Writer
 	line []byte
@@ -159,8 +155,7 @@ func (p *printed) Write(b []byte) (int, error) {
 		if end < 0 {
 			end = len(p.line) - 1
 		}
-		fmt.Fprintf(p.to, "%s\n",
-			diagnostic.Printable(string(colours.ReplaceAll(bytes.TrimRight(p.line[:end+1], "\n"), nil))))
+		fmt.Fprintf(p.to, "  %s\n", diagnostic.Printable(string(bytes.TrimRight(p.line[:end+1], "\n"))))
 		p.line = p.line[end+1:]
 	}
 }

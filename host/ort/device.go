@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"unsafe"
 
+	"github.com/ebitengine/purego"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/ort/internal/cmem"
 	"github.com/opgraft/graft/host/ort/internal/slot"
 )
@@ -92,13 +96,23 @@ func (l *Library) Environment() (uintptr, error) {
 		}
 		quiet()
 		const warning = 2
-		if err := l.Try("CreateEnv", slot.CreateEnv, warning, uintptr(unsafe.Pointer(name)),
-			uintptr(unsafe.Pointer(&e.env))); err != nil {
+		if err := l.Try("CreateEnvWithCustomLogger", slot.CreateEnvWithCustomLogger, logLine(), 0, warning,
+			uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&e.env))); err != nil {
 			return 0, err
 		}
 	}
 	return e.env, nil
 }
+
+// logLine writes a message of ONNX Runtime to the standard error in one line, as the runtime itself does, but for
+// colours: names that a model chose are in it.
+var logLine = sync.OnceValue(func() uintptr {
+	return purego.NewCallback(func(_ uintptr, severity int32, category, id, place, message uintptr) {
+		level := "VIWEF"[min(max(severity, 0), 4)]
+		fmt.Fprintln(os.Stderr, diagnostic.Printable(fmt.Sprintf("[%c:%s:%s, %s] %s", level, cmem.GoString(category),
+			cmem.GoString(id), cmem.GoString(place), strings.TrimSpace(cmem.GoString(message)))))
+	})
+})
 
 // EnvTelemetry is ONNX Runtime's own environment variable. Unless it is "1" when the environment of a process is made,
 // official builds report events to their makers' servers, and leave files in the temporary folder.

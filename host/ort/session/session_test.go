@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,6 +29,25 @@ func TestSessionDescribes(t *testing.T) {
 	s = orttest.Session(t, orttest.Marshal(t, sequence()), session.Options{})
 	if out := s.Outputs(); len(out) != 1 || out[0].Kind != ort.KindSequence || out[0].String() != "y: sequence" {
 		t.Errorf("outputs %v", out)
+	}
+}
+
+// TestNamesInMessages: ONNX Runtime's own messages hold names of the model, and reach no terminal as they are.
+func TestNamesInMessages(t *testing.T) {
+	const mark = "GRAFT_TEST_MESSAGES"
+	if os.Getenv(mark) != "" {
+		m := orttest.Unary("Relu")
+		m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String("\x1b[2J\ngraft: forged"),
+			DataType: proto.Int32(int32(ort.Int64)), Int64Data: []int64{1}})
+		orttest.Session(t, orttest.Marshal(t, m), session.Options{})
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNamesInMessages$")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	out := string(must.Value(cmd.CombinedOutput())(t))
+	if !strings.Contains(out, `[W:onnxruntime:`) || !strings.Contains(out, `\x1b[2J\ngraft: forged`) ||
+		strings.Contains(out, "\x1b") {
+		t.Errorf("the program writes %q", out)
 	}
 }
 

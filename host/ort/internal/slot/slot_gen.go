@@ -11,6 +11,7 @@ const (
 	GetErrorCode                                        Slot = 1
 	GetErrorMessage                                     Slot = 2
 	CreateEnv                                           Slot = 3
+	CreateEnvWithCustomLogger                           Slot = 4
 	CreateSession                                       Slot = 7
 	CreateSessionFromArray                              Slot = 8
 	Run                                                 Slot = 9
