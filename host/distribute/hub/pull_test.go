@@ -249,8 +249,7 @@ func TestVariant(t *testing.T) {
 	}
 }
 
-// TestFoldersOfVariants: each variant has a folder of links of its own, whatever a server calls it, and the links of others
-// stay.
+// TestFoldersOfVariants: each variant has a folder of links of its own, whatever a server calls it.
 func TestFoldersOfVariants(t *testing.T) {
 	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}")}}
 	variants := []string{".", "..", "a--b", "a%2Fb", "fp16", "%2E", "..."}
