@@ -29,10 +29,11 @@ import (
 // It is safe for concurrent use. Texts of all calls that come at once share batches, as inputs of a [Batcher] do.
 type Embedder struct{ inner *encoder.Embedder }
 
-// Reranker scores how well documents answer a query, with an exported cross-encoder of one label.
+// Reranker scores how well documents answer a query, with an exported cross-encoder of one label, or with an embedder
+// whose vectors are compared as its configuration says (similarity_fn_name): by cosine, dot product, MaxSim.
 //
 // It is safe for concurrent use. Documents of all calls that come at once share batches, as inputs of a [Batcher] do.
-type Reranker struct{ inner *encoder.Reranker }
+type Reranker struct{ inner encoder.Ranker }
 
 // Task is what a text is for, where a model treats queries and documents in two ways: with prompts, marks or modules.
 type Task string
@@ -99,7 +100,7 @@ func NewReranker(ctx context.Context, folder string, o Options) (*Reranker, erro
 	if len(o.Pooling) > 0 || o.Normalize {
 		return nil, opening.Refuse("Pooling and Normalize would be ignored: a reranker gives scores")
 	}
-	r, err := opened(ctx, folder, &o, encoder.OpenReranker)
+	r, err := opened(ctx, folder, &o, encoder.OpenRanker)
 	if err != nil {
 		return nil, err
 	}
@@ -211,12 +212,32 @@ func (r *Reranker) Scores(ctx context.Context, query string, documents ...string
 
 func (r *Reranker) score(ctx context.Context, query string, documents []string) (scores []float32, failed []bool,
 	err error) {
-	scores, err = all(ctx, len(documents), r.inner.MaxQueue(),
-		func(i int) (encoder.Row, error) { return r.inner.Row(query, documents[i]) }, r.inner.Start)
+	switch ranker := r.inner.(type) {
+	case *encoder.Reranker:
+		scores, err = all(ctx, len(documents), ranker.MaxQueue(),
+			func(i int) (encoder.Row, error) { return ranker.Row(query, documents[i]) }, ranker.Start)
+	case *encoder.Comparer:
+		var made []encoder.Embedding
+		made, err = all(ctx, 1+len(documents), ranker.MaxQueue(), func(i int) (encoder.Row, error) {
+			if i == 0 {
+				return ranker.Query(query)
+			}
+			return ranker.Document(documents[i-1])
+		}, ranker.Start)
+		if made == nil {
+			return nil, nil, err
+		}
+		for _, one := range inputErrors(err) {
+			if one.Index--; one.Index < 0 {
+				return nil, nil, one.Err // the query's
+			}
+		}
+		scores = ranker.Scores(made)
+	}
 	failed = make([]bool, len(scores))
 	for _, one := range inputErrors(err) {
 		if one.Index < len(failed) {
-			failed[one.Index] = true
+			failed[one.Index], scores[one.Index] = true, 0
 		}
 	}
 	return scores, failed, err

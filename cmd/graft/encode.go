@@ -149,11 +149,12 @@ func (c *cli) rerank() *cobra.Command {
 	var top int
 	cmd := &cobra.Command{
 		Use:   "rerank MODEL_DIR",
-		Short: "Sort documents by how well they answer a query, with an exported cross-encoder",
+		Short: "Sort documents by how well they answer a query, with an exported encoder",
 		Long: `Reads one query with its documents a line and writes one result a line, in the same
 order. A line is an object {"query": "...", "documents": ["...", ...]}, or with --tsv a query and
 documents with tabs between. MODEL_DIR is a folder of a model for text classification with
-one label, as sentence-transformers or optimum saves it.
+one label, as sentence-transformers or optimum saves it, or of an embedder, whose vectors
+are compared as it says: by cosine, dot product, distance, or MaxSim (ColBERT).
 
 Scores are those of CrossEncoder: the activation that the model's configuration names, a
 sigmoid where it names none; --raw gives logits.
@@ -181,7 +182,7 @@ code 1 when any line failed.`,
 				return err
 			}
 			options.Raw = raw
-			r, err := encoder.OpenReranker(cmd.Context(), args[0], options)
+			r, err := encoder.OpenRanker(cmd.Context(), args[0], options)
 			if err != nil {
 				return err
 			}

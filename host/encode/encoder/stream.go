@@ -225,21 +225,25 @@ func (r *Reranker) Run(ctx context.Context, read func() (string, error),
 			}
 		}
 		return rows, nil
-	}, r.Start, func(index int, scores []float32) (Ranking, error) {
-		out := Ranking{Index: index}
-		for i, s := range scores {
-			if f := float64(s); math.IsNaN(f) || math.IsInf(f, 0) {
-				return Ranking{}, fmt.Errorf("document %d: the model's score is %v, needed is a number", i, s)
-			}
-			out.Results = append(out.Results, Document{i, s})
-		}
-		slices.SortStableFunc(out.Results, func(a, b Document) int { return cmp.Compare(b.Score, a.Score) })
-		if top > 0 && top < len(out.Results) {
-			out.Results = out.Results[:top]
-		}
-		return out, nil
-	}, func(index int, err error) Ranking { return Ranking{Index: index, Error: err.Error()} }, write, p)
+	}, r.Start, func(index int, scores []float32) (Ranking, error) { return ranking(index, scores, top) },
+		func(index int, err error) Ranking { return Ranking{Index: index, Error: err.Error()} }, write, p)
 	return summary(r.Metrics(), lines, failed, began), err
+}
+
+// ranking sorts the documents of a line, the best first.
+func ranking(index int, scores []float32, top int) (Ranking, error) {
+	out := Ranking{Index: index}
+	for i, s := range scores {
+		if f := float64(s); math.IsNaN(f) || math.IsInf(f, 0) {
+			return Ranking{}, fmt.Errorf("document %d: the model's score is %v, needed is a number", i, s)
+		}
+		out.Results = append(out.Results, Document{i, s})
+	}
+	slices.SortStableFunc(out.Results, func(a, b Document) int { return cmp.Compare(b.Score, a.Score) })
+	if top > 0 && top < len(out.Results) {
+		out.Results = out.Results[:top]
+	}
+	return out, nil
 }
 
 func summary(m batch.Metrics, lines, failed int, began time.Time) *Summary {

@@ -2,6 +2,7 @@ package encoder
 
 import (
 	"encoding/json"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestVectorsOfLibraries(t *testing.T) {
 				}
 				must.Succeed(t, err)
 				defer e.Close()
+				if len(c.Scores) > 0 {
+					compared(t, dir, all.Texts, c.Scores)
+				}
 				for task, want := range c.Tasks {
 					var calls []*batch.Call[Row, Embedding]
 					var rows []Row
@@ -73,6 +77,32 @@ func TestVectorsOfLibraries(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// compared compares every text as a query with every text as a document.
+func compared(t *testing.T, dir string, texts []string, want []float32) {
+	t.Helper()
+	r := must.Value(OpenRanker(t.Context(), dir, options(t, false)))(t)
+	defer r.Close()
+	c, ok := r.(*Comparer)
+	if !ok {
+		return // model2vec's says nothing of it
+	}
+	for i, query := range texts {
+		var made []Embedding
+		for _, row := range must.Value(c.Rows(query, texts))(t) {
+			made = append(made, must.Value(c.Alone(t.Context(), row))(t))
+		}
+		got, want := c.Scores(made), want[i*len(texts):(i+1)*len(texts)]
+		for k := range got {
+			if c.all[0].folder.Similarity == "euclidean" && math.Abs(float64(got[k]-want[k])) < 0.012 {
+				got[k] = want[k] // of sparse vectors they make it of squares in float32, which cancel
+			}
+		}
+		if !near(got, want) {
+			t.Errorf("%q: %v, want %v", query, got, want)
 		}
 	}
 }
