@@ -7,7 +7,7 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// TestBoundaries: a probability on a warper's boundary stays where PyTorch's float32 has it stay, and of equals the same
+// TestBoundaries: a probability on a warper's boundary stays where it does in PyTorch's float32, and of equals the same
 // ones go. testdata/boundary.py made the cases. A few stand on the last bit of PyTorch's own exp.
 func TestBoundaries(t *testing.T) {
 	var cases []struct {
