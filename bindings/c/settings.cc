@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,6 +107,11 @@ bool IsGraft() {
 
 void ReadSettings() {
   WatchForks();
+  // The caller of a program with more rights must not say what it runs.
+  if (getauxval(AT_SECURE) != 0) {
+    forbidden = true;
+    return;
+  }
   const char* value = getenv("GRAFT_DISABLE");
   forbidden = (value != nullptr && strcmp(value, "1") == 0) || IsGraft();
   value = getenv("GRAFT_GRAPH_DEADLINE");

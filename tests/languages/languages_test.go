@@ -279,6 +279,20 @@ func TestNativePrograms(t *testing.T) {
 		k.patched(t, want, 2, run{args: []string{k.enabled, encoder, "2", "options=--padding=keep"}, set: set, plain: true})
 		k.patched(t, want, 0, run{args: []string{k.enabled, encoder, "2"}, set: set, plain: true})
 	})
+	t.Run("enabled with more rights than the caller", func(t *testing.T) {
+		set := cache(t)
+		ran := filepath.Join(set["XDG_CACHE_HOME"], "ran")
+		set["GRAFT_BINARY"] = script(t, `: >"`+ran+`"; exit 1`)
+		for _, more := range []bool{false, true} {
+			if more {
+				set["MORE_RIGHTS"] = "1"
+			}
+			k.patched(t, want, 0, run{args: []string{k.enabled, encoder, "2", "enable"}, set: set, plain: true})
+			_, err := os.Stat(ran)
+			must.Equal(t, err == nil, !more, more)
+			os.Remove(ran)
+		}
+	})
 	t.Run("relative path and flags", func(t *testing.T) {
 		set := cache(t)
 		out, talk, err := k.start(t,

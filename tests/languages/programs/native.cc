@@ -7,6 +7,7 @@
 #include <onnxruntime_c_api.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,12 @@
 
 #ifdef WITH_GRAFT
 #include "graft_enable.h"
+
+// Where MORE_RIGHTS is set, the process is one of a set-user-ID program.
+extern "C" unsigned long getauxval(unsigned long type) {
+  if (type == AT_SECURE) return std::getenv("MORE_RIGHTS") != nullptr;
+  return reinterpret_cast<unsigned long (*)(unsigned long)>(dlsym(RTLD_NEXT, "getauxval"))(type);
+}
 #endif
 
 namespace {
