@@ -159,6 +159,20 @@ def llama(folder):
            eos_token="[SEP]", padding_side="right")(folder)
 
 
+def write(path, **parts):
+    """A line for each case and for each file."""
+    versions = {"sentence-transformers": st.__version__, "transformers": transformers.__version__}
+    path.write_text(lines({"versions": versions, **parts}) + "\n")
+
+
+def lines(value, depth=2):
+    if not depth or not isinstance(value, (dict, list)) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f"{json.dumps(k)}: {lines(v, depth - 1)}" for k, v in value.items()) + "\n}"
+    return "[\n" + ",\n".join(lines(v, depth - 1) for v in value) + "\n]"
+
+
 def main():
     HERE.mkdir(exist_ok=True)
     if not (HERE / "states.onnx").exists():
@@ -226,8 +240,7 @@ def main():
         embedder("truncate_dim", pooling(), truncate_dim=5)
         embedder("truncate_dim after Normalize", pooling(), Normalize(), truncate_dim=5)
         reranker("prompts", prompts={"search": "query : "}, default_prompt_name="search")
-    (HERE / f"{st.__version__}.json").write_text(json.dumps({"versions": {"sentence-transformers": st.__version__, "transformers": transformers.__version__},
-        "texts": TEXTS, "pairs": PAIRS, "cases": cases, "blobs": blobs}, indent=0, ensure_ascii=False) + "\n")
+    write(HERE / f"{st.__version__}.json", texts=TEXTS, pairs=PAIRS, cases=cases, blobs=blobs)
 
 
 if __name__ == "__main__":

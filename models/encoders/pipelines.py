@@ -286,8 +286,7 @@ def rerankers():
 
 
 def save(file):
-    (HERE / file).write_text(json.dumps({"versions": {"sentence-transformers": folders.st.__version__, "transformers": transformers.__version__},
-        "texts": TEXTS, "tagged": TAGGED, "pairs": PAIRS, "cases": cases, "blobs": folders.blobs}, indent=0, ensure_ascii=False) + "\n")
+    folders.write(HERE / file, texts=TEXTS, tagged=TAGGED, pairs=PAIRS, cases=cases, blobs=folders.blobs)
     cases.clear()
     folders.blobs.clear()
 

@@ -8,14 +8,12 @@
 What folders.py says of weights, graphs and files holds here too.
 """
 
-import json
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 from torch import nn
 from transformers import BertForMaskedLM, BertModel
 
@@ -306,8 +304,7 @@ def main():
         if VERSION >= (6, 0):
             multivector()
             model2vec()
-    (HERE / f"{name}.json").write_text(json.dumps({"versions": {"sentence-transformers": st.__version__, "transformers": transformers.__version__},
-        "texts": TEXTS, "cases": cases, "blobs": blobs}, indent=0, ensure_ascii=False) + "\n")
+    folders.write(HERE / f"{name}.json", texts=TEXTS, cases=cases, blobs=blobs)
 
 
 if __name__ == "__main__":
