@@ -106,7 +106,7 @@ func (f *batcherFlags) measure(ctx context.Context, b *bench, kind string) (*out
 	}
 	defer patched.Close()
 	d := &batched{Model: filepath.Base(folder), Lengths: kind, Texts: textsARun, Callers: callers, Cosine: 1}
-	if d.Tokens, err = tokensOf(patched, texts); err != nil {
+	if d.Tokens, err = tokensOf(ctx, patched, texts); err != nil {
 		return nil, err
 	}
 	d.Plain.embedder, d.Alone.embedder, d.Batched.embedder, d.Batched.together = plain, patched, patched, true
@@ -186,7 +186,7 @@ func run64(ctx context.Context, e *embedding.Embedder, texts []string, round int
 					return
 				}
 				start := time.Now()
-				row, err := e.Row(texts[(round*textsARun+i)%len(texts)], embedding.As{})
+				row, err := e.Row(ctx, texts[(round*textsARun+i)%len(texts)], embedding.As{})
 				var made embedding.Embedding
 				if err == nil && together {
 					var call *batching.Call[embedding.Row, embedding.Embedding]
@@ -219,10 +219,10 @@ func processor() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-func tokensOf(e *embedding.Embedder, texts []string) (p [3]int, err error) {
+func tokensOf(ctx context.Context, e *embedding.Embedder, texts []string) (p [3]int, err error) {
 	list := make([]int, len(texts))
 	for i, text := range texts {
-		row, err := e.Row(text, embedding.As{})
+		row, err := e.Row(ctx, text, embedding.As{})
 		if err != nil {
 			return p, err
 		}

@@ -134,7 +134,7 @@ func (d drafting) run(ctx context.Context, b *bench, outputs, together int) (*ou
 	}
 	inputs := make([]*decode.Input, len(prompts))
 	for i, prompt := range prompts {
-		ids, err := g.Tokenizer.Encode(prompt, text.EncodeOptions{})
+		ids, err := g.Tokenizer.Encode(ctx, prompt, text.EncodeOptions{})
 		if err != nil {
 			return nil, err
 		}

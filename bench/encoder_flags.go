@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"path/filepath"
 	"time"
@@ -42,13 +43,13 @@ func (a encoderArguments) command() string {
 }
 
 // read makes options of them.
-func (a encoderArguments) read(o *encoderOptions) (err error) {
+func (a encoderArguments) read(ctx context.Context, o *encoderOptions) (err error) {
 	o.threads, o.each, o.runs, o.cycles = *a.threads, *a.each, max(*a.runs, 1000), max(*a.cycles, 500)
 	if o.config, err = configEntries(*a.config); err != nil {
 		return err
 	}
 	if *a.texts != "" {
-		o.corpus, err = readCorpus(*a.texts)
+		o.corpus, err = readCorpus(ctx, *a.texts)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -143,7 +144,7 @@ func (e *encoder) fit(r *rand.Rand, ids []int64) row {
 type corpus struct{ articles, sentences [][]int64 }
 
 // readCorpus reads texts, one a line, of which sentences end in ". ", "? " or "! ".
-func readCorpus(path string) (*corpus, error) {
+func readCorpus(ctx context.Context, path string) (*corpus, error) {
 	at, err := tokenizer()
 	if err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func readCorpus(path string) (*corpus, error) {
 			continue
 		}
 		for i, part := range append([]string{line}, sentencesOf(line)...) {
-			ids, err := t.Encode(part, text.EncodeOptions{})
+			ids, err := t.Encode(ctx, part, text.EncodeOptions{})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}

@@ -111,7 +111,7 @@ func main() {
 		}
 		return
 	}
-	err := e.read(&b.encoders)
+	err := e.read(ctx, &b.encoders)
 	if err == nil {
 		err = b.run(ctx, all, command, *only, *out)
 	}

@@ -132,7 +132,7 @@ func (c peerCase) run(ctx context.Context, b *bench, venv string) (*outcome, err
 			return nil, err
 		}
 	}
-	own, err := c.open(b, c.weights())
+	own, err := c.open(ctx, b, c.weights())
 	if err != nil {
 		return nil, err
 	}

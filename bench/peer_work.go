@@ -68,7 +68,7 @@ func (c peerCase) weights() string {
 }
 
 // open opens the engine's side with weights as prepare.ParseWeights reads them; "" for float32.
-func (c peerCase) open(b *bench, weights string) (*peerWork, error) {
+func (c peerCase) open(ctx context.Context, b *bench, weights string) (*peerWork, error) {
 	folder, err := c.folder()
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c peerCase) open(b *bench, weights string) (*peerWork, error) {
 	}
 	var w *peerWork
 	if c.trained() {
-		w, err = newTextWork(g, folder, c.subject)
+		w, err = newTextWork(ctx, g, folder, c.subject)
 	} else {
 		w, err = newPeerWork(g, c.subject)
 	}

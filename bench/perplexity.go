@@ -77,7 +77,7 @@ func perplexity(venv string) figure {
 		if err != nil {
 			return nil, err
 		}
-		texts, err := heldOutTokens(folder)
+		texts, err := heldOutTokens(ctx, folder)
 		if err != nil {
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func ortWays(quantizations ...string) (ways []string) {
 // checked compares the peer in float32 with the engine in float32.
 func (c peerCase) checked(ctx context.Context, b *bench, venv string) (*quantizedResult, error) {
 	r := &quantizedResult{Checked: c.fewer.check}
-	own, err := c.open(b, "")
+	own, err := c.open(ctx, b, "")
 	if err != nil {
 		return nil, err
 	}

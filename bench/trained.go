@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func trainedFolder(name string) (string, error) {
 
 // heldOutTokens are the tokens of each held-out text, as the tokenizer of a model's folder has them, without special
 // tokens.
-func heldOutTokens(folder string) ([][]int32, error) {
+func heldOutTokens(ctx context.Context, folder string) ([][]int32, error) {
 	texts, err := trainedFolder(trainedTexts)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func heldOutTokens(folder string) ([][]int32, error) {
 	}
 	var list [][]int32
 	for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
-		ids, err := tokenizer.Encode(line, text.EncodeOptions{OmitSpecialTokens: true})
+		ids, err := tokenizer.Encode(ctx, line, text.EncodeOptions{OmitSpecialTokens: true})
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", path, i+1, err)
 		}
@@ -66,8 +67,8 @@ func heldOutTokens(folder string) ([][]int32, error) {
 
 // newTextWork is newPeerWork of a trained model: each request is the beginning of a held-out text, and nothing but an
 // end is banned.
-func newTextWork(g *decode.Generator, folder string, s peerSubject) (*peerWork, error) {
-	texts, err := heldOutTokens(folder)
+func newTextWork(ctx context.Context, g *decode.Generator, folder string, s peerSubject) (*peerWork, error) {
+	texts, err := heldOutTokens(ctx, folder)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (c *Classifier) Entities(ctx context.Context, o EntityOptions, texts ...str
 		return nil, opening.Public(err, graft.ErrOption)
 	}
 	return answered(ctx, c, len(texts), 1, func(i int) ([]encoder.Row, error) {
-		row, err := t.Row(texts[i])
+		row, err := t.Row(ctx, texts[i])
 		return []encoder.Row{row}, err
 	}, func(results []encoder.Scored) ([]Entity, error) {
 		list, err := t.Entities(results[0])
@@ -103,14 +103,14 @@ func (c *Classifier) Labels() []string { return c.inner.Labels() }
 // without labels is nil in its place.
 func (c *Classifier) Classify(ctx context.Context, o ClassifyOptions, texts ...string) ([][]Label, error) {
 	return c.classify(ctx, o, len(texts), func(p *encoder.Predictor, i int) ([]encoder.Row, error) {
-		return p.Rows(texts[i])
+		return p.Rows(ctx, texts[i])
 	})
 }
 
 // ClassifyPairs is Classify of two texts that are read together, such as a premise and a hypothesis.
 func (c *Classifier) ClassifyPairs(ctx context.Context, o ClassifyOptions, pairs ...[2]string) ([][]Label, error) {
 	return c.classify(ctx, o, len(pairs), func(p *encoder.Predictor, i int) ([]encoder.Row, error) {
-		return p.PairRows(pairs[i][0], pairs[i][1])
+		return p.PairRows(ctx, pairs[i][0], pairs[i][1])
 	})
 }
 

@@ -160,7 +160,7 @@ func (e *Embedder) Encode(ctx context.Context, as As, texts ...string) ([]Embedd
 		return nil, opening.Public(err, graft.ErrOption)
 	}
 	list, err := all(ctx, len(texts), e.inner.MaxQueue(),
-		func(i int) (encoder.Row, error) { return e.inner.Row(texts[i], in) }, e.inner.Start)
+		func(i int) (encoder.Row, error) { return e.inner.Row(ctx, texts[i], in) }, e.inner.Start)
 	if list == nil {
 		return nil, err
 	}
@@ -215,14 +215,14 @@ func (r *Reranker) score(ctx context.Context, query string, documents []string) 
 	switch ranker := r.inner.(type) {
 	case *encoder.Reranker:
 		scores, err = all(ctx, len(documents), ranker.MaxQueue(),
-			func(i int) (encoder.Row, error) { return ranker.Row(query, documents[i]) }, ranker.Start)
+			func(i int) (encoder.Row, error) { return ranker.Row(ctx, query, documents[i]) }, ranker.Start)
 	case *encoder.Comparer:
 		var made []encoder.Embedding
 		made, err = all(ctx, 1+len(documents), ranker.MaxQueue(), func(i int) (encoder.Row, error) {
 			if i == 0 {
-				return ranker.Query(query)
+				return ranker.Query(ctx, query)
 			}
-			return ranker.Document(documents[i-1])
+			return ranker.Document(ctx, documents[i-1])
 		}, ranker.Start)
 		if made == nil {
 			return nil, nil, err

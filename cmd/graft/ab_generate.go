@@ -84,7 +84,7 @@ func (c *cli) abFolder(cmd *cobra.Command, folder string, o comparison.Options, 
 	if err != nil {
 		return err
 	}
-	inputs, features, texts, err := g.inputs(folder, search, cmd.Flags().Changed("batch-size"))
+	inputs, features, texts, err := g.inputs(cmd.Context(), folder, search, cmd.Flags().Changed("batch-size"))
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
 // inputs reads texts and cuts them to one length, which the model as exported
 // needs in a batch; for a speech model, the files of sound or features that the
 // lines name. Where bounded is set, the first --batch-size lines are generated from. The texts are of all lines, whole.
-func (g *generationFlags) inputs(folder string, set []byte, bounded bool) (tokens [][]int32,
+func (g *generationFlags) inputs(ctx context.Context, folder string, set []byte, bounded bool) (tokens [][]int32,
 	features []*engine.Features, texts *generations.Texts, err error) {
 	if g.input == "" {
 		return nil, nil, nil, nil
@@ -206,14 +206,14 @@ func (g *generationFlags) inputs(folder string, set []byte, bounded bool) (token
 	if bounded {
 		first = lines[:min(g.batch, len(lines))]
 	}
-	if texts, err = g.texts.texts(folder, g.input, config, lines, len(first), set); err != nil {
+	if texts, err = g.texts.texts(ctx, folder, g.input, config, lines, len(first), set); err != nil {
 		return nil, nil, nil, err
 	}
 	if files != nil {
 		features, err = g.features(files, first)
 		return nil, features, texts, err
 	}
-	tokens, err = g.tokens(folder, first)
+	tokens, err = g.tokens(ctx, folder, first)
 	return tokens, nil, texts, err
 }
 
@@ -245,7 +245,7 @@ func cut(list []*engine.Features) []*engine.Features {
 }
 
 // tokens are those of texts, cut to the shortest.
-func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, error) {
+func (g *generationFlags) tokens(ctx context.Context, folder string, lines []string) ([][]int32, error) {
 	t, err := text.Open(folder)
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func (g *generationFlags) tokens(folder string, lines []string) ([][]int32, erro
 	var list [][]int32
 	shortest := -1
 	for i, line := range lines {
-		ids, err := t.Encode(line, text.EncodeOptions{MaxLength: g.promptLength})
+		ids, err := t.Encode(ctx, line, text.EncodeOptions{MaxLength: g.promptLength})
 		if err != nil {
 			return nil, fmt.Errorf("%s, line %d: %w", g.input, i+1, err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +67,7 @@ func (t *textFlags) check(cmd *cobra.Command, input string) error {
 
 // texts are what the lines of --input and --references say for a folder; nil where nothing is to be compared. Of
 // files of speech or images, the first n are taken.
-func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines []string, n int,
+func (t *textFlags) texts(ctx context.Context, folder, input string, config *modeldir.Config, lines []string, n int,
 	set []byte) (*generations.Texts, error) {
 	if t.tokens == 0 || len(lines) == 0 {
 		return nil, nil
@@ -109,7 +110,7 @@ func (t *textFlags) texts(folder, input string, config *modeldir.Config, lines [
 	encode := func(file string, lines []string, o text.EncodeOptions, end []int32) ([][]int32, error) {
 		list := make([][]int32, len(lines))
 		for i, line := range lines {
-			ids, err := tokenizer.Encode(line, o)
+			ids, err := tokenizer.Encode(ctx, line, o)
 			if err != nil {
 				return nil, fmt.Errorf("%s, line %d: %w", file, i+1, err)
 			}

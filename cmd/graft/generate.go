@@ -284,7 +284,7 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if err != nil {
 		return err
 	}
-	if err := o.ofImages(folder, g, &options); err != nil {
+	if err := o.ofImages(cmd.Context(), folder, g, &options); err != nil {
 		return err
 	}
 	if err := c.drafts(cmd, o, &options); err != nil {

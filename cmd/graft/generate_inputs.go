@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -51,7 +52,8 @@ func (o *generation) inputs(longest int) (read func() (string, error), total int
 }
 
 // ofImages takes what is given for models of images alone, and refuses it for others.
-func (o *generation) ofImages(folder string, g *generate.Generator, options *search.Options) error {
+func (o *generation) ofImages(ctx context.Context, folder string, g *generate.Generator,
+	options *search.Options) error {
 	images := g.Files != nil && len(g.Files.Shape()) == 4
 	for _, c := range []struct {
 		given bool
@@ -65,7 +67,7 @@ func (o *generation) ofImages(folder string, g *generate.Generator, options *sea
 	if o.prompt == "" {
 		return nil
 	}
-	if err := g.Prompt(options, o.prompt); err != nil {
+	if err := g.Prompt(ctx, options, o.prompt); err != nil {
 		return misused("--prompt", err)
 	}
 	return nil

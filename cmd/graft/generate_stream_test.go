@@ -20,7 +20,7 @@ func TestTextStream(t *testing.T) {
 	var shown strings.Builder
 	s := newTextStream(&shown, func() *generate.Incremental { return g.Incremental(options) })
 	ids := func(line string) []int64 {
-		return must.Value(tok.Encode(line, text.EncodeOptions{OmitSpecialTokens: true}))(t)
+		return must.Value(tok.Encode(t.Context(), line, text.EncodeOptions{OmitSpecialTokens: true}))(t)
 	}
 	results := []string{"the river\tand the sea", "of\nmen", "", "\x1b[2J stays"}
 	chosen := func(index int) {

@@ -168,7 +168,7 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 	stages := pipeline.Stages[*decode.Input, decode.Output, Result]{
 		Read: read,
 		Encode: func(line string) (*decode.Input, error) {
-			in, err := g.encode(o, line)
+			in, err := g.encode(ctx, o, line)
 			if err != nil {
 				return nil, err
 			}
@@ -230,8 +230,8 @@ func (g *Generator) Run(ctx context.Context, o search.Options, read func() (stri
 
 // Prompt lets the decoder begin with a text, as decoder_input_ids of its tokens do; special tokens stand in it by their
 // names, as <s_docvqa>.
-func (g *Generator) Prompt(o *search.Options, prompt string) error {
-	ids, err := g.Tokenizer.Encode(prompt, text.EncodeOptions{OmitSpecialTokens: true})
+func (g *Generator) Prompt(ctx context.Context, o *search.Options, prompt string) error {
+	ids, err := g.Tokenizer.Encode(ctx, prompt, text.EncodeOptions{OmitSpecialTokens: true})
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (g *Generator) Prompt(o *search.Options, prompt string) error {
 }
 
 // encode turns a line into what the model can take.
-func (g *Generator) encode(o search.Options, line string) (*decode.Input, error) {
+func (g *Generator) encode(ctx context.Context, o search.Options, line string) (*decode.Input, error) {
 	if g.Files != nil {
 		f, err := Features(g.Files, line)
 		if err != nil {
@@ -258,7 +258,7 @@ func (g *Generator) encode(o search.Options, line string) (*decode.Input, error)
 	if limit == 0 {
 		limit = g.Positions(o)
 	}
-	ids, err := g.Tokenizer.Encode(line, text.EncodeOptions{MaxLength: limit, TruncateLeft: !o.IsEncoderDecoder,
+	ids, err := g.Tokenizer.Encode(ctx, line, text.EncodeOptions{MaxLength: limit, TruncateLeft: !o.IsEncoderDecoder,
 		OmitSpecialTokens: g.Templated})
 	if err != nil {
 		return nil, err

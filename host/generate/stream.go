@@ -13,7 +13,7 @@ import (
 // it is chosen. chosen must not wait.
 func (g *Generator) Stream(ctx context.Context, o search.Options, input string, chosen func(int32)) (r Result,
 	err error) {
-	in, err := g.encode(o, input)
+	in, err := g.encode(ctx, o, input)
 	if err != nil {
 		return Result{Error: err.Error(), Err: err}, nil
 	}

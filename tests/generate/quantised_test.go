@@ -141,7 +141,8 @@ func TestQuantizedFolderOfACaller(t *testing.T) {
 	e := &Expected{}
 	for i := range prompts {
 		at := (i * 997) % max(1, len(words)-64)
-		ids, err := g.Tokenizer.Encode(strings.Join(words[at:min(len(words), at+16+i%48)], " "), text.EncodeOptions{})
+		ids, err := g.Tokenizer.Encode(t.Context(), strings.Join(words[at:min(len(words), at+16+i%48)], " "),
+			text.EncodeOptions{})
 		must.Succeed(t, err)
 		c := Case{Kind: "greedy", Options: []byte(`{"max_new_tokens": 32}`)}
 		if i%4 == 3 {

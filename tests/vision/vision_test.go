@@ -101,7 +101,7 @@ func run(t *testing.T, g *generate.Generator, asked map[string]json.RawMessage,
 		if name == "prompt" {
 			var prompt string
 			if err = json.Unmarshal(value, &prompt); err == nil {
-				err = g.Prompt(&o, prompt)
+				err = g.Prompt(t.Context(), &o, prompt)
 			}
 		} else {
 			err = o.Set(name, value)

@@ -118,7 +118,7 @@ func openPart(ctx context.Context, path string, f *folder.Folder, o Options, gra
 	b.longest = b.least(b.longest)
 	err = b.paddable(f.Pads.Left(pads))
 	if err == nil && f.Chat != nil {
-		err = b.converse()
+		err = b.converse(ctx)
 	}
 	if err != nil {
 		b.close()
@@ -163,14 +163,16 @@ func (b *base) paddable(left bool) error {
 }
 
 // row makes tokens of a text, or of two.
-func (b *base) row(texts ...string) (Row, error) { return b.rowOf(text.EncodeOptions{}, texts...) }
-
-// judged makes tokens of a text and a hypothesis, which is not cut.
-func (b *base) judged(premise, hypothesis string) (Row, error) {
-	return b.rowOf(text.EncodeOptions{OnlyFirst: true}, premise, hypothesis)
+func (b *base) row(ctx context.Context, texts ...string) (Row, error) {
+	return b.rowOf(ctx, text.EncodeOptions{}, texts...)
 }
 
-func (b *base) rowOf(o text.EncodeOptions, texts ...string) (Row, error) {
+// judged makes tokens of a text and a hypothesis, which is not cut.
+func (b *base) judged(ctx context.Context, premise, hypothesis string) (Row, error) {
+	return b.rowOf(ctx, text.EncodeOptions{OnlyFirst: true}, premise, hypothesis)
+}
+
+func (b *base) rowOf(ctx context.Context, o text.EncodeOptions, texts ...string) (Row, error) {
 	var e text.Encoding
 	var err error
 	bytes := 0
@@ -185,9 +187,9 @@ func (b *base) rowOf(o text.EncodeOptions, texts ...string) (Row, error) {
 		o.MaxLength = b.longest
 	}
 	if len(texts) == 2 {
-		e, err = b.tokenizer.EncodePair(texts[0], texts[1], o)
+		e, err = b.tokenizer.EncodePair(ctx, texts[0], texts[1], o)
 	} else {
-		e, err = b.tokenizer.EncodeTyped(texts[0], o)
+		e, err = b.tokenizer.EncodeTyped(ctx, texts[0], o)
 	}
 	if err == nil && len(e.IDs) == 0 && b.folder.Input == nil {
 		err = errors.New("the text has no tokens")

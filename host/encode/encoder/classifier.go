@@ -164,16 +164,16 @@ func hypothesis(template, label string) (string, error) {
 }
 
 // Rows are a text's: one, or one for each candidate.
-func (p *Predictor) Rows(text string) ([]Row, error) {
+func (p *Predictor) Rows(ctx context.Context, text string) ([]Row, error) {
 	b := p.classifier.base
 	if p.hypotheses == nil {
-		r, err := b.row(b.folder.CleanPair(text))
+		r, err := b.row(ctx, b.folder.CleanPair(text))
 		return []Row{r}, err
 	}
 	rows := make([]Row, len(p.hypotheses))
 	for i, h := range p.hypotheses {
 		var err error
-		if rows[i], err = b.judged(text, h); err != nil {
+		if rows[i], err = b.judged(ctx, text, h); err != nil {
 			return nil, err
 		}
 	}
@@ -181,11 +181,11 @@ func (p *Predictor) Rows(text string) ([]Row, error) {
 }
 
 // PairRows are those of two texts that are read together.
-func (p *Predictor) PairRows(first, second string) ([]Row, error) {
+func (p *Predictor) PairRows(ctx context.Context, first, second string) ([]Row, error) {
 	if p.hypotheses != nil {
 		return nil, &diagnostic.Error{Found: "a pair of texts", Needed: "one: the second is the hypothesis"}
 	}
-	r, err := p.classifier.pair(first, second)
+	r, err := p.classifier.pair(ctx, first, second)
 	return []Row{r}, err
 }
 

@@ -1,6 +1,7 @@
 package encoder
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 
@@ -20,7 +21,7 @@ type conversation struct {
 
 // converse reads the chat template of a folder whose pairs are conversations. One that leaves out the query or the
 // document is refused.
-func (b *base) converse() error {
+func (b *base) converse(ctx context.Context) error {
 	f := b.folder
 	t, err := chat.Read(f.Path)
 	if err != nil {
@@ -46,7 +47,7 @@ func (b *base) converse() error {
 	}
 	var ids [2][]int64
 	for i, s := range []string{said, longer} {
-		if ids[i], err = b.tokenizer.Encode(s, text.EncodeOptions{OmitSpecialTokens: true}); err != nil {
+		if ids[i], err = b.tokenizer.Encode(ctx, s, text.EncodeOptions{OmitSpecialTokens: true}); err != nil {
 			return err
 		}
 	}
@@ -71,13 +72,13 @@ func (c *conversation) render(query, document string) (string, error) {
 }
 
 // said makes tokens of a conversation. Where it is cut, its end stands over the last tokens that are left.
-func (b *base) said(query, document string) (Row, error) {
+func (b *base) said(ctx context.Context, query, document string) (Row, error) {
 	c := b.conversation
 	s, err := c.render(query, document)
 	if err != nil {
 		return Row{}, err
 	}
-	r, err := b.rowOf(text.EncodeOptions{OmitSpecialTokens: true}, s)
+	r, err := b.rowOf(ctx, text.EncodeOptions{OmitSpecialTokens: true}, s)
 	if err == nil && b.longest > 0 && len(r.IDs) >= b.longest {
 		n := min(len(c.ends), len(r.IDs))
 		r.IDs = slices.Concat(r.IDs[:len(r.IDs)-n], c.ends[len(c.ends)-n:])

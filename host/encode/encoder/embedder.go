@@ -148,12 +148,12 @@ func (e *Embedder) of(task folder.Task) (*route, error) {
 }
 
 // Row makes tokens of a text.
-func (e *Embedder) Row(s string, as As) (Row, error) {
+func (e *Embedder) Row(ctx context.Context, s string, as As) (Row, error) {
 	r, err := e.of(as.Task)
 	if err != nil {
 		return Row{}, err
 	}
-	return r.encoded(s, as)
+	return r.encoded(ctx, s, as)
 }
 
 // Start begins to compute the vectors of a row, in a batch with others.

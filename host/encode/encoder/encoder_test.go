@@ -81,7 +81,7 @@ func embed(t testing.TB, e *Embedder, prompt string, texts []string) [][]float32
 	t.Helper()
 	calls := make([]*batch.Call[Row, Embedding], len(texts))
 	for i, text := range texts {
-		row, err := e.Row(text, As{Prompt: prompt})
+		row, err := e.Row(t.Context(), text, As{Prompt: prompt})
 		must.Succeed(t, err)
 		if calls[i], err = e.Start(t.Context(), row, true); err != nil {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func TestScoresEqualCrossEncoder(t *testing.T) {
 			var got []float32
 			var calls []*batch.Call[Row, float32]
 			for _, text := range want.Texts {
-				row := must.Value(r.Row(want.Query, text))(t)
+				row := must.Value(r.Row(t.Context(), want.Query, text))(t)
 				call := must.Value(r.Start(t.Context(), row, true))(t)
 				calls = append(calls, call)
 			}
@@ -241,7 +241,7 @@ func TestOutOfRange(t *testing.T) {
 		o := options(t, plugins)
 		o.Batch.MaxDelay = 50 * time.Millisecond // so that they are in one batch; if not, all the same must hold
 		e := must.Value(OpenEmbedder(t.Context(), filepath.Join(encoders, "embedder"), o))(t)
-		good := must.Value(e.Row(want.Texts[5], As{}))(t)
+		good := must.Value(e.Row(t.Context(), want.Texts[5], As{}))(t)
 		bad := good
 		bad.IDs = slices.Clone(good.IDs)
 		bad.IDs[1] = 99999

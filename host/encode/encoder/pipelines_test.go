@@ -74,9 +74,9 @@ func TestPipelines(t *testing.T) {
 				must.Succeed(t, err)
 				rows := func(i int) []Row {
 					if c.Task == "pairs" {
-						return must.Value(p.PairRows(all.Pairs[i][0], all.Pairs[i][1]))(t)
+						return must.Value(p.PairRows(t.Context(), all.Pairs[i][0], all.Pairs[i][1]))(t)
 					}
-					return must.Value(p.Rows(all.Texts[i]))(t)
+					return must.Value(p.Rows(t.Context(), all.Texts[i]))(t)
 				}
 				for how, got := range map[string][][]Label{"with others": asked(t, p, len(c.Values), rows, true),
 					"alone": asked(t, p, len(c.Values), rows, false)} {
@@ -104,7 +104,7 @@ func reranked(t *testing.T, dir string, pairs [][2]string, want [][]Label, refus
 	var together, alone []float32
 	var calls []*batch.Call[Row, float32]
 	for _, p := range pairs {
-		row := must.Value(r.Row(p[0], p[1]))(t)
+		row := must.Value(r.Row(t.Context(), p[0], p[1]))(t)
 		calls = append(calls, must.Value(r.Start(t.Context(), row, true))(t))
 		alone = append(alone, must.Value(must.Value(r.Start(t.Context(), row, true))(t).Wait(t.Context()))(t))
 	}
@@ -124,7 +124,7 @@ func compareEntities(t *testing.T, c *Classifier, q TokenQuestions, texts []stri
 	m := must.Value(c.Tagger(q))(t)
 	var calls []*batch.Call[Row, Scored]
 	for _, text := range texts {
-		calls = append(calls, must.Value(c.Start(t.Context(), must.Value(m.Row(text))(t), true))(t))
+		calls = append(calls, must.Value(c.Start(t.Context(), must.Value(m.Row(t.Context(), text))(t), true))(t))
 	}
 	for i, call := range calls {
 		got := must.Value(m.Entities(must.Value(call.Wait(t.Context()))(t)))(t)
@@ -207,7 +207,7 @@ func TestLogitsAreNumbers(t *testing.T) {
 		options(t, false)))(t)
 	defer c.Close()
 	p := must.Value(c.Predictor(Questions{}))(t)
-	row := must.Value(p.Rows("a"))(t)[0]
+	row := must.Value(p.Rows(t.Context(), "a"))(t)[0]
 	result := must.Value(must.Value(c.Start(t.Context(), row, true))(t).Wait(t.Context()))(t)
 	must.Fail(t, must.Error(p.Labels([]Scored{result})), "the model's logits have an element NaN, needed are numbers")
 	must.Fail(t, must.Error(c.Tagger(TokenQuestions{})), "a model that labels texts, needed one that labels tokens")

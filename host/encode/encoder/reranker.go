@@ -49,10 +49,10 @@ func notOne(path string, n int) error {
 }
 
 // Row makes tokens of a query and a document.
-func (r *Reranker) Row(query, document string) (Row, error) {
+func (r *Reranker) Row(ctx context.Context, query, document string) (Row, error) {
 	f := r.base.folder
 	if f.Prompt != "" && r.base.conversation == nil {
 		query = f.Prompts[f.Prompt] + query
 	}
-	return r.pair(query, document)
+	return r.pair(ctx, query, document)
 }

@@ -193,7 +193,7 @@ func (r *route) prompt(as As) (string, error) {
 }
 
 // encoded makes tokens of a text.
-func (r *route) encoded(s string, as As) (Row, error) {
+func (r *route) encoded(ctx context.Context, s string, as As) (Row, error) {
 	f := r.folder
 	before, err := r.prompt(as)
 	if err != nil {
@@ -203,12 +203,12 @@ func (r *route) encoded(s string, as As) (Row, error) {
 		return Row{}, &diagnostic.Error{Path: r.path, Found: "an output sentence_embedding, which counts a prompt's tokens",
 			Needed: "hidden states: include_prompt is false in the Pooling"}
 	}
-	row, err := r.tokens(before+s, as.Task)
+	row, err := r.tokens(ctx, before+s, as.Task)
 	if err != nil || before == "" || r.pool == nil || r.pool.Prompt {
 		return row, err
 	}
 	// The prompt's tokens do not count; the special token after it is none of them.
-	alone, err := r.tokens(before, as.Task)
+	alone, err := r.tokens(ctx, before, as.Task)
 	if err != nil {
 		return Row{}, err
 	}
@@ -220,7 +220,7 @@ func (r *route) encoded(s string, as As) (Row, error) {
 }
 
 // tokens are those of a text with its prompt, and what the folder adds to them.
-func (r *route) tokens(s string, task folder.Task) (Row, error) {
+func (r *route) tokens(ctx context.Context, s string, task folder.Task) (Row, error) {
 	f, longest := r.folder, r.limit(task)
 	id, marked := r.marker[task]
 	if marked && longest > 0 {
@@ -231,7 +231,7 @@ func (r *route) tokens(s string, task folder.Task) (Row, error) {
 	if f.Model2Vec && longest > 0 {
 		s = firstRunes(s, longest*r.median)
 	}
-	row, err := r.rowOf(text.EncodeOptions{MaxLength: longest, OmitSpecialTokens: f.Input != nil}, f.Clean(s))
+	row, err := r.rowOf(ctx, text.EncodeOptions{MaxLength: longest, OmitSpecialTokens: f.Input != nil}, f.Clean(s))
 	row.of, row.task = r, task
 	if err != nil {
 		return row, err

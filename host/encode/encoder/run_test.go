@@ -122,7 +122,7 @@ func TestFailingOperator(t *testing.T) {
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, "onnx", "model.onnx"), []byte("another"), 0o644))
 		}
 		for i := range 3 {
-			row, err := e.Row(want.Texts[i], As{})
+			row, err := e.Row(t.Context(), want.Texts[i], As{})
 			must.Succeed(t, err)
 			var call *batch.Call[Row, Embedding]
 			if call, err = e.Start(t.Context(), row, false); err != nil {

@@ -103,7 +103,7 @@ func (s *saved) values(t *testing.T, dir, prompt string, rerank bool) (together,
 	score := func(pairs [][2]string) (out [][]float32) {
 		var calls []*batch.Call[Row, float32]
 		for _, p := range pairs {
-			calls = append(calls, must.Value(r.Start(t.Context(), must.Value(r.Row(p[0], p[1]))(t), true))(t))
+			calls = append(calls, must.Value(r.Start(t.Context(), must.Value(r.Row(t.Context(), p[0], p[1]))(t), true))(t))
 		}
 		for _, c := range calls {
 			out = append(out, []float32{must.Value(c.Wait(t.Context()))(t)})

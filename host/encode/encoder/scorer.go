@@ -34,7 +34,7 @@ func openScorer[R any](ctx context.Context, path string, o Options,
 		return nil, err
 	}
 	s := &scorer[R]{base: b}
-	if err = s.choose(path); err == nil {
+	if err = s.choose(ctx, path); err == nil {
 		s.result, err = decide(s)
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func openScorer[R any](ctx context.Context, path string, o Options,
 	return s, nil
 }
 
-func (s *scorer[R]) choose(path string) error {
+func (s *scorer[R]) choose(ctx context.Context, path string) error {
 	b := s.base
 	if kind := b.folder.Kind; kind != "" && kind != "CrossEncoder" {
 		return &diagnostic.Error{Path: path, Found: "a folder of a " + diagnostic.Clip(kind),
@@ -57,7 +57,7 @@ func (s *scorer[R]) choose(path string) error {
 	}
 	s.modules = b.folder.Modules
 	if !b.folder.Given && b.folder.Architecture != "" && b.folder.Is(folder.CausalLM) {
-		if err := s.causal(); err != nil {
+		if err := s.causal(ctx); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (s *scorer[R]) chooseStates() error {
 
 // causal makes a reranker of a causal model without modules, as CrossEncoder does: a conversation whose answer is yes
 // or no.
-func (s *scorer[R]) causal() error {
+func (s *scorer[R]) causal(ctx context.Context) error {
 	b := s.base
 	var ids [2]int
 	for i, word := range []string{"yes", "no"} {
@@ -109,7 +109,7 @@ func (s *scorer[R]) causal() error {
 	}
 	b.folder.Causal, b.folder.Chat = true, &folder.Chat{}
 	s.modules = []folder.Module{folder.NewLogitScore(b.path, ids[0], ids[1])}
-	err := b.converse()
+	err := b.converse(ctx)
 	if errors.Is(err, fs.ErrNotExist) { // no template: the texts are read one after the other
 		return nil
 	}
@@ -172,12 +172,12 @@ func (s *scorer[R]) run(ctx context.Context, rows []Row) ([]R, error) {
 }
 
 // pair makes tokens of two texts that are read together.
-func (s *scorer[R]) pair(first, second string) (Row, error) {
+func (s *scorer[R]) pair(ctx context.Context, first, second string) (Row, error) {
 	f := s.base.folder
 	if s.base.conversation != nil {
-		return s.base.said(first, second)
+		return s.base.said(ctx, first, second)
 	}
-	return s.base.row(f.CleanPair(first), f.CleanPair(second))
+	return s.base.row(ctx, f.CleanPair(first), f.CleanPair(second))
 }
 
 // MaxTokens is the number of tokens to which inputs are cut; 0 for no limit.

@@ -142,20 +142,24 @@ func OpenRanker(ctx context.Context, path string, o Options) (Ranker, error) {
 }
 
 // Query makes tokens of a query.
-func (c *Comparer) Query(s string) (Row, error) { return c.Row(s, As{Task: folder.Query}) }
+func (c *Comparer) Query(ctx context.Context, s string) (Row, error) {
+	return c.Row(ctx, s, As{Task: folder.Query})
+}
 
 // Document makes tokens of a document.
-func (c *Comparer) Document(s string) (Row, error) { return c.Row(s, As{Task: folder.Document}) }
+func (c *Comparer) Document(ctx context.Context, s string) (Row, error) {
+	return c.Row(ctx, s, As{Task: folder.Document})
+}
 
 // Rows are those of a query and of its documents.
-func (c *Comparer) Rows(query string, documents []string) ([]Row, error) {
+func (c *Comparer) Rows(ctx context.Context, query string, documents []string) ([]Row, error) {
 	rows := make([]Row, len(documents)+1)
 	var err error
-	if rows[0], err = c.Query(query); err != nil {
+	if rows[0], err = c.Query(ctx, query); err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
 	for i, d := range documents {
-		if rows[i+1], err = c.Document(d); err != nil {
+		if rows[i+1], err = c.Document(ctx, d); err != nil {
 			return nil, fmt.Errorf("document %d: %w", i, err)
 		}
 	}
@@ -181,7 +185,7 @@ func (c *Comparer) Run(ctx context.Context, read func() (string, error),
 		if err != nil {
 			return nil, err
 		}
-		return c.Rows(query, documents)
+		return c.Rows(ctx, query, documents)
 	}, c.Start, func(index int, made []Embedding) (Ranking, error) { return ranking(index, c.Scores(made), top) },
 		func(index int, err error) Ranking { return Ranking{Index: index, Error: err.Error()} }, write, p)
 	return summary(c.Metrics(), lines, failed, began), err

@@ -159,7 +159,7 @@ func (e *Embedder) Run(ctx context.Context, read func() (string, error), as As, 
 	}
 	began := time.Now()
 	lines, failed, err := streamed(ctx, read, func(text string) ([]Row, error) {
-		row, err := e.Row(text, as)
+		row, err := e.Row(ctx, text, as)
 		return []Row{row}, err
 	}, e.Start, func(index int, results []Embedding) (line, error) {
 		made := results[0]
@@ -220,7 +220,7 @@ func (r *Reranker) Run(ctx context.Context, read func() (string, error),
 		}
 		rows := make([]Row, len(documents))
 		for i, d := range documents {
-			if rows[i], err = r.Row(query, d); err != nil {
+			if rows[i], err = r.Row(ctx, query, d); err != nil {
 				return nil, fmt.Errorf("document %d: %w", i, err)
 			}
 		}
@@ -267,13 +267,13 @@ func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs 
 	o pipeline.Options) (*Summary, error) {
 	return p.classifier.predict(ctx, read, func(line string) ([]Row, error) {
 		if !pairs {
-			return p.Rows(line)
+			return p.Rows(ctx, line)
 		}
 		first, second, ok := strings.Cut(line, "\t")
 		if !ok {
 			return nil, &diagnostic.Error{Found: "a line without a tab", Needed: "two texts with a tab between"}
 		}
-		return p.PairRows(first, second)
+		return p.PairRows(ctx, first, second)
 	}, func(index int, results []Scored) (Prediction, error) {
 		labels, err := p.Labels(results)
 		return Prediction{Index: index, Labels: labels}, err
@@ -284,7 +284,7 @@ func (p *Predictor) Run(ctx context.Context, read func() (string, error), pairs 
 func (t *Tagger) Run(ctx context.Context, read func() (string, error), write func(Prediction) error,
 	o pipeline.Options) (*Summary, error) {
 	return t.classifier.predict(ctx, read, func(line string) ([]Row, error) {
-		row, err := t.Row(line)
+		row, err := t.Row(ctx, line)
 		return []Row{row}, err
 	}, func(index int, results []Scored) (Prediction, error) {
 		entities, err := t.Entities(results[0])

@@ -1,6 +1,7 @@
 package encoder
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,9 +62,9 @@ func (c *Classifier) Tagger(q TokenQuestions) (*Tagger, error) {
 }
 
 // Row makes tokens of a text.
-func (t *Tagger) Row(s string) (Row, error) {
+func (t *Tagger) Row(ctx context.Context, s string) (Row, error) {
 	b := t.classifier.base
-	tokens, err := b.tokenizer.Tokens(s, text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.cutsLeft})
+	tokens, err := b.tokenizer.Tokens(ctx, s, text.EncodeOptions{MaxLength: b.longest, TruncateLeft: b.cutsLeft})
 	if err != nil {
 		return Row{}, err
 	}

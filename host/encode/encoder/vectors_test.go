@@ -54,7 +54,7 @@ func TestVectorsOfLibraries(t *testing.T) {
 					var calls []*batch.Call[Row, Embedding]
 					var rows []Row
 					for _, s := range all.Texts {
-						rows = append(rows, must.Value(e.Row(s, As{Task: task, Prompt: c.Prompt}))(t))
+						rows = append(rows, must.Value(e.Row(t.Context(), s, As{Task: task, Prompt: c.Prompt}))(t))
 						calls = append(calls, must.Value(e.Start(t.Context(), rows[len(rows)-1], true))(t))
 					}
 					for i, w := range want {
@@ -92,7 +92,7 @@ func compared(t *testing.T, dir string, texts []string, want []float32) {
 	}
 	for i, query := range texts {
 		var made []Embedding
-		for _, row := range must.Value(c.Rows(query, texts))(t) {
+		for _, row := range must.Value(c.Rows(t.Context(), query, texts))(t) {
 			made = append(made, must.Value(c.Alone(t.Context(), row))(t))
 		}
 		got, want := c.Scores(made), want[i*len(texts):(i+1)*len(texts)]

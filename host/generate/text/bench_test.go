@@ -19,7 +19,7 @@ func BenchmarkEncode(b *testing.B) {
 		tok := open(b, name)
 		round := func(b *testing.B) {
 			for _, line := range lines {
-				must.Value(tok.Encode(line, EncodeOptions{}))(b)
+				must.Value(tok.Encode(b.Context(), line, EncodeOptions{}))(b)
 			}
 		}
 		if h, ok := tok.codec.(*huggingFace); ok {
@@ -49,7 +49,7 @@ func BenchmarkLongWord(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(s)))
 			for b.Loop() {
-				must.Value(tok.Encode(s, EncodeOptions{}))(b)
+				must.Value(tok.Encode(b.Context(), s, EncodeOptions{}))(b)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ type symbol struct {
 	length     int32
 }
 
-func (m *bpe) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+func (m *bpe) tokenize(word string, out []int32, places *[]place, b *budget) ([]int32, error) {
 	if m.wholeWords {
 		if id, ok := m.ids[word]; ok {
 			put(places, 0, len(word))
@@ -83,7 +83,9 @@ func (m *bpe) tokenize(word string, out []int32, places *[]place) ([]int32, erro
 	if err != nil {
 		return nil, err
 	}
-	m.mergeAll(symbols)
+	if err := m.mergeAll(symbols, b); err != nil {
+		return nil, err
+	}
 	at := 0
 	for i := range symbols {
 		if n := int(symbols[i].length); n != 0 {
@@ -166,7 +168,7 @@ func (c candidate) before(d candidate) bool {
 
 // mergeAll takes candidates from a heap, so that a long text without spaces
 // costs n log n. A candidate whose symbols have changed since is passed over.
-func (m *bpe) mergeAll(symbols []symbol) {
+func (m *bpe) mergeAll(symbols []symbol, b *budget) error {
 	var buffer [64]candidate
 	heap := candidates(buffer[:0])
 	if len(symbols) > len(buffer) {
@@ -178,6 +180,9 @@ func (m *bpe) mergeAll(symbols []symbol) {
 		}
 	}
 	for len(heap) > 0 {
+		if err := b.work(1); err != nil {
+			return err
+		}
 		top := heap.pop()
 		left := &symbols[top.at]
 		if left.length == 0 || left.next < 0 {
@@ -203,6 +208,7 @@ func (m *bpe) mergeAll(symbols []symbol) {
 			}
 		}
 	}
+	return nil
 }
 
 // candidates is a binary heap, the lowest rank first, of equal ranks the leftmost.

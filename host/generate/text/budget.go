@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -39,6 +40,8 @@ type budget struct {
 	look   time.Time     // when that is looked at; zero before the first
 	counts bool          // regex is processor time now
 	err    error         // of a decoder, which cannot return it
+	ctx    context.Context
+	done   int // bytes since ctx was looked at
 }
 
 // newBudget is that of a text of some bytes.
@@ -52,6 +55,18 @@ func (b *budget) token(bytes int) {
 	b.text += bytes
 	b.growth += growthFactor * bytes
 	b.regex += time.Duration(bytes) * regexForBytes
+}
+
+// betweenLooks is how many bytes are worked on between looks at the context.
+const betweenLooks = 4 << 10
+
+// work is the context's error where it ended, at the latest betweenLooks bytes later.
+func (b *budget) work(bytes int) error {
+	if b.done += bytes; b.done < betweenLooks || b.ctx == nil {
+		return nil
+	}
+	b.done = 0
+	return b.ctx.Err()
 }
 
 // grow takes what a component adds to the text.

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -71,7 +72,7 @@ func TestGrowth(t *testing.T) {
 		cost(t, name, func() {
 			codec, _, err := read([]byte(tiny(c.parts)))
 			if err == nil {
-				_, err = (&Tokenizer{codec: codec}).Encode(c.text, EncodeOptions{})
+				_, err = (&Tokenizer{codec: codec}).Encode(t.Context(), c.text, EncodeOptions{})
 			}
 			if c.want == "" && err == nil {
 				return
@@ -108,7 +109,7 @@ func TestExpressionTime(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threads.ProcessorTime()
-	_, err = tok.Encode(strings.Repeat(strings.Repeat("a", 40)+"b", 20), EncodeOptions{})
+	_, err = tok.Encode(t.Context(), strings.Repeat(strings.Repeat("a", 40)+"b", 20), EncodeOptions{})
 	if err == nil || !strings.Contains(err.Error(),
 		`its regular expression "(?:a|a|aa)+$" takes more than 1.041s of processor time on a text of 820 bytes`) ||
 		len(err.Error()) > 400 {
@@ -176,13 +177,13 @@ func TestLinear(t *testing.T) {
 		tiny(map[string]string{"added_tokens": `[{"id":9,"content":" ","lstrip":true,"rstrip":true}]`})))
 	must.Succeed(t, err)
 	cost(t, "whitespace around a token", func() {
-		if _, err := (&Tokenizer{codec: codec}).Encode(strings.Repeat(" ", n), EncodeOptions{}); err != nil {
+		if _, err := (&Tokenizer{codec: codec}).Encode(t.Context(), strings.Repeat(" ", n), EncodeOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
 	marian := open(t, "marian")
 	cost(t, "unknown characters", func() {
-		if _, err := marian.Encode(strings.Repeat("\u4f60", n/3), EncodeOptions{}); err != nil {
+		if _, err := marian.Encode(t.Context(), strings.Repeat("\u4f60", n/3), EncodeOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -199,6 +200,37 @@ func charsmapOf(letter byte, to string) string {
 	return base64.StdEncoding.EncodeToString(append(append(blob, to...), 0))
 }
 
+// looks is a context that ends when it was looked at so often.
+type looks struct {
+	context.Context
+	left int
+}
+
+func (l *looks) Err() error {
+	if l.left--; l.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestContextEnds: a text of megabytes is left while it is made into tokens, whatever kind of tokenizer does it, and
+// however it is cut into words.
+func TestContextEnds(t *testing.T) {
+	for _, name := range []string{"gpt2", "bert", "llama2", "t5", "marian", "bytes_unigram"} {
+		tok := open(t, name)
+		for what, unit := range map[string]string{"words": "the quick brown fox, 12 times! ", "one word": "abcdefghij"} {
+			s := strings.Repeat(unit, 1<<20/len(unit))
+			ctx := &looks{t.Context(), 1}
+			if _, err := tok.Encode(ctx, s, EncodeOptions{}); err != context.Canceled {
+				t.Errorf("%s, %s: found %v, needed the context's error", name, what, err)
+			}
+			if ctx.left < -3 {
+				t.Errorf("%s, %s: it was looked at %d times after it had ended", name, what, -ctx.left)
+			}
+		}
+	}
+}
+
 // TestMemoryOfLongTexts: one line of megabytes takes at most 60 times its size, freed memory included, whatever it is
 // cut into. A list of its words alone would take that.
 func TestMemoryOfLongTexts(t *testing.T) {
@@ -210,7 +242,7 @@ func TestMemoryOfLongTexts(t *testing.T) {
 			s := strings.Repeat(unit, size/len(unit))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			must.Value(tok.Encode(s, EncodeOptions{}))(t, name, what)
+			must.Value(tok.Encode(t.Context(), s, EncodeOptions{}))(t, name, what)
 			runtime.ReadMemStats(&after)
 			if times := (after.TotalAlloc - before.TotalAlloc) / uint64(len(s)); times > allocatedTimes {
 				t.Errorf("%s, %s: %d bytes for each byte of the text", name, what, times)

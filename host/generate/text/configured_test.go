@@ -44,7 +44,7 @@ func TestConfigured(t *testing.T) {
 			}
 			continue
 		}
-		if ids := must.Value(tok.Encode(c.text, EncodeOptions{}))(t); !slices.Equal(ids, c.want) {
+		if ids := must.Value(tok.Encode(t.Context(), c.text, EncodeOptions{}))(t); !slices.Equal(ids, c.want) {
 			t.Errorf("%v: %v, want %v", c.files, ids, c.want)
 		}
 	}

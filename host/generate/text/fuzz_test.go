@@ -43,7 +43,7 @@ func readAndUse(t *testing.T, data []byte) {
 	}
 	tok := &Tokenizer{codec: codec, path: "fuzz", special: special}
 	for _, s := range []string{"", " a ab\u00e9 <s>b_c<new>\r\n", "1\u0301\u4f60 12"} {
-		ids, err := tok.Encode(s, EncodeOptions{})
+		ids, err := tok.Encode(t.Context(), s, EncodeOptions{})
 		if err != nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func FuzzText(f *testing.F) {
 
 // encodeAndDecode holds one tokenizer to what FuzzText says.
 func encodeAndDecode(t *testing.T, name string, tok *Tokenizer, s string) {
-	ids, err := tok.Encode(s, EncodeOptions{OmitSpecialTokens: true})
+	ids, err := tok.Encode(t.Context(), s, EncodeOptions{OmitSpecialTokens: true})
 	if invalidUTF8(s) >= 0 {
 		if err == nil {
 			t.Fatalf("%s: %q: found ids, needed an error", name, s)

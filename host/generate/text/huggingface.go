@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -26,16 +27,18 @@ type scratch struct{ a, b []piece }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func (h *huggingFace) encode(s string) ([]int32, error) { return h.cut(s, nil) }
+func (h *huggingFace) encode(ctx context.Context, s string) ([]int32, error) {
+	return h.cut(ctx, s, nil)
+}
 
 // placed is encode with the bytes of the text that each id stands for.
-func (h *huggingFace) placed(s string) (ids []int32, places []place, err error) {
+func (h *huggingFace) placed(ctx context.Context, s string) (ids []int32, places []place, err error) {
 	places = []place{}
-	ids, err = h.cut(s, &places)
+	ids, err = h.cut(ctx, s, &places)
 	return ids, places, err
 }
 
-func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
+func (h *huggingFace) cut(ctx context.Context, s string, places *[]place) ([]int32, error) {
 	k := scratches.Get().(*scratch)
 	defer func() {
 		clear(k.a)
@@ -44,6 +47,7 @@ func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
 		scratches.Put(k)
 	}()
 	b := newBudget(len(s))
+	b.ctx = ctx
 	whole := trace{fresh: firstRune(s)}
 	if places != nil {
 		for i, r := range s {
@@ -58,6 +62,9 @@ func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
 			continue
 		}
 		s, t, err := h.normalizer.normalize(p.s, p.trace(), b)
+		if err == nil {
+			err = b.work(len(p.s))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -65,11 +72,14 @@ func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
 	}
 	out := make([]int32, 0, len(s)/3+4)
 	split := h.pre.into(b, func(word piece) (err error) {
-		if places != nil {
-			out, err = h.placedWord(word, out, places)
+		if err := b.work(len(word.s)); err != nil {
 			return err
 		}
-		out, err = h.cache.tokenize(h.model, word.s, h.prepare, out)
+		if places != nil {
+			out, err = h.placedWord(word, out, places, b)
+			return err
+		}
+		out, err = h.cache.tokenize(h.model, word.s, h.prepare, out, b)
 		return err
 	})
 	for _, p := range k.b {
@@ -84,10 +94,10 @@ func (h *huggingFace) cut(s string, places *[]place) ([]int32, error) {
 }
 
 // placedWord makes ids of a word, and notes which bytes of the text each stands for.
-func (h *huggingFace) placedWord(word piece, out []int32, places *[]place) ([]int32, error) {
+func (h *huggingFace) placedWord(word piece, out []int32, places *[]place, b *budget) ([]int32, error) {
 	var parts []place
 	prepared := h.prepare(word.s)
-	out, err := h.model.tokenize(prepared, out, &parts)
+	out, err := h.model.tokenize(prepared, out, &parts, b)
 	for _, p := range parts {
 		if len(prepared) != len(word.s) { // a character is a byte of the word
 			p.start, p.end = utf8.RuneCountInString(prepared[:p.start]), utf8.RuneCountInString(prepared[:p.end])

@@ -2,6 +2,7 @@ package text
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -70,14 +71,14 @@ type answer struct {
 	Cleaned string  `json:"cleaned"`
 }
 
-func answerOf(t *Tokenizer, line string) (a answer, err error) {
-	if a.IDs, err = t.Encode(line, EncodeOptions{}); err != nil {
+func answerOf(ctx context.Context, t *Tokenizer, line string) (a answer, err error) {
+	if a.IDs, err = t.Encode(ctx, line, EncodeOptions{}); err != nil {
 		return a, err
 	}
-	if a.Bare, err = t.Encode(line, EncodeOptions{OmitSpecialTokens: true}); err != nil {
+	if a.Bare, err = t.Encode(ctx, line, EncodeOptions{OmitSpecialTokens: true}); err != nil {
 		return a, err
 	}
-	if a.Target, err = t.Target().Encode(line, EncodeOptions{}); err != nil {
+	if a.Target, err = t.Target().Encode(ctx, line, EncodeOptions{}); err != nil {
 		return a, err
 	}
 	if a.Decoded, err = t.Decode(a.IDs, DecodeOptions{Spaces: SpacesKept}); err != nil {
@@ -137,7 +138,7 @@ func TestEqualToHuggingFace(t *testing.T) {
 			}
 			for key, answer := range want.Full {
 				i := must.Value(strconv.Atoi(key))(t)
-				got, err := answerOf(tok, lines[i])
+				got, err := answerOf(t.Context(), tok, lines[i])
 				if diff := cmp.Diff(answer, got); err != nil || diff != "" {
 					t.Errorf("line %d %+q against %s: %v (-want +got):\n%s", i, lines[i], want.Versions, err, diff)
 				}
@@ -145,7 +146,7 @@ func TestEqualToHuggingFace(t *testing.T) {
 			bad := 0
 			for i := 0; i < len(lines); i += compareEvery {
 				line := lines[i]
-				got := must.Value(answerOf(tok, line))(t, "line", i)
+				got := must.Value(answerOf(t.Context(), tok, line))(t, "line", i)
 				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; c != got.check() {
 					if bad++; bad <= 5 {
 						t.Errorf("line %d %+q: differs from %s; got %+v", i, line, want.Versions, got)
@@ -167,7 +168,7 @@ func TestDecodeUTF8(t *testing.T) {
 			t.Parallel()
 			tok := open(t, name)
 			for i := 0; i < len(lines); i += 7 * compareEvery {
-				ids := must.Value(tok.Encode(lines[i], EncodeOptions{}))(t)
+				ids := must.Value(tok.Encode(t.Context(), lines[i], EncodeOptions{}))(t)
 				// Half of the time ids in an order that no text gives.
 				if i%2 == 1 {
 					slices.Reverse(ids)
@@ -213,7 +214,7 @@ func TestConcurrent(t *testing.T) {
 		want := make([]answer, len(lines))
 		for i, line := range lines {
 			var err error
-			if want[i], err = answerOf(tok, line); err != nil {
+			if want[i], err = answerOf(t.Context(), tok, line); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -223,7 +224,7 @@ func TestConcurrent(t *testing.T) {
 			wait.Go(func() {
 				for i := range lines {
 					k := (i*7 + g*131) % len(lines)
-					got, err := answerOf(fresh, lines[k])
+					got, err := answerOf(t.Context(), fresh, lines[k])
 					if diff := cmp.Diff(want[k], got); err != nil || diff != "" {
 						t.Errorf("%s, line %d: %v\n%s", name, k, err, diff)
 						return

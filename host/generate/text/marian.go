@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,10 +21,11 @@ type marian struct {
 	special map[string]bool
 }
 
-func (m *marian) encode(s string) ([]int32, error) {
+func (m *marian) encode(ctx context.Context, s string) ([]int32, error) {
 	var out []int32
 	var pieces []string
 	b := newBudget(len(s))
+	b.ctx = ctx
 	for _, p := range m.added.cut(piece{s: s, id: -1}, nil) {
 		if p.id >= 0 {
 			out = append(out, p.id)

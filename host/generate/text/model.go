@@ -8,7 +8,7 @@ import (
 // A model turns one word into ids, and says which bytes of the word each stands for where places is not nil. Its
 // methods may run at the same time.
 type model interface {
-	tokenize(word string, out []int32, places *[]place) ([]int32, error)
+	tokenize(word string, out []int32, places *[]place, b *budget) ([]int32, error)
 	id(token string) (int32, bool)
 	token(id int32) (string, bool)
 	size() int
@@ -53,7 +53,7 @@ type wordLevel struct {
 	unknown string
 }
 
-func (m wordLevel) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+func (m wordLevel) tokenize(word string, out []int32, places *[]place, b *budget) ([]int32, error) {
 	put(places, 0, len(word))
 	if id, ok := m.ids[word]; ok {
 		return append(out, id), nil
@@ -89,9 +89,10 @@ func newWordCache() *wordCache {
 }
 
 // tokenize is m.tokenize(prepare(word)), remembered.
-func (c *wordCache) tokenize(m model, word string, prepare func(string) string, out []int32) ([]int32, error) {
+func (c *wordCache) tokenize(m model, word string, prepare func(string) string, out []int32,
+	b *budget) ([]int32, error) {
 	if len(word) > cachedWord {
-		return m.tokenize(prepare(word), out, nil)
+		return m.tokenize(prepare(word), out, nil, b)
 	}
 	shard := &c.shards[maphash.String(c.seed, word)%uint64(len(c.shards))]
 	shard.RLock()
@@ -101,7 +102,7 @@ func (c *wordCache) tokenize(m model, word string, prepare func(string) string, 
 		return append(out, ids...), nil
 	}
 	start := len(out)
-	out, err := m.tokenize(prepare(word), out, nil)
+	out, err := m.tokenize(prepare(word), out, nil, b)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,10 @@ type normalizers []normalizer
 func (ns normalizers) normalize(s string, t trace, b *budget) (string, trace, error) {
 	var err error
 	for _, n := range ns {
-		if s, t, err = n.normalize(s, t, b); err != nil {
+		if s, t, err = n.normalize(s, t, b); err == nil {
+			err = b.work(len(s))
+		}
+		if err != nil {
 			return "", trace{}, err
 		}
 	}

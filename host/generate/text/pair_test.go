@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -27,13 +28,13 @@ func pairCases() (list []EncodeOptions) {
 }
 
 // pairAnswers are ids and types of a pair, and of its first text, for every case.
-func pairAnswers(t *Tokenizer, first, second string) (list [][4][]int64, err error) {
+func pairAnswers(ctx context.Context, t *Tokenizer, first, second string) (list [][4][]int64, err error) {
 	for _, o := range pairCases() {
-		pair, err := t.EncodePair(first, second, o)
+		pair, err := t.EncodePair(ctx, first, second, o)
 		if err != nil {
 			return nil, err
 		}
-		single, err := t.EncodeTyped(first, o)
+		single, err := t.EncodeTyped(ctx, first, o)
 		if err != nil {
 			return nil, err
 		}
@@ -82,14 +83,14 @@ func TestPairsEqualHuggingFace(t *testing.T) {
 			for key, answers := range expected.Full {
 				i := must.Value(strconv.Atoi(key))(t)
 				first, second := pair(i)
-				got, err := pairAnswers(tok, first, second)
+				got, err := pairAnswers(t.Context(), tok, first, second)
 				if diff := cmp.Diff(answers, got); err != nil || diff != "" {
 					t.Fatalf("pair %d, %+q and %+q against %s: %v (-want +got):\n%s", i, first, second, want.Versions, err, diff)
 				}
 			}
 			for i := 0; i < len(checks)/3; i += compareEvery {
 				first, second := pair(i)
-				got, err := pairAnswers(tok, first, second)
+				got, err := pairAnswers(t.Context(), tok, first, second)
 				if c := uint32(checks[3*i]) | uint32(checks[3*i+1])<<8 | uint32(checks[3*i+2])<<16; err != nil ||
 					c != pairCheck(got) {
 					t.Fatalf("pair %d, %+q and %+q: differs from %s (%v)", i, first, second, want.Versions, err)
@@ -117,17 +118,18 @@ func TestPairsThatAreRefused(t *testing.T) {
 			"around a text"},
 	} {
 		tok := mustTiny(t, map[string]string{"post_processor": c.post})
-		must.Fail(t, must.Error(tok.EncodePair("a", "b", EncodeOptions{MaxLength: 2})), c.want)
-		if ids, err := tok.Encode("a", EncodeOptions{}); err != nil || len(ids) == 0 {
+		must.Fail(t, must.Error(tok.EncodePair(t.Context(), "a", "b", EncodeOptions{MaxLength: 2})), c.want)
+		if ids, err := tok.Encode(t.Context(), "a", EncodeOptions{}); err != nil || len(ids) == 0 {
 			t.Errorf("%s: a single text: %v, %v", c.name, ids, err)
 		}
 	}
 	tok := mustTiny(t, map[string]string{"post_processor": around})
 	for _, pair := range [][2]string{{"a\xff", "b"}, {"b", "a\xff"}} {
-		if _, err := tok.EncodePair(pair[0], pair[1], EncodeOptions{}); err == nil ||
+		if _, err := tok.EncodePair(t.Context(), pair[0], pair[1], EncodeOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "found byte 0xff at offset 1, needed UTF-8") {
 			t.Errorf("%q: %v", pair, err)
 		}
 	}
-	must.Fail(t, must.Error(open(t, "marian").EncodePair("a", "b", EncodeOptions{})), "Marian's models read no pairs")
+	must.Fail(t, must.Error(open(t, "marian").EncodePair(t.Context(), "a", "b", EncodeOptions{})),
+		"Marian's models read no pairs")
 }

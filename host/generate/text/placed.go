@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"unicode"
@@ -23,7 +24,7 @@ type trims struct {
 }
 
 // Tokens are those of a text. Marian's tokenizers do not know the places of theirs.
-func (t *Tokenizer) Tokens(s string, o EncodeOptions) ([]Token, error) {
+func (t *Tokenizer) Tokens(ctx context.Context, s string, o EncodeOptions) ([]Token, error) {
 	h, ok := t.codec.(*huggingFace)
 	if !ok {
 		return nil, fmt.Errorf("%s: found a tokenizer that does not know the places of its tokens, needed a tokenizer.json",
@@ -32,9 +33,9 @@ func (t *Tokenizer) Tokens(s string, o EncodeOptions) ([]Token, error) {
 	if i := invalidUTF8(s); i >= 0 {
 		return nil, notUTF8(s, i)
 	}
-	ids, places, err := h.placed(s)
+	ids, places, err := h.placed(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.path, err)
+		return nil, t.failed(ctx, err)
 	}
 	// What is put around and cut is the same for ids and for their numbers, which are below 0 here.
 	numbered := make([]int32, len(ids))

@@ -300,6 +300,9 @@ func (m *sentencePiece) encode(s string, out []string, b *budget) ([]string, err
 		path[i].start = -1
 	}
 	for start := 0; start < len(s); {
+		if err := b.work(1); err != nil {
+			return nil, err
+		}
 		here := path[start].score
 		_, width := utf8.DecodeRuneInString(s[start:])
 		single := false

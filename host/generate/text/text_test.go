@@ -65,12 +65,12 @@ func TestOptions(t *testing.T) {
 		{"nothing but special tokens", EncodeOptions{MaxLength: 2}, []int64{0, 1}},
 		{"longer than the text", EncodeOptions{MaxLength: 60}, []int64{0, 3, 4, 5, 2, 1}},
 	} {
-		got, err := tok.Encode("a b c zzz", c.o)
+		got, err := tok.Encode(t.Context(), "a b c zzz", c.o)
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", c.name, err, diff)
 		}
 	}
-	must.Fail(t, must.Error(tok.Encode("a", EncodeOptions{MaxLength: 1})), "found 1, needed at least 2")
+	must.Fail(t, must.Error(tok.Encode(t.Context(), "a", EncodeOptions{MaxLength: 1})), "found 1, needed at least 2")
 }
 
 func TestVocabulary(t *testing.T) {
@@ -108,9 +108,9 @@ func TestInvalidUTF8(t *testing.T) {
 		"\ufffd\xc3(":  "text of 5 bytes: found byte 0xc3 at offset 3, needed UTF-8",
 		"\xed\xa0\x80": "text of 3 bytes: found byte 0xed at offset 0, needed UTF-8", // a surrogate
 	} {
-		must.Fail(t, must.Error(tok.Encode(s, EncodeOptions{})), want)
+		must.Fail(t, must.Error(tok.Encode(t.Context(), s, EncodeOptions{})), want)
 	}
-	must.Value(tok.Encode("\ufffd", EncodeOptions{}))(t, "U+FFFD itself")
+	must.Value(tok.Encode(t.Context(), "\ufffd", EncodeOptions{}))(t, "U+FFFD itself")
 }
 
 func TestConfig(t *testing.T) {
@@ -214,7 +214,7 @@ func TestUnknownMissing(t *testing.T) {
 		`{"type":"Unigram","vocab":[["a",-1.5]]}`:                        `character "z" is not in the vocabulary and the model has no unk_id`,
 	} {
 		tok := mustTiny(t, map[string]string{"model": model, "added_tokens": "[]"})
-		must.Fail(t, must.Error(tok.Encode("a z", EncodeOptions{})), want)
+		must.Fail(t, must.Error(tok.Encode(t.Context(), "a z", EncodeOptions{})), want)
 	}
 }
 
@@ -245,8 +245,8 @@ func TestReadNumber(t *testing.T) {
 // TestBothLanguages: the two sides of a Marian model cut text by models of their own.
 func TestBothLanguages(t *testing.T) {
 	tok := open(t, "marian")
-	source := must.Value(tok.Encode("a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
-	target := must.Value(tok.Target().Encode("a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
+	source := must.Value(tok.Encode(t.Context(), "a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
+	target := must.Value(tok.Target().Encode(t.Context(), "a newword", EncodeOptions{OmitSpecialTokens: true}))(t)
 	if cmp.Equal(source, target) {
 		t.Errorf("found ids %v for both languages, needed them to differ: only the target model has the piece newword",
 			source)

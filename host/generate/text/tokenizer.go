@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -22,7 +23,7 @@ type Tokenizer struct {
 
 // codec is one way between text and ids: a tokenizer.json or a Marian model.
 type codec interface {
-	encode(s string) ([]int32, error)
+	encode(ctx context.Context, s string) ([]int32, error)
 	template() templates
 	token(id int32) (string, bool)
 	id(token string) (int32, bool)
@@ -64,32 +65,33 @@ type Encoding struct {
 }
 
 // Encode returns the ids of a text. Text that is not UTF-8 is an error that
-// names the first bad byte; Hugging Face's tokenizers cannot be given any.
-func (t *Tokenizer) Encode(s string, o EncodeOptions) ([]int64, error) {
-	e, err := t.encoding([]string{s}, o, false)
+// names the first bad byte; Hugging Face's tokenizers cannot be given any. A
+// context that ends ends it, within a long text too.
+func (t *Tokenizer) Encode(ctx context.Context, s string, o EncodeOptions) ([]int64, error) {
+	e, err := t.encoding(ctx, []string{s}, o, false)
 	return e.IDs, err
 }
 
 // EncodeTyped is Encode with the types of the ids.
-func (t *Tokenizer) EncodeTyped(s string, o EncodeOptions) (Encoding, error) {
-	return t.encoding([]string{s}, o, true)
+func (t *Tokenizer) EncodeTyped(ctx context.Context, s string, o EncodeOptions) (Encoding, error) {
+	return t.encoding(ctx, []string{s}, o, true)
 }
 
 // EncodePair returns the ids of two texts that are read together, such as a query and a document. Over MaxLength the
 // longer one is cut first (longest_first). Marian's tokenizers have no pairs.
-func (t *Tokenizer) EncodePair(first, second string, o EncodeOptions) (Encoding, error) {
-	return t.encoding([]string{first, second}, o, true)
+func (t *Tokenizer) EncodePair(ctx context.Context, first, second string, o EncodeOptions) (Encoding, error) {
+	return t.encoding(ctx, []string{first, second}, o, true)
 }
 
-func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encoding, error) {
+func (t *Tokenizer) encoding(ctx context.Context, texts []string, o EncodeOptions, types bool) (Encoding, error) {
 	var ids [2][]int32
 	for k, s := range texts {
 		if i := invalidUTF8(s); i >= 0 {
 			return Encoding{}, notUTF8(s, i)
 		}
 		var err error
-		if ids[k], err = t.encode(s); err != nil {
-			return Encoding{}, fmt.Errorf("%s: %w", t.path, err)
+		if ids[k], err = t.encode(ctx, s); err != nil {
+			return Encoding{}, t.failed(ctx, err)
 		}
 	}
 	around, err := t.template().of(len(texts) == 2)
@@ -101,6 +103,14 @@ func (t *Tokenizer) encoding(texts []string, o EncodeOptions, types bool) (Encod
 		return Encoding{}, fmt.Errorf("%s: %w", t.path, err)
 	}
 	return e, nil
+}
+
+// failed is an error with the tokenizer's path, or the context's own.
+func (t *Tokenizer) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%s: %w", t.path, err)
 }
 
 // Decode returns the text of ids.

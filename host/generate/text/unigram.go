@@ -60,13 +60,16 @@ type pathNode struct {
 	id    int32
 }
 
-func (m *unigram) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+func (m *unigram) tokenize(word string, out []int32, places *[]place, b *budget) ([]int32, error) {
 	var buffer [65]pathNode
 	path := append(buffer[:0], make([]pathNode, len(word)+1)...)
 	for i := range path {
 		path[i].start = -1
 	}
 	for start := 0; start < len(word); {
+		if err := b.work(1); err != nil {
+			return nil, err
+		}
 		here := path[start].score
 		_, width := utf8.DecodeRuneInString(word[start:])
 		single := false

@@ -31,7 +31,7 @@ func newWordPiece(v vocabulary, unknown, prefix string, longest int) *wordPiece 
 	return m
 }
 
-func (m *wordPiece) tokenize(word string, out []int32, places *[]place) ([]int32, error) {
+func (m *wordPiece) tokenize(word string, out []int32, places *[]place, b *budget) ([]int32, error) {
 	start, first := len(out), 0
 	if places != nil {
 		first = len(*places)

@@ -22,7 +22,7 @@ func words(t *testing.T, folder string, n int) (list [][]int32) {
 	tokenizer := must.Value(text.Open(folder))(t)
 	for line := range strings.Lines(string(data)) {
 		word, _, _ := strings.Cut(line, "\t")
-		ids := must.Value(tokenizer.Encode(word, text.EncodeOptions{}))(t)
+		ids := must.Value(tokenizer.Encode(t.Context(), word, text.EncodeOptions{}))(t)
 		var tokens []int32
 		for _, id := range ids {
 			tokens = append(tokens, int32(id))

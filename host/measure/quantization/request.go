@@ -105,7 +105,7 @@ func Quantize(ctx context.Context, path, to string, r Request) (*Report, error) 
 		if err != nil {
 			return nil, err
 		}
-		tokens, err := known.tokens(r.Input, known.encoderLimit())
+		tokens, err := known.tokens(ctx, r.Input, known.encoderLimit())
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func calibrationOf(ctx context.Context, path string, folder bool, texts []string
 			return nil, err
 		}
 	}
-	tokens, err := known.tokens(texts, cut)
+	tokens, err := known.tokens(ctx, texts, cut)
 	if err != nil {
 		return nil, err
 	}
@@ -239,10 +239,10 @@ func (t *texts) encoderLimit() int {
 }
 
 // tokens are those of texts, each cut to a length, 0 for none.
-func (t *texts) tokens(list []string, most int) ([][]int32, error) {
+func (t *texts) tokens(ctx context.Context, list []string, most int) ([][]int32, error) {
 	out := make([][]int32, len(list))
 	for i, s := range list {
-		ids, err := t.tokenizer.Encode(strings.TrimRight(s, "\r\n"), text.EncodeOptions{MaxLength: most})
+		ids, err := t.tokenizer.Encode(ctx, strings.TrimRight(s, "\r\n"), text.EncodeOptions{MaxLength: most})
 		if err != nil {
 			return nil, fmt.Errorf("text %d: %w", i+1, err)
 		}

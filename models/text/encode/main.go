@@ -12,6 +12,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -55,7 +56,7 @@ func run(folder string) error {
 	for round := range 2 {
 		start := time.Now()
 		for _, line := range lines {
-			if _, err := t.Encode(line, text.EncodeOptions{}); err != nil {
+			if _, err := t.Encode(context.Background(), line, text.EncodeOptions{}); err != nil {
 				return err
 			}
 		}
@@ -80,13 +81,13 @@ func run(folder string) error {
 }
 
 func all(t *text.Tokenizer, line string) (r result, err error) {
-	if r.IDs, err = t.Encode(line, text.EncodeOptions{}); err != nil {
+	if r.IDs, err = t.Encode(context.Background(), line, text.EncodeOptions{}); err != nil {
 		return r, err
 	}
-	if r.Bare, err = t.Encode(line, text.EncodeOptions{OmitSpecialTokens: true}); err != nil {
+	if r.Bare, err = t.Encode(context.Background(), line, text.EncodeOptions{OmitSpecialTokens: true}); err != nil {
 		return r, err
 	}
-	if r.Target, err = t.Target().Encode(line, text.EncodeOptions{}); err != nil {
+	if r.Target, err = t.Target().Encode(context.Background(), line, text.EncodeOptions{}); err != nil {
 		return r, err
 	}
 	if r.Decoded, err = t.Decode(r.IDs, text.DecodeOptions{}); err != nil {
