@@ -52,6 +52,7 @@ var checks = map[string]func() error{
 // package, after which it works, and without, after which it does not.
 func TestGoHasItsSignals(t *testing.T) {
 	library := cudatest.Library(t)
+	t.Setenv("FAKE_CUDA", "sigurg=1")
 	for check := range checks {
 		t.Run(check, func(t *testing.T) {
 			must.Equal(t, must.Value(runChild(t, "host/base/cuda", check, library))(t), "fine\n")

@@ -16,6 +16,7 @@
 //  hide=NAME         a function that is not there
 //  fail=NAME:N:CODE  the Nth call from now of a function gives CODE
 //  signals=N         0: handlers are left alone; 2: they stay, without SA_ONSTACK
+//  sigurg=1          the handler of SIGURG ends the process too; it ignores the signal unless told
 //  slow=N            to wait for a stream takes N milliseconds, during which others can call
 //  contexts=N        how often the first device's context counts as retained
 //  abandoned=N       what was abandoned until now counts as N

@@ -101,7 +101,7 @@ struct event {
 };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static int version = 13000, devices = 2, init_result = 0, take_signals = 1, slow;
+static int version = 13000, devices = 2, init_result = 0, take_signals = 1, end_at_sigurg, slow;
 static char hidden[64], fail_name[64];
 static int fail_in, fail_code;
 static bool started, taken_module, taken_launch;
@@ -130,6 +130,7 @@ EXPORT void fake_set(const char *name, const char *value) {
   if (!strcmp(name, "devices")) devices = atoi(value);
   if (!strcmp(name, "init")) init_result = atoi(value);
   if (!strcmp(name, "signals")) take_signals = atoi(value);
+  if (!strcmp(name, "sigurg")) end_at_sigurg = atoi(value);
   if (!strcmp(name, "contexts")) contexts[0].references = atoi(value);
   if (!strcmp(name, "abandoned")) abandoned = atoi(value);
   if (!strcmp(name, "slow")) slow = atoi(value);
@@ -189,6 +190,11 @@ static void handler(int signal) {
   _exit(60 + signal);
 }
 
+// SIGURG is what Go's runtime stops goroutines with, at any time: between this driver's sigaction
+// and the moment that Go's handlers are back as well. It sends it again until it is heard, so to
+// miss one does no harm.
+static void later(int signal) { (void)signal; }
+
 static void take_handlers(void) {
   if (!take_signals) return;
   struct sigaction action;
@@ -197,6 +203,11 @@ static void take_handlers(void) {
   sigemptyset(&action.sa_mask);
   for (int s = 1; s <= 64; s++) {
     if (s == SIGKILL || s == SIGSTOP) continue;
+    if (s == SIGURG && !end_at_sigurg) {
+      struct sigaction quiet = {.sa_handler = later, .sa_flags = SA_ONSTACK | SA_RESTART};
+      if (take_signals != 2) sigaction(s, &quiet, NULL);
+      continue;
+    }
     if (take_signals == 2) {
       if (sigaction(s, NULL, &action)) continue;
       action.sa_flags &= ~SA_ONSTACK;
