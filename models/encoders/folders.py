@@ -83,7 +83,7 @@ def keep(folder):
     for path in sorted(Path(folder).rglob("*")):
         if not path.is_file() or path.name in ("README.md", "vocab.txt") or path.stat().st_size > 12000 and path.suffix != ".json":
             continue
-        data = path.read_bytes()
+        data = path.read_bytes() if path.suffix != ".bin" else b""  # pickles are refused, whatever they hold
         text = data.decode() if path.suffix in (".json", ".txt") else "base64:" + base64.b64encode(data).decode()
         key = hashlib.sha256(data).hexdigest()[:12]
         blobs[key] = text
@@ -157,6 +157,42 @@ def llama(folder):
     (folder / "tokenizer.json").write_text(json.dumps(data))
     edited("tokenizer_config.json", tokenizer_class="LlamaTokenizerFast", add_bos_token=True, add_eos_token=True, bos_token="[CLS]",
            eos_token="[SEP]", padding_side="right")(folder)
+
+
+def mixed(number):
+    """A folder of several choices, the same in every version as far as it has them."""
+    draw = np.random.RandomState(number)
+    one = lambda *of: of[draw.randint(len(of))]  # noqa: E731
+    mode, second = one("mean", "cls", "max", "mean_sqrt_len_tokens"), one(None, None, "max", "mean")
+    length, by_tokenizer, side = one(None, 6, 9), one(32, 8), one("right", "left")
+    lower, prompt, counts = one(True, False), one("", "query", "none"), one(True, True, False)
+    steps = [one("Dense", "LayerNorm", "Normalize", "Dropout", "narrow") for _ in range(draw.randint(4))]
+    similarity, residual = one(None, "dot", "euclidean"), one(True, False)
+    more, modules, width, pickled = {}, [], WIDTH, False
+    if second and second != mode:
+        switches = {f"pooling_mode_{m}_tokens".replace("len_tokens_tokens", "len_tokens").replace("cls_tokens", "cls_token"): m in (mode, second)
+                    for m in ("mean", "cls", "max", "mean_sqrt_len_tokens")}
+        modules.append(Pooling(WIDTH, include_prompt=counts, **switches) if VERSION < (5, 4) else
+                       Pooling(WIDTH, pooling_mode=(mode, second), include_prompt=counts))
+        width = 2 * WIDTH
+    else:
+        modules.append(pooling(mode, include_prompt=counts))
+    for step in steps:
+        pickled = pickled or step in ("Dense", "narrow", "LayerNorm")
+        if step == "narrow" or step == "Dense" and VERSION < (6, 0):
+            modules.append(Dense(width, 4 if step == "narrow" else width, bias=step == "Dense", activation_function=nn.SiLU()))
+            width = 4 if step == "narrow" else width
+        elif step == "Dense":
+            modules.append(Dense(width, width, activation_function=nn.Sigmoid(), use_residual=residual))
+        else:
+            modules.append({"LayerNorm": lambda: LayerNorm(width), "Normalize": Normalize, "Dropout": lambda: Dropout(0.1)}[step]())
+    if similarity and VERSION >= (3, 0):
+        more["similarity_fn_name"] = similarity
+    if VERSION >= (6, 0) and number % 4 == 0:
+        more["truncate_dim"] = 3
+    embedder(f"mixed {number}: {mode}+{second}, {', '.join(steps)}", *modules, t=tokenizer(lower, model_max_length=by_tokenizer, truncation_side=side),
+             prompt=prompt, length=length, prompts={"query": "query : ", "none": ""}, default_prompt_name=one(None, "query"),
+             refused="pytorch_model.bin, which is a program" if pickled and VERSION < (3, 0) else "", **more)
 
 
 def write(path, **parts):
@@ -240,6 +276,9 @@ def main():
         embedder("truncate_dim", pooling(), truncate_dim=5)
         embedder("truncate_dim after Normalize", pooling(), Normalize(), truncate_dim=5)
         reranker("prompts", prompts={"search": "query : "}, default_prompt_name="search")
+    torch.manual_seed(1)
+    for number in range(20):
+        mixed(number)
     write(HERE / f"{st.__version__}.json", texts=TEXTS, pairs=PAIRS, cases=cases, blobs=blobs)
 
 

@@ -176,44 +176,47 @@ func (r *route) check(path string, w folder.Widths) error {
 	return nil
 }
 
-// prompt is the text that comes before texts.
-func (r *route) prompt(as As) (string, error) {
+// prompt is the text that comes before texts; given is false where there is none, not even an empty one.
+func (r *route) prompt(as As) (before string, given bool, err error) {
 	f, name := r.folder, as.Prompt
 	if name == "" {
 		if name = string(as.Task); name == "" { // with a task the default is not asked for, whether or not it has a prompt
 			name = f.Prompt
 		}
-		return f.Prompts[name], nil
+		before, given = f.Prompts[name]
+		return before, given, nil
 	}
-	before, ok := f.Prompts[name]
-	if !ok {
-		return "", noPrompt(name)
+	if before, given = f.Prompts[name]; !given {
+		return "", false, noPrompt(name)
 	}
-	return before, nil
+	return before, true, nil
 }
 
 // encoded makes tokens of a text.
 func (r *route) encoded(ctx context.Context, s string, as As) (Row, error) {
 	f := r.folder
-	before, err := r.prompt(as)
+	before, given, err := r.prompt(as)
 	if err != nil {
 		return Row{}, err
 	}
-	if p := f.Pooling(); before != "" && r.whole && p != nil && !p.Prompt {
+	early := f.Version != (folder.Version{}) && !f.Version.AtLeast(5, 0)
+	given = given && (before != "" || early)
+	if p := f.Pooling(); given && r.whole && p != nil && !p.Prompt {
 		return Row{}, &diagnostic.Error{Path: r.path, Found: "an output sentence_embedding, which counts a prompt's tokens",
 			Needed: "hidden states: include_prompt is false in the Pooling"}
 	}
 	row, err := r.tokens(ctx, before+s, as.Task)
-	if err != nil || before == "" || r.pool == nil || r.pool.Prompt {
+	if err != nil || !given || r.pool == nil || r.pool.Prompt {
 		return row, err
 	}
-	// The prompt's tokens do not count; the special token after it is none of them.
+	// The prompt's tokens do not count; the special token after it is none of them. Before 5.0 an empty prompt has such
+	// tokens too, and its last one counts whatever it is.
 	alone, err := r.tokens(ctx, before, as.Task)
 	if err != nil {
 		return Row{}, err
 	}
 	row.prompt = len(alone.IDs)
-	if r.tokenizer.Special(alone.IDs[row.prompt-1]) {
+	if early || r.tokenizer.Special(alone.IDs[row.prompt-1]) {
 		row.prompt--
 	}
 	return row, nil

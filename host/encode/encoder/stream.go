@@ -202,7 +202,7 @@ func (e *Embedder) vector(index int, made Embedding) Vector {
 func (e *Embedder) Takes(as As) error {
 	r, err := e.of(as.Task)
 	if err == nil {
-		_, err = r.prompt(as)
+		_, _, err = r.prompt(as)
 	}
 	return err
 }
