@@ -84,7 +84,7 @@ func (v Version) AtLeast(major, minor int) bool {
 
 func parseVersion(s string) (v Version) {
 	major, rest, _ := strings.Cut(s, ".")
-	minor, _, _ := strings.Cut(rest, ".")
+	minor := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))] // 5.0rc1 is of 5.0
 	a, err := strconv.Atoi(major)
 	b, wrong := strconv.Atoi(minor)
 	if err != nil || wrong != nil || a < 0 || b < 0 {
@@ -125,13 +125,7 @@ func (f *Folder) readModel(folder string) error {
 		return err
 	}
 	if v, ok := o.inner("__version__"); ok {
-		if s, ok := v.text("sentence_transformers"); ok {
-			if f.Version = parseVersion(s); f.Version == (Version{}) {
-				return &diagnostic.Error{Path: path,
-					Found:  fmt.Sprintf("the version %q of sentence_transformers", diagnostic.Clip(s)),
-					Needed: "numbers with points between"}
-			}
-		}
+		f.Version = v.version("sentence_transformers")
 		if err := v.close(); err != nil {
 			return err
 		}
@@ -190,30 +184,23 @@ func (f *Folder) readConfig() error {
 	}
 	if in, ok := o.inner("sentence_transformers"); ok {
 		f.activation(in, "activation_fn", "sentence_transformers.activation_fn")
-		if s, ok := in.text("version"); ok && f.Version == (Version{}) {
-			f.Version = parseVersion(s)
+		if v := in.version("version"); f.Version == (Version{}) {
+			f.Version = v
 		}
 		if err := in.close(); err != nil {
 			return err
 		}
 	}
-	if s, ok := o.text("transformers_version"); ok {
-		f.transformers = parseVersion(s)
-	}
+	f.transformers = o.version("transformers_version")
 	f.activation(o, "sbert_ce_default_activation_function", "sbert_ce_default_activation_function")
-	positions := 0.
-	o.value("max_position_embeddings", "a number", &positions)
-	pad := 0.
-	o.value("pad_token_id", "a number", &pad)
-	if pad >= 0 && pad <= limit.Tokens {
-		f.Pad = int64(pad)
-	}
+	positions := float64(o.number("max_position_embeddings", -1, 1<<53))
+	f.Pad = max(int64(o.number("pad_token_id", -1<<31, limit.Tokens)), 0) // below 0 there is none
 	f.readLabels(o)
+	kind, _ := o.text("model_type")
 	if o.err != nil {
 		return o.err
 	}
 	if !f.Given {
-		kind, _ := o.text("model_type")
 		switch {
 		case f.Architecture == "HF_ColBERT":
 			if err := f.readColBERT(); err != nil {

@@ -100,7 +100,7 @@ func (f *Folder) readConversation(o *object) {
 		}
 		return
 	}
-	in := &object{path: o.path, kind: o.kind + " chat_template", keys: keys}
+	in := &object{path: o.path, kind: o.kind + " chat_template", within: o.within + "chat_template.", keys: keys}
 	f.Chat.Begin = in.bool("add_generation_prompt", false)
 	f.Chat.Cut = !in.bool("restore_suffix", true)
 	for _, key := range []string{"chat_template", "continue_final_message", "documents", "max_length", "messages",

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/limit"
@@ -19,11 +21,15 @@ import (
 // object is a JSON object of a configuration file. Each key is asked for by who understands it, and close refuses what
 // nobody asked for: a key that nobody knows may change every answer.
 type object struct {
-	path string
-	kind string // by which unused names its keys
-	keys map[string]json.RawMessage
-	err  error // the first one
+	path   string
+	kind   string // by which unused names its keys
+	within string // the keys around it, each with a point after it
+	keys   map[string]json.RawMessage
+	err    error // the first one
 }
+
+// asked is told of every key that is asked for, and of what its value is read into: tests make a table of all keys.
+var asked = func(o *object, key string, into any) {}
 
 // readObject reads a file that holds an object. found is false where there is no such file, and all keys are absent.
 func readObject(path, kind string) (o *object, found bool, err error) {
@@ -44,6 +50,9 @@ func readJSON(path, needed string, into any) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if !utf8.Valid(data) {
+		return false, &diagnostic.Error{Path: path, Found: "bytes that are no UTF-8", Needed: "a text of JSON"}
+	}
 	if err := json.Unmarshal(data, into); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
@@ -58,8 +67,8 @@ func readJSON(path, needed string, into any) (found bool, err error) {
 // wrong notes the first error about a key.
 func (o *object) wrong(key, needed, fix string) {
 	if o.err == nil {
-		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %s", key, diagnostic.Clip(string(o.keys[key]))),
-			Needed: needed, Fix: fix}
+		o.err = &diagnostic.Error{Path: o.path, Needed: needed, Fix: fix,
+			Found: fmt.Sprintf("%s%s is %s", o.within, key, diagnostic.Clip(string(o.keys[key])))}
 	}
 }
 
@@ -76,16 +85,41 @@ func (o *object) take(key string) (json.RawMessage, bool) {
 // value reads a key into what is of its type. It is false where the key is absent or null, and where it is of another
 // type, which is an error.
 func (o *object) value(key, needed string, into any) bool {
+	asked(o, key, into)
 	data, ok := o.take(key)
 	if !ok {
 		return false
 	}
-	if json.Unmarshal(data, into) != nil {
+	if json.Unmarshal(data, into) != nil || hollow(data, reflect.TypeOf(into).Elem()) {
 		o.wrong(key, needed, "")
 		ok = false
 	}
 	delete(o.keys, key)
 	return ok
+}
+
+// hollow is whether a list or an object has a null in place of a value of a type: it would become "" or 0.
+func hollow(data json.RawMessage, of reflect.Type) bool {
+	if kind := of.Kind(); kind != reflect.Slice && kind != reflect.Map || of == reflect.TypeFor[json.RawMessage]() {
+		return false
+	}
+	var parts []json.RawMessage
+	if of.Kind() == reflect.Slice {
+		if json.Unmarshal(data, &parts) != nil {
+			return true
+		}
+	} else {
+		var named map[string]json.RawMessage
+		if json.Unmarshal(data, &named) != nil {
+			return true
+		}
+		parts = slices.Collect(maps.Values(named))
+	}
+	of = of.Elem()
+	tells := of.Kind() == reflect.Pointer || of.Kind() == reflect.Interface || of == reflect.TypeFor[json.RawMessage]()
+	return slices.ContainsFunc(parts, func(p json.RawMessage) bool {
+		return string(p) == "null" && !tells || hollow(p, of)
+	})
 }
 
 func (o *object) bool(key string, absent bool) bool {
@@ -108,14 +142,25 @@ func (o *object) choice(key string, words ...string) string {
 	case !ok:
 		return words[0]
 	case !slices.Contains(words, s) && o.err == nil:
-		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s is %q", key, diagnostic.Clip(s)),
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s%s is %q", o.within, key, diagnostic.Clip(s)),
 			Needed: strings.Join(words, " or ")}
 	}
 	return s
 }
 
+// version is a version's number; zero where it is absent.
+func (o *object) version(key string) (v Version) {
+	s, ok := o.text(key)
+	if v = parseVersion(s); ok && v == (Version{}) && o.err == nil {
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("%s%s is %q", o.within, key, diagnostic.Clip(s)),
+			Needed: "a version: numbers with points between"}
+	}
+	return v
+}
+
 // number is one of at least least; 0 where it is absent.
 func (o *object) number(key string, least, most int) int {
+	asked(o, key, new(int))
 	data, ok := o.take(key)
 	if !ok {
 		return 0
@@ -131,7 +176,7 @@ func (o *object) number(key string, least, most int) int {
 
 // inner is an object in it; ok is false where it is absent.
 func (o *object) inner(key string) (in *object, ok bool) {
-	in = &object{path: o.path, kind: o.kind + " " + key}
+	in = &object{path: o.path, kind: o.kind + " " + key, within: o.within + key + "."}
 	ok = o.value(key, "an object", &in.keys)
 	return in, ok
 }
@@ -139,6 +184,7 @@ func (o *object) inner(key string) (in *object, ok bool) {
 // refuse is an error where a key is there that changes answers and is not implemented. What passes is a value, as JSON,
 // that changes nothing.
 func (o *object) refuse(key, passes, fix string) {
+	asked(o, key, passes)
 	data, ok := o.take(key)
 	if !ok {
 		return
@@ -172,7 +218,7 @@ func (o *object) close() error {
 		if _, known := unused[o.kind][key]; known {
 			continue
 		}
-		return &diagnostic.Error{Path: o.path, Found: "the key " + diagnostic.Clip(key) + ", which graft does not know",
+		return &diagnostic.Error{Path: o.path, Found: "the key " + diagnostic.Clip(o.within+key) + ", which graft does not know",
 			Needed: "keys of which it is known what they change",
 			Fix:    "take the key out if it changes no answer, and report it"}
 	}

@@ -54,17 +54,21 @@ func readPooling(folder string, in *Folder) (Module, error) {
 			Fix: "copy the whole folder from where the model comes from"}
 	}
 	p := &Pooling{path: path, clsAfter: in.Version.AtLeast(5, 5)}
-	p.width = o.number("embedding_dimension", 1, maxWidth)
-	if n := o.number("word_embedding_dimension", 1, maxWidth); p.width == 0 {
-		p.width = n
-	} else if n > 0 && n != p.width && o.err == nil {
-		o.err = &diagnostic.Error{Path: path,
-			Found:  fmt.Sprintf("embedding_dimension is %d and word_embedding_dimension is %d", p.width, n),
-			Needed: "one width, that of the hidden states"}
-	}
+	p.width = o.width(maxWidth)
 	p.Prompt = o.bool("include_prompt", true)
 	p.readModes(o)
 	return p, o.close()
+}
+
+// width is that of what is pooled, by its name since 5.4 or the one before; 0 where it is not said.
+func (o *object) width(most int) int {
+	width, before := o.number("embedding_dimension", 1, most), o.number("word_embedding_dimension", 1, most)
+	if width > 0 && before > 0 && width != before && o.err == nil {
+		o.err = &diagnostic.Error{Path: o.path,
+			Found:  fmt.Sprintf("embedding_dimension is %d and word_embedding_dimension is %d", width, before),
+			Needed: "one width, that of what the model gives of a token"}
+	}
+	return max(width, before)
 }
 
 // readModes reads pooling_mode, a word or a list, or a switch for each mode.

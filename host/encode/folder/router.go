@@ -28,13 +28,8 @@ func (f *Folder) route(folder string, given bool) error {
 	}
 	types, structure := map[string]string{}, map[string][]string{}
 	o.value("types", "classes of modules by name", &types)
-	if raw, ok := o.take("structure"); ok {
-		if json.Unmarshal(raw, &structure) != nil {
-			o.wrong("structure", "lists of modules by route", "")
-		}
-	}
 	order := keysOf(o.keys["structure"])
-	delete(o.keys, "structure")
+	o.value("structure", "lists of modules by route", &structure)
 	fallback := ""
 	if p, ok := o.inner("parameters"); ok {
 		fallback, _ = p.text("default_route")

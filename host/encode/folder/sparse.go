@@ -32,8 +32,7 @@ func readSplade(folder string, in *Folder) (Module, error) {
 	s := &splade{path: path}
 	s.sum = o.choice("pooling_strategy", "max", "sum") == "sum"
 	s.twice = o.choice("activation_function", "relu", "log1p_relu") == "log1p_relu"
-	s.width = cmp.Or(o.number("embedding_dimension", 1, maxVocabulary),
-		o.number("word_embedding_dimension", 1, maxVocabulary))
+	s.width = o.width(maxVocabulary)
 	in.Vocabulary = true
 	return s, o.close()
 }

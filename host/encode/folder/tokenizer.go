@@ -28,7 +28,10 @@ func (f *Folder) readTokenizer() (longest float64, err error) {
 		return Side(s)
 	}
 	f.Cuts, f.Pads = side("truncation_side"), side("padding_side")
-	o.value("model_max_length", "a number", &longest)
+	if o.value("model_max_length", "a number", &longest) && !(longest >= 1) && f.MaxTokens == 0 && o.err == nil {
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("model_max_length is %v", longest),
+			Needed: "a number of tokens of at least 1"}
+	}
 	var names []string
 	class, _ := o.text("tokenizer_class")
 	if f.Pads == "" && slices.Contains(padsLeft, strings.TrimSuffix(class, "Fast")) {
