@@ -55,7 +55,7 @@ func savedFolders(t *testing.T) (list []map[string]string) {
 	linear := `{"linear.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}`
 	list = append(list, map[string]string{"sentence_bert_config.json": `{"processing_kwargs": {"text": {}}}`})
 	return append(list, map[string]string{"config.json": `{"architectures": ["HF_ColBERT"]}`, "artifact.metadata": "{}",
-		"model.safetensors": string([]byte{byte(len(linear)), 0, 0, 0, 0, 0, 0, 0}) + linear + "\x00\x00\x80\x3f\x00\x00\x00\x40"})
+		"model.safetensors": string([]byte{byte(len(linear)), 0, 0, 0, 0, 0, 0, 0}) + linear + strings.Repeat("\x00", 8)})
 }
 
 // shape is which keys a folder's files have: folders alike in it ask for the same keys.
@@ -105,7 +105,7 @@ func with(t *testing.T, text, within, key string, value json.RawMessage) string 
 }
 
 // TestBadInput: a value of a wrong type of every key that the reader knows is an error that names the file and the
-// key, and so is a key that it does not know; a file that is no JSON, or JSON of another kind, is one that names the file.
+// key, and so is a key that it does not know; a file that is no JSON, or JSON of another kind, is one that names it.
 // The keys are those that reading the saved folders asks for: one that none of them asks for fails the test.
 func TestBadInput(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "f")
@@ -143,9 +143,10 @@ func TestBadInput(t *testing.T) {
 			return err
 		}
 		for _, k := range keys {
-			for _, value := range []string{`{}`, `[]`, `"x"`, `""`, `7.5`, `-3`, `0`, `1e999`, `true`, `[null]`, `{"a":null}`, `[[1]]`, `null`} {
+			for _, value := range []string{`{}`, `[]`, `"x"`, `""`, `7.5`, `-3`, `0`, `1e999`, `true`, `[null]`, `{"a":null}`,
+				`[[1]]`, `null`} {
 				err := put(k.file, with(t, folder[k.file], k.within, k.key, json.RawMessage(value)))
-				named := err != nil && strings.Contains(err.Error(), k.file) && strings.Contains(err.Error(), k.within+k.key)
+				named := says(err, k.file) && says(err, k.within+k.key)
 				if refusedKind(k.into, value) && !named {
 					t.Errorf("%s: %s%s is %s: found %v, needed an error that names both", k.file, k.within, k.key, value, err)
 				}
@@ -163,7 +164,7 @@ func TestBadInput(t *testing.T) {
 			reject := func(what, text string, words ...string) {
 				err := put(k.file, text)
 				for _, word := range append(words, k.file) {
-					if err == nil || !strings.Contains(err.Error(), word) {
+					if !says(err, word) {
 						t.Errorf("%s, %s: found %v, needed an error with %q", k.file, what, err, word)
 					}
 				}
@@ -171,12 +172,14 @@ func TestBadInput(t *testing.T) {
 			}
 			open := k.file == "config.json" || k.file == "artifact.metadata" || strings.HasSuffix(k.within, "chat_template.")
 			if !open || k.within == "sentence_transformers." {
-				reject("an unknown key", with(t, folder[k.file], k.within, "sways", json.RawMessage("1")), "the key "+k.within+"sways")
+				reject("an unknown key", with(t, folder[k.file], k.within, "sways", json.RawMessage("1")),
+					"the key "+k.within+"sways")
 			}
 			if k.within != "" {
 				continue
 			}
-			for _, text := range []string{"", " ", "{", "x", "[", `"x"`, "1", "null", "true", "\xff{}", "{}{}", "NaN", "\ufeff{}"} {
+			for _, text := range []string{"", " ", "{", "x", "[", `"x"`, "1", "null", "true", "\xff{}", "{}{}", "NaN",
+				"\ufeff{}"} {
 				reject(fmt.Sprintf("%q", text), text)
 			}
 			// A file that is not there is an error that names it, or is not needed.
@@ -198,12 +201,17 @@ func TestBadInput(t *testing.T) {
 			continue
 		}
 		for _, m := range literal.FindAllStringSubmatch(string(must.Value(os.ReadFile(path))(t)), -1) {
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(k string) bool { return strings.HasSuffix(k, "."+m[1]) }) {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(k string) bool {
+				return strings.HasSuffix(k, "."+m[1])
+			}) {
 				t.Errorf("%s: no saved folder has the reader ask for %s", path, m[1])
 			}
 		}
 	}
 }
+
+// says is whether an error has a word.
+func says(err error, word string) bool { return err != nil && strings.Contains(err.Error(), word) }
 
 // refusedKind is whether a value is of another type than what it is read into.
 func refusedKind(into any, value string) bool {

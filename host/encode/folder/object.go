@@ -218,7 +218,8 @@ func (o *object) close() error {
 		if _, known := unused[o.kind][key]; known {
 			continue
 		}
-		return &diagnostic.Error{Path: o.path, Found: "the key " + diagnostic.Clip(o.within+key) + ", which graft does not know",
+		return &diagnostic.Error{Path: o.path,
+			Found:  "the key " + diagnostic.Clip(o.within+key) + ", which graft does not know",
 			Needed: "keys of which it is known what they change",
 			Fix:    "take the key out if it changes no answer, and report it"}
 	}
