@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,18 +45,32 @@ func (o *encoding) add(cmd *cobra.Command) {
 		"longer inputs are cut (default: what the model's configuration says)")
 }
 
-// options opens the runtime and the plugins.
-func (o *encoding) options(c *cli) (encoder.Options, error) {
+// input is what a command reads its lines from.
+type input struct {
+	read  func() (string, error)
+	total int64 // 0 where they cannot be counted
+	close func() error
+}
+
+// open opens the input, the runtime and the plugins.
+func (o *encoding) open(c *cli) (in input, options encoder.Options, err error) {
+	line, err := bytesOf("--max-line", o.maxLine, limit.Line)
+	if err != nil {
+		return in, options, err
+	}
+	if in.read, in.total, in.close, err = inputs(o.input, int(line)); err != nil {
+		return in, options, err
+	}
 	l, err := ort.FindAndOpen(c.runtime)
 	if err != nil {
-		return encoder.Options{}, err
+		return in, options, errors.Join(err, in.close())
 	}
 	set, err := c.load(true)
 	if err != nil {
-		return encoder.Options{}, err
+		return in, options, errors.Join(err, in.close())
 	}
 	// Lines have a size of their own, --max-line.
-	return encoder.Options{Library: l, Plugins: set, MaxText: limit.Line, Threads: o.threads,
+	return in, encoder.Options{Library: l, Plugins: set, MaxText: limit.Line, Threads: o.threads,
 		MaxInput: o.maxIn, ModelFile: o.modelFile, Batch: batch.Options[encoder.Row]{MaxTokens: o.tokens}}, nil
 }
 
@@ -88,25 +103,18 @@ to stdout. Exit code 1 when any line failed.`,
 		Args:        exactly(1, "one model folder"),
 		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl npy npz"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			line, err := bytesOf("--max-line", o.maxLine, limit.Line)
-			if err != nil {
-				return err
-			}
 			var modes []string
 			if pooling != "" {
+				var err error
 				if modes, err = folder.ParsePooling(pooling); err != nil {
 					return misused("--pooling", err)
 				}
 			}
-			read, total, done, err := inputs(o.input, int(line))
+			in, options, err := o.open(c)
 			if err != nil {
 				return err
 			}
-			defer done()
-			options, err := o.options(c)
-			if err != nil {
-				return err
-			}
+			defer in.close()
 			options.Pooling, options.Normalize = modes, normalize
 			e, err := encoder.OpenEmbedder(cmd.Context(), args[0], options)
 			if err != nil {
@@ -115,7 +123,7 @@ to stdout. Exit code 1 when any line failed.`,
 			defer e.Close()
 			var write func(encoder.Vector, encoder.Embedding) error
 			arrays := []string{"npy", "npz"}
-			return c.encoded("embedded", o.input, total, arrays, func(form string, to io.Writer) (func() error, error) {
+			return c.encoded("embedded", o.input, in.total, arrays, func(form string, to io.Writer) (func() error, error) {
 				var finish func() error
 				var err error
 				write, finish, err = vectors(form, to, e)
@@ -123,7 +131,7 @@ to stdout. Exit code 1 when any line failed.`,
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
 				p.Workers = o.workers
 				as := encoder.As{Task: folder.Task(task), Prompt: prompt}
-				return e.Run(cmd.Context(), read, as, func(v encoder.Vector, made encoder.Embedding) error {
+				return e.Run(cmd.Context(), in.read, as, func(v encoder.Vector, made encoder.Embedding) error {
 					if v.Error != "" {
 						c.warn("graft: line %d: %s", v.Index+1, v.Error)
 					}
@@ -168,19 +176,11 @@ code 1 when any line failed.`,
 		Args:        exactly(1, "one model folder"),
 		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			line, err := bytesOf("--max-line", o.maxLine, limit.Line)
+			in, options, err := o.open(c)
 			if err != nil {
 				return err
 			}
-			read, total, done, err := inputs(o.input, int(line))
-			if err != nil {
-				return err
-			}
-			defer done()
-			options, err := o.options(c)
-			if err != nil {
-				return err
-			}
+			defer in.close()
 			options.Raw = raw
 			r, err := encoder.OpenRanker(cmd.Context(), args[0], options)
 			if err != nil {
@@ -192,12 +192,12 @@ code 1 when any line failed.`,
 				parse = encoder.ParseTSV
 			}
 			var write func(encoder.Ranking) error
-			return c.encoded("ranked", o.input, total, nil, func(form string, to io.Writer) (finish func() error, err error) {
+			return c.encoded("ranked", o.input, in.total, nil, func(form string, to io.Writer) (finish func() error, err error) {
 				write = rankings(form, to)
 				return func() error { return nil }, nil
 			}, func(p pipeline.Options) (*encoder.Summary, error) {
 				p.Workers = o.workers
-				return r.Run(cmd.Context(), read, parse, top, func(v encoder.Ranking) error {
+				return r.Run(cmd.Context(), in.read, parse, top, func(v encoder.Ranking) error {
 					if v.Error != "" {
 						c.warn("graft: line %d: %s", v.Index+1, v.Error)
 					}

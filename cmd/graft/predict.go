@@ -48,19 +48,11 @@ failed.`,
 		Args:        exactly(1, "one model folder"),
 		Annotations: map[string]string{writesFile: "true", takesForms: "jsonl"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			line, err := bytesOf("--max-line", o.maxLine, limit.Line)
+			in, options, err := o.open(c)
 			if err != nil {
 				return err
 			}
-			read, total, done, err := inputs(o.input, int(line))
-			if err != nil {
-				return err
-			}
-			defer done()
-			options, err := o.options(c)
-			if err != nil {
-				return err
-			}
+			defer in.close()
 			m, err := encoder.OpenClassifier(cmd.Context(), args[0], options)
 			if err != nil {
 				return err
@@ -71,12 +63,12 @@ failed.`,
 				return err
 			}
 			var write func(encoder.Prediction) error
-			return c.encoded("labelled", o.input, total, nil, func(form string, to io.Writer) (func() error, error) {
+			return c.encoded("labelled", o.input, in.total, nil, func(form string, to io.Writer) (func() error, error) {
 				write = predictions(form, to)
 				return func() error { return nil }, nil
 			}, func(opts pipeline.Options) (*encoder.Summary, error) {
 				opts.Workers = o.workers
-				return run(cmd.Context(), read, func(v encoder.Prediction) error {
+				return run(cmd.Context(), in.read, func(v encoder.Prediction) error {
 					if v.Error != "" {
 						c.warn("graft: line %d: %s", v.Index+1, v.Error)
 					}
