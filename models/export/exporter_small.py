@@ -7,8 +7,29 @@ import torch
 MANIFEST = "export.json"
 STEPS, FUSED, WHOLE = "steps", "fused", "whole"  # prefill and a step of one token; fused for CPUs, of several; one graph without a past
 
-# What is exported: models of generation_families, each in a form.
-FOLDERS = {"qwen2-exporter": ("qwen2", STEPS), "qwen2-exporter-fused": ("qwen2", FUSED), "qwen2-exporter-whole": ("qwen2", WHOLE)}
+# What is exported: models of generation_subjects and generation_families, each in a form.
+READERS = ("bart", "marian", "t5", "m2m100", "mt5", "pegasus", "whisper", "moonshine")
+FOLDERS = {"qwen2-exporter": ("qwen2", STEPS), "qwen2-exporter-fused": ("qwen2", FUSED), "qwen2-exporter-whole": ("qwen2", WHOLE),
+           **{f"{name}-exporter": (name, STEPS) for name in READERS}}
+
+
+def files(name):
+    """The graphs of a folder, without ".onnx"."""
+    subject, form = FOLDERS[name]
+    if form == WHOLE:
+        return ("model",)
+    return ("encoder", "prefill", "decode") if subject in READERS else ("prefill", "decode")
+
+
+def sample_of(model):
+    """What a model reads, two of it."""
+    c = model.config
+    if c.model_type == "whisper":
+        return {"input_features": torch.zeros(2, c.num_mel_bins, 2 * c.max_source_positions)}
+    if c.model_type == "moonshine":
+        return {"input_values": torch.zeros(2, 4000)}
+    tokens = torch.tensor([[1, 5, 6, 7, 8], [1, 9, 10, 11, 12]])
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
 def build(model, directory, form):
@@ -17,14 +38,21 @@ def build(model, directory, form):
     from transformers import GenerationConfig
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
-    tokens = torch.tensor([[1, 5, 6, 7, 8], [1, 9, 10, 11, 12]])
-    sample = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    config = OnnxConfig(dynamic=True, ort_fusions="cpu" if form == FUSED else None)
+    exporter, config = OnnxExporter(), OnnxConfig(dynamic=True, ort_fusions="cpu" if form == FUSED else None)
+    sample = sample_of(model)
+    if model.config.model_type in ("t5", "mt5"):  # one table whatever the head has, as Transformers 4 ties them
+        model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
     if form == WHOLE:
-        exported = OnnxExporter().export(model, sample, config)
+        exported = exporter.export(model, sample, config)
     else:
-        exported = OnnxExporter().export_for_generation(
-            model, sample, config, generation_config=GenerationConfig(pad_token_id=0), multi_token_decode=form == FUSED)
+        start = {}
+        if model.config.is_encoder_decoder:  # of one token, lengths of prompts and of the first past would be constants
+            start = {"decoder_input_ids": torch.tensor([[3, 5, 6], [3, 7, 8]])}
+        exported = exporter.export_for_generation(
+            model, {**sample, **start}, config, generation_config=GenerationConfig(pad_token_id=0),
+            multi_token_decode=form == FUSED)
+        if start and "encoder" not in exported.components:
+            exported.components["encoder"] = exporter.export(model.get_encoder(), sample, config).components["model"]
     exported.generation_config = None
     exported.save_pretrained(directory)
     for path in Path(directory).glob("*.onnx"):  # each has its weights in a file beside it

@@ -79,7 +79,7 @@ FOLDERS = {
     **{f"{subject}-genai": Folder(subject, genai_small.FLOAT32, "eager", ("model",)) for subject in genai_small.SUBJECTS},
     **{f"{subject}-genai-int4": Folder(subject, genai_small.INT4, "eager", ("model",), options=options)
        for subject, options in genai_small.QUANTISED.items()},
-    **{name: Folder(subject, "exporter", "sdpa", ("model",) if form == exporter_small.WHOLE else ("prefill", "decode"), form=form)
+    **{name: Folder(subject, "exporter", "sdpa", exporter_small.files(name), form=form)
        for name, (subject, form) in exporter_small.FOLDERS.items()},
 }
 

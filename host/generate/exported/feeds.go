@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/opgraft/graft/host/meaning/roles"
@@ -91,7 +92,7 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 		switch is := roles.ByName(in.Name); {
 		case is == roles.Tokens:
 			err = add(f, in.Name, tokens, rows, n)
-		case is == roles.Mask && roles.Named(in.Name) == roles.Encoder:
+		case is == roles.Mask && masksEncoder(s, in):
 			err = add(f, in.Name, ones(rows*b.read), rows, b.read)
 		case is == roles.Mask:
 			err = add(f, in.Name, ones(rows*(int64(b.length)+n)), rows, int64(b.length)+n)
@@ -122,6 +123,20 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 		}
 	}
 	return nil
+}
+
+// masksEncoder reports a mask over what the encoder read: optimum says so in its name, and the exporter of Transformers 5
+// calls its length as that of the encoder's output, or of keys that were made of it.
+func masksEncoder(s *session.Session, mask ort.ValueInfo) bool {
+	if roles.Named(mask.Name) == roles.Encoder {
+		return true
+	}
+	length := len(mask.Dimensions) - 1
+	return length >= 0 && mask.Dimensions[length] != "" && slices.ContainsFunc(s.Inputs(), func(in ort.ValueInfo) bool {
+		_, encoder := roles.Cache(in.Name)
+		return (encoder || roles.ByName(in.Name) == roles.EncoderOutput) &&
+			slices.Contains(in.Dimensions, mask.Dimensions[length])
+	})
 }
 
 // pastOf feeds one tensor of the past: its buffer, or an empty one.

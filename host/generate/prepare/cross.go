@@ -18,7 +18,7 @@ type side struct {
 	layout      string
 	flat        bool // heads and size are one axis
 	heads, size int64
-	past        string // the input that is to hold it
+	past, from  string // the input that is to hold it, the output that it comes from
 }
 
 // storeCross gives a decoder that makes keys and values of the encoder's output in every step, as GPT-2 beside an
@@ -78,7 +78,8 @@ func remade(x *patch.Analysis) (sides []*side) {
 				x.Shapes.Of(in).DType != onnx.Tensor_FLOAT || s.toHeads() == nil {
 				return nil
 			}
-			from, s.past = in, fmt.Sprintf("past_key_values.%d.encoder.%s", layers, s.past)
+			from, s.from = in, fmt.Sprintf("present.%d.encoder.%s", layers, s.past)
+			s.past = fmt.Sprintf("past_key_values.%d.encoder.%s", layers, s.past)
 			sides = append(sides, s)
 		}
 		layers++
@@ -122,7 +123,8 @@ func (s *side) toHeads() []int64 {
 
 // handOut adds nodes that make the side in the layout of a past, under the name of the output that a past comes from.
 func (s *side) handOut(g *onnx.Graph) {
-	from, to := s.made.Name, present(s.past)
+	from, to := s.made.Name, s.from
+	g.Output = append(g.Output, &onnx.ValueInfo{Name: proto.String(to), Type: graph.TensorType(onnx.Tensor_FLOAT)})
 	add := func(op, out string, in []string, attributes ...*onnx.Attribute) {
 		g.Node = append(g.Node, &onnx.Node{OpType: proto.String(op), Name: proto.String(out), Input: in,
 			Output: []string{out}, Attribute: attributes})

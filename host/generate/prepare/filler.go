@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
@@ -23,25 +23,20 @@ const FillSlotMapping = "graft.slot_mapping"
 // decoder that is exported without a past, or the one that computes it in every step, and puts it into the cross
 // pool. There is none where layers store nothing of their own.
 func (gen *Generation) filler(ctx context.Context, o Options) error {
-	var made []*onnx.ValueInfo
-	take := func(name string) string {
-		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
-		return name
-	}
 	type stored struct {
 		engine.CrossLayer
-		key, value string
+		key, value string // where they come from; value is "" where rows of keys do alone
 	}
 	var layers []stored
 	for _, layer := range gen.Interface.Layers {
 		switch {
 		case layer.Inputs == plan.Keys:
-			layers = append(layers, stored{layer, take(layer.Rows), ""})
+			layers = append(layers, stored{layer, layer.Rows, ""})
 		case layer.Inputs == plan.PromptHiddenStates && gen.Choose != nil:
 			layer.Strategy = plan.KeysValues // which stand beside it
 			fallthrough
 		case layer.Inputs == plan.KeysValues:
-			layers = append(layers, stored{layer, take(present(layer.Key)), take(present(layer.Value))})
+			layers = append(layers, stored{layer, layer.Key, layer.Value})
 		}
 	}
 	if len(layers) == 0 {
@@ -50,6 +45,23 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	file, p, err := gen.Model.fills()
 	if err != nil {
 		return err
+	}
+	var made []*onnx.ValueInfo
+	take := func(name string) {
+		made = append(made, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(onnx.Tensor_FLOAT)})
+	}
+	for i := range layers {
+		l := &layers[i]
+		if l.value != "" {
+			if l.key, err = present(p, l.key); err == nil {
+				l.value, err = present(p, l.value)
+			}
+			if err != nil {
+				return err
+			}
+			take(l.value)
+		}
+		take(l.key)
 	}
 	part, err := extract(p, made, nil)
 	if err != nil {
@@ -122,8 +134,14 @@ func encoderLengths(filler *Graph) map[string][]int {
 }
 
 // present is the output that a past comes from.
-func present(past string) string {
-	return "present" + strings.TrimPrefix(past, "past_key_values")
+func present(p *onnx.Model, past string) (string, error) {
+	shared, _ := roles.Cache(past)
+	for _, o := range p.GetGraph().GetOutput() {
+		if same, _ := roles.Cache(o.GetName()); same == shared {
+			return o.GetName(), nil
+		}
+	}
+	return "", fmt.Errorf("no output is what the decoder takes as %s", past)
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.

@@ -157,7 +157,7 @@ type Wiring struct {
 	RawQueryLayout, RawKeyLayout string
 	Rotary                       *Rotary
 	// LeavingKey and LeavingValue are the graph's outputs that hand out key and value of
-	// a block without a past for a later step; see [Origin].
+	// a block without a past for a later step.
 	LeavingKey, LeavingValue *graph.Value
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/host/meaning/roles"
 )
 
 // projected are query, key and value of four heads of sixteen, from linear layers.
@@ -318,15 +319,15 @@ func TestOrigin(t *testing.T) {
 	if len(r.Blocks) != 1 {
 		t.Fatalf("unrecognised: %v", r.Unrecognised)
 	}
-	o := blocks.Origin(past("0"), r)
+	o := roles.Origin(past("0"), r)
 	if o == nil || o.Attention.Projections.Key.Weight != "wk" || o.Attention.Projections.Value.Weight != "wv" ||
 		o.Wiring.Input.Name != "e" {
 		t.Errorf("the first layer's is %+v", o)
 	}
-	if o := blocks.Origin(past("1"), r); o != nil {
+	if o := roles.Origin(past("1"), r); o != nil {
 		t.Errorf("the second layer's is %s", o.Node)
 	}
-	if o := blocks.Origin(r.Blocks[0], r); o != nil {
+	if o := roles.Origin(r.Blocks[0], r); o != nil {
 		t.Errorf("a block that makes its own keys has them from %s", o.Node)
 	}
 }

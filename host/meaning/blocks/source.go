@@ -2,7 +2,6 @@ package blocks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/opgraft/graft/host/onnx/graph"
 )
@@ -58,45 +57,4 @@ func (f *finder) leaving(v view, depth int) *graph.Value {
 		}
 	}
 	return f.leaves[at]
-}
-
-// Origin finds the block that makes what another takes in as a past: decoders
-// exported with a past have no projections of the encoder's output, because its
-// keys and values come in from the decoder without one, whose report is searched.
-// A past past_key_values.0.encoder.key is what present.0.encoder.key was. It is
-// nil for a block that makes its own keys, and where no block hands them out.
-func Origin(b *Block, without *Report) *Block {
-	key, value := inputPast(b.Wiring.Key), inputPast(b.Wiring.Value)
-	if key == "" || value == "" {
-		return nil
-	}
-	for _, o := range without.Blocks {
-		w := o.Wiring
-		if w.LeavingKey != nil && w.LeavingValue != nil && outputPresent(w.LeavingKey) == key &&
-			outputPresent(w.LeavingValue) == value {
-			return o
-		}
-	}
-	return nil
-}
-
-// inputPast is what a graph's input that is a past has in common with the output
-// that was its present, or "".
-func inputPast(v *graph.Value) string {
-	if v == nil || !v.IsInput {
-		return ""
-	}
-	name, ok := strings.CutPrefix(v.Name, "past_key_values")
-	if !ok {
-		return ""
-	}
-	return name
-}
-
-func outputPresent(v *graph.Value) string {
-	name, ok := strings.CutPrefix(v.Name, "present")
-	if !ok {
-		return ""
-	}
-	return name
 }

@@ -63,6 +63,17 @@ func named(name string) Dim {
 	return d
 }
 
+// numbered is the length that a model names an axis of an input by, as Transformers 5 names the heads of a cache "4":
+// unknown for 1, which exporters write for what they traced. It is a claim as any name is.
+func numbered(v *Value, index int) Dim {
+	if list := v.Type.GetTensorType().GetShape().GetDim(); index < len(list) {
+		if n, err := strconv.ParseInt(list[index].GetDimParam(), 10, 32); err == nil && n > 1 {
+			return DimInt(n)
+		}
+	}
+	return Dim{}
+}
+
 // symbol is the symbol made for an axis of a value, always the same one: the
 // name that the model claims for it where no other axis has it.
 func (s *Shapes) symbol(v *Value, index int, claim Dim, isResult bool) Dim {
@@ -228,7 +239,11 @@ func (s *Shapes) complete(v *Value, f Fact, isResult bool) Fact {
 			d = s.trust(declared.Dim(i))
 		}
 		if !d.Known() {
-			d = s.symbol(v, i, declared.Dim(i), isResult)
+			claim := declared.Dim(i)
+			if !claim.Known() && v.Producer == nil {
+				claim = numbered(v, i)
+			}
+			d = s.symbol(v, i, claim, isResult)
 		}
 		dims[i] = d
 	}

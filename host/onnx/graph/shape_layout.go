@@ -92,8 +92,17 @@ func (c *call) counted(x Fact, want []Dim) (Fact, []Dim) {
 		}
 		to = to.Mul(c.s.claimed(d))
 	}
-	if _, divides := from.Div(to); open > 1 || open == 1 && !divides || open == 0 && !from.Equal(to) {
+	rest, divides := from.Div(to)
+	if open > 1 || open == 1 && !divides || open == 0 && !from.Equal(to) {
 		return x, want
+	}
+	// Lengths that the model names by numbers are those where the elements beside one other length are just as many.
+	if _, single := rest.symbol(); single || open == 0 {
+		for _, d := range x.Dims {
+			if n, ok := c.s.claimed(d).Const(); ok {
+				c.s.suppose(d, DimInt(n))
+			}
+		}
 	}
 	given := c.s.called(x.Dims)
 	for name, symbol := range c.s.called(want) {

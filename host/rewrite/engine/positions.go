@@ -112,8 +112,13 @@ func (a *Attended) Questions() []Question {
 		if a.s.engine.Prefix {
 			ats = append(ats, a.s.afterPromptLengths())
 		}
-		if a.s.isNumber(v) {
+		switch {
+		case a.s.isNumber(v):
 			ats = append(ats, a.s.pasts()...)
+		case a.s.Single(): // lines follow from no whole sequence
+			for past := range a.s.Positions {
+				ats = append(ats, Lengths{Past: past, New: 1, Encoder: 1})
+			}
 		}
 		for _, at := range ats {
 			list.add(Question{[]string{v.Name}, at})

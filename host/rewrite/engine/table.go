@@ -63,6 +63,9 @@ func (s *builder) tabulate(v *graph.Value, rank int) (*table, error) {
 		answers[i] = &values[0]
 	}
 	whole, part, one := answers[0], answers[1], answers[2]
+	if s.Single() && !s.isNumber(v) {
+		return s.ofPasts(v, rank)
+	}
 	axis, err := grown(whole.Shape, part.Shape, longest, atFew.New)
 	if err != nil {
 		return nil, err
@@ -118,6 +121,47 @@ func (s *builder) tabulate(v *graph.Value, rank int) (*table, error) {
 		dims[axis] = 1
 	}
 	dims[0] = int64(len(data)) / line
+	return s.lines(v, dims, data, number)
+}
+
+// ofPasts is a table of what a value is after each past, in a decoder of one token at a time.
+func (s *builder) ofPasts(v *graph.Value, rank int) (*table, error) {
+	var first *Evaluated
+	var data []float32
+	same := true
+	for past := range s.Positions {
+		values, err := s.Answers.of(Question{[]string{v.Name}, Lengths{Past: past, New: 1, Encoder: 1}})
+		if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = &values[0]
+		}
+		if !slices.Equal(values[0].Shape, first.Shape) {
+			return nil, fmt.Errorf("its shape is %v after a past of %d tokens and %v after none", values[0].Shape, past,
+				first.Shape)
+		}
+		same = same && slices.Equal(values[0].Data, first.Data)
+		data = append(data, values[0].Data...)
+	}
+	if same {
+		c, err := s.constant(v, "graft_constant", first.Shape, first.Data)
+		return &table{c, constantTable}, err
+	}
+	dims := slices.Clone(first.Shape)
+	for len(dims) < rank {
+		dims = slices.Insert(dims, 0, 1)
+	}
+	if dims[0] != 1 {
+		return nil, fmt.Errorf("its shape %v has no axis for a batch before that of positions", first.Shape)
+	}
+	dims[0] = s.Positions
+	return s.lines(v, dims, data, s.positionRows)
+}
+
+// lines is a table of data with a line for each index of its first axis, which number gives for each row.
+func (s *builder) lines(v *graph.Value, dims []int64, data []float32, number func() (*graph.Value, error)) (*table,
+	error) {
 	lines, err := s.constant(v, "graft_positions", dims, data)
 	if err != nil {
 		return nil, err
