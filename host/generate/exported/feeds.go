@@ -125,8 +125,8 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 	return nil
 }
 
-// masksEncoder reports a mask over what the encoder read: optimum says so in its name, and the exporter of Transformers 5
-// calls its length as that of the encoder's output, or of keys that were made of it.
+// masksEncoder reports a mask over what the encoder read: optimum says so in its name, and the exporter of
+// Transformers 5 calls its length as that of the encoder's output, or of keys that were made of it.
 func masksEncoder(s *session.Session, mask ort.ValueInfo) bool {
 	if roles.Named(mask.Name) == roles.Encoder {
 		return true
