@@ -135,7 +135,7 @@ type components []component
 
 func (list *components) UnmarshalJSON(data []byte) error {
 	var raw []json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
+	if err := decode(data, &raw); err != nil {
 		return err
 	}
 	if len(raw) > maxComponents {
@@ -143,7 +143,7 @@ func (list *components) UnmarshalJSON(data []byte) error {
 	}
 	*list = make(components, len(raw))
 	for i := range raw {
-		if err := json.Unmarshal(raw[i], &(*list)[i]); err != nil {
+		if err := decode(raw[i], &(*list)[i]); err != nil {
 			return err
 		}
 	}

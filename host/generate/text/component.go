@@ -293,7 +293,7 @@ func (c *component) pieces(what string, list []json.RawMessage) (template, error
 				Type int64 `json:"type_id"`
 			}
 		}
-		if err := json.Unmarshal(data, &p); err != nil {
+		if err := decode(data, &p); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Type, err)
 		}
 		switch {

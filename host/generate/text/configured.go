@@ -98,7 +98,7 @@ func optional(path string, into any) error {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, into)
+		err = decode(data, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -154,7 +154,7 @@ func (c *configured) model() error {
 func (c *configured) tokens() error {
 	var byID map[string]addedToken
 	if data, ok := c.config["added_tokens_decoder"]; ok {
-		if err := json.Unmarshal(data, &byID); err != nil {
+		if err := decode(data, &byID); err != nil {
 			return fmt.Errorf("%s: added_tokens_decoder: %w", c.path, err)
 		}
 		for id, t := range byID {
@@ -203,7 +203,7 @@ func (c *configured) legacy(byID *map[string]addedToken) error {
 		}
 		c.config[key] = value
 	}
-	var ids map[string]int32
+	var ids map[string]*int32
 	path := filepath.Join(c.dir, "added_tokens.json")
 	if err := optional(path, &ids); err != nil {
 		return err
@@ -222,11 +222,11 @@ func (c *configured) legacy(byID *map[string]addedToken) error {
 		have[t.ID] = true
 	}
 	for content, id := range ids {
-		if id < 0 {
-			return fmt.Errorf("%s: found id %d for token %q, needed none below 0", path, id, content)
+		if id == nil || *id < 0 {
+			return fmt.Errorf("%s: found id %d for token %q, needed none below 0", path, or(id, -1), content)
 		}
-		if !have[id] {
-			(*byID)[content] = addedToken{ID: id, Content: content, Special: known[content], Normalized: !known[content]}
+		if !have[*id] {
+			(*byID)[content] = addedToken{ID: *id, Content: content, Special: known[content], Normalized: !known[content]}
 		}
 	}
 	return nil

@@ -49,3 +49,63 @@ func TestConfigured(t *testing.T) {
 		}
 	}
 }
+
+// TestBadSettings: a value of a wrong type of every key that is read beside tokenizer.json is an error that names the
+// file and the key, and a file that is no JSON of the kind that is needed is one that names it.
+func TestBadSettings(t *testing.T) {
+	const whole = `{"added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
+		"unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1}}}`
+	dir := t.TempDir()
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(whole), 0o644))
+	refused := func(name, text string, words ...string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
+		_, err := Open(dir)
+		for _, word := range append(words, path, "needed") {
+			if err == nil || !strings.Contains(err.Error(), word) && !strings.Contains(err.Error(), "JSON input") {
+				t.Errorf("%s with %s: found %v, needed an error with %q", name, text, err, word)
+			}
+		}
+		must.Succeed(t, os.Remove(path))
+	}
+	values := map[string][]string{
+		flag.needed:                           {`"true"`, `1`, `[]`, `{}`},
+		token.needed:                          {`1`, `true`, `[]`, `{"content": 1}`, `{"content": "a", "lstrip": "no"}`},
+		tokens.needed:                         {`1`, `true`, `"a"`, `[null]`, `[1]`, `{"a": 1}`, `[{"content": []}]`},
+		settings["tokenizer_class"].needed:    {`1`, `true`, `["BertTokenizer"]`, `{}`},
+		"ids of tokens: an object of objects": {`1`, `[]`, `{"a": {"content": "b"}}`, `{"7": 1}`, `{"-7": {"content": "b"}}`},
+	}
+	keys := map[string]string{"added_tokens_decoder": "ids of tokens: an object of objects"}
+	for key, s := range settings {
+		keys[key] = s.needed
+	}
+	for key, needed := range keys {
+		for _, value := range values[needed] {
+			for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
+				refused(name, `{"`+key+`": `+value+`}`, key)
+			}
+		}
+	}
+	for _, text := range []string{`{"<x>": "7"}`, `{"<x>": null}`, `{"<x>": 1.5}`, `{"<x>": -1}`} {
+		refused("added_tokens.json", text)
+	}
+	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"} {
+		for _, text := range []string{"", "[]", "1", `"x"`, "{"} {
+			refused(name, text)
+		}
+	}
+	must.Value(Open(dir))(t)
+	for _, c := range [][2]string{{"", ""}, {"[]", ""}, {"null", "model"}, {"{}", "model"},
+		{strings.Replace(whole, "[]", "{}", 1), "added_tokens"}, {strings.Replace(whole, "[]", "[1]", 1), "added_tokens"},
+		{strings.Replace(whole, `{"type": "WhitespaceSplit"}`, `"x"`, 1), "pre_tokenizer"},
+		{strings.Replace(whole, `"WhitespaceSplit"`, `1`, 1), "pre_tokenizer.type"},
+		{strings.Replace(whole, `"WhitespaceSplit"`, `"Whites"`, 1), "pre_tokenizer"},
+		{strings.Replace(whole, `"WordLevel"`, `1`, 1), "type"}, {strings.Replace(whole, `"<unk>": 0`, `"<unk>": null`, 1), "vocab"},
+		{strings.Replace(whole, `"vocab"`, `"words"`, 1), "vocab"}, {strings.Replace(whole, `0`, `"0"`, 1), "vocab"},
+		{strings.Replace(whole, `"added_tokens": []`, `"padding": {"direction": "Up"}`, 1), "padding"},
+		{strings.Replace(whole, `"added_tokens": []`, `"truncation": {"max_length": "7"}`, 1), "max_length"},
+	} {
+		refused("tokenizer.json", c[0], c[1])
+	}
+}

@@ -74,6 +74,10 @@ func openJSON(dir, path string, data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	config, err := readConfig(dir)
+	if err != nil {
+		return nil, err
+	}
 	if err := configure(dir, f); err != nil {
 		return nil, err
 	}
@@ -84,10 +88,6 @@ func openJSON(dir, path string, data []byte) (*Tokenizer, error) {
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	config, err := readConfig(dir)
-	if err != nil {
-		return nil, err
 	}
 	return &Tokenizer{codec: codec, path: path, special: special, clean: config.clean,
 		side: [2]string{f.Truncation.Direction, f.Padding.Direction}, longest: max(f.Truncation.Length, 0),
@@ -114,25 +114,31 @@ func readConfig(dir string) (*config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
-		if err := c.read(data); err != nil {
+		var own *diagnostic.Error
+		if err := c.read(path, data); errors.As(err, &own) {
+			return nil, err
+		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return c, nil
 }
 
-func (c *config) read(data []byte) error {
+func (c *config) read(path string, data []byte) error {
+	var all map[string]json.RawMessage
+	if err := decode(data, &all); err != nil {
+		return err
+	}
+	if err := checkSettings(path, all); err != nil {
+		return err
+	}
 	var known struct {
 		Clean    *bool                 `json:"clean_up_tokenization_spaces"`
 		Separate bool                  `json:"separate_vocabs"`
 		Added    map[string]addedToken `json:"added_tokens_decoder"`
 		Extra    []json.RawMessage     `json:"additional_special_tokens"`
 	}
-	if err := json.Unmarshal(data, &known); err != nil {
-		return err
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
+	if err := decode(data, &known); err != nil {
 		return err
 	}
 	c.clean = or(known.Clean, c.clean)

@@ -1,7 +1,9 @@
 package text
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,8 +62,13 @@ func parse(data []byte) (*file, error) {
 		return nil, err
 	}
 	f := &file{}
-	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("%w", err)
+	if err := decode(data, f); err != nil {
+		return nil, err
+	}
+	for name, side := range map[string]string{"truncation": f.Truncation.Direction, "padding": f.Padding.Direction} {
+		if side != "" && side != "Left" && side != "Right" {
+			return nil, fmt.Errorf("%s: found direction %q, needed Left or Right", name, diagnostic.Clip(side))
+		}
 	}
 	return f, nil
 }
@@ -161,7 +168,7 @@ func readModel(data []byte) (model, error) {
 	if len(data) == 0 {
 		return nil, fmt.Errorf("found none, needed one of BPE, Unigram, WordPiece, WordLevel")
 	}
-	if err := json.Unmarshal(data, &m); err != nil {
+	if err := decode(data, &m); err != nil {
 		return nil, err
 	}
 	if m.Type == "" {
@@ -180,8 +187,22 @@ func readModel(data []byte) (model, error) {
 		return m.unigram()
 	}
 	var ids map[string]int32
-	if err := json.Unmarshal(m.Vocab, &ids); err != nil {
+	if len(m.Vocab) == 0 || string(m.Vocab) == "null" {
+		return nil, errors.New("vocab: found none, needed an object")
+	}
+	if err := decode(m.Vocab, &ids); err != nil {
 		return nil, fmt.Errorf("vocab: %w", err)
+	}
+	if bytes.Contains(m.Vocab, []byte("null")) { // which is read as 0
+		var some map[string]*int32
+		if err := decode(m.Vocab, &some); err != nil {
+			return nil, fmt.Errorf("vocab: %w", err)
+		}
+		for token, id := range some {
+			if id == nil {
+				return nil, fmt.Errorf("vocab: found null for token %q, needed its id", token)
+			}
+		}
 	}
 	for token, id := range ids {
 		if id < 0 {
@@ -242,7 +263,7 @@ func (m *modelHeader) pairs() ([][2]string, error) {
 		return out, nil
 	}
 	var lines []string
-	if err := json.Unmarshal(m.Merges, &lines); err != nil {
+	if err := decode(m.Merges, &lines); err != nil {
 		return nil, fmt.Errorf("merges: %w", err)
 	}
 	out := make([][2]string, 0, len(lines))
@@ -284,7 +305,10 @@ func (s *scored) UnmarshalJSON(data []byte) error {
 
 func (m *modelHeader) unigram() (model, error) {
 	var vocab []scored
-	if err := json.Unmarshal(m.Vocab, &vocab); err != nil {
+	if len(m.Vocab) == 0 || string(m.Vocab) == "null" {
+		return nil, errors.New("vocab: found none, needed a list")
+	}
+	if err := decode(m.Vocab, &vocab); err != nil {
 		return nil, fmt.Errorf("vocab: %w", err)
 	}
 	tokens, scores := make([]string, len(vocab)), make([]float64, len(vocab))

@@ -195,7 +195,7 @@ func TestReadErrors(t *testing.T) {
 			`{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}`:          `found 1 tokens, needed 2`,
 			`{"type":"BPE","vocab":{"a":0},"merges":[],"dropout":0.1}`: `dropout: found 0.1`,
 			`{"type":"Unigram","vocab":[["a",0]],"unk_id":1}`:          `unk_id: found 1`,
-			`{"type":"WordPiece","vocab":[]}`:                          `vocab: json`,
+			`{"type":"WordPiece","vocab":[]}`:                          `vocab: found array, needed an object`,
 		},
 	} {
 		for value, want := range cases {
