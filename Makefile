@@ -287,12 +287,13 @@ race-test: graft runtime | $(if $(filter test-long,$(MAKECMDGOALS)),go-test-long
 	@$(GO_TEST) -race -short -timeout 20m $(RACED:%=./%)
 
 # The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and
-# thousands of runs of which workers do not return.
+# thousands of runs of which workers do not return, and of files that were replaced.
 test-longest: export GRAFT_TEST_SAMPLE :=
 test-longest: graft runtime peers
 	@$(GO_TEST) -race -short -timeout 40m $(RACED_LONG:%=./%)
 	@$(GO_TEST) -timeout 60m $(LONGEST:%=./%) $(SAMPLED:%=./%)
 	@GRAFT_ISOLATION_RUNS=10000 $(GO_TEST) -timeout 40m -run TestCrashesOften ./host/session/isolation
+	@GRAFT_REPLACED_TRIES=10000 $(GO_TEST) -timeout 3h -run 'TestReplaced$$' ./tests/languages
 
 # The figures of the README, measured; raw times under bench/results.
 bench: graft runtime encoders

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <iostream>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -450,6 +451,16 @@ int main(int argc, char** argv) {
   OrtEnv* env;
   Check(api->CreateEnv(ORT_LOGGING_LEVEL_WARNING, "native", &env));
   if (a.meet > 0) Meeting::Begin(a.meet);
+  if (a.model == "-") {  // one session of each model that is named in a line
+    for (Arguments each = a; std::getline(std::cin, each.model);) {
+      for (const float x : Sessions(each, env, "", 1)) {
+        std::printf("%.9g ", static_cast<double>(x));
+      }
+      std::puts("");
+      std::fflush(stdout);
+    }
+    return 0;
+  }
   std::vector<std::vector<float>> results(static_cast<size_t>(a.threads));
   std::vector<std::thread> threads;
   int ends[2];
