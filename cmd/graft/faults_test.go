@@ -159,7 +159,8 @@ func TestFaultsOfCommands(t *testing.T) {
 	commands := map[string]func(*testing.T) *writing{"install": installing, "upgrade": upgrading,
 		"upgrade of an older store": upgradingOlder, "rollback": rollingBack, "locked": installingLocked, "remove": removing,
 		"lock": locking, "bundle": bundling, "patch": patching, "quantize": quantising, "generate": generating,
-		"fold": folding, "tune": tabulating, "pull": pulling, "pull to a folder": pullingTo}
+		"fold": folding, "tune": tabulating, "pull": pulling, "pull to a folder": pullingTo,
+		"plugin new": beginning, "plugin sdk": unfolding}
 	for i, name := range slices.Sorted(maps.Keys(commands)) {
 		if os.Getenv("GRAFT_TEST_FAULTS_ALL") == "" && !sample.Has(i, 3) {
 			continue
@@ -360,24 +361,37 @@ func patching(t *testing.T) *writing {
 
 // quantising writes a model folder where there is none.
 func quantising(t *testing.T) *writing {
-	from := "../../models/encoders/reranker"
+	return writingFolder(t, func(p *place) { lay(t, p.at("in"), files(t, "../../models/encoders/reranker")) },
+		[]string{"model.onnx", "tokenizer.json"}, "quantize", "in", "-o", "out/folder", "--threads", "1", "-q")
+}
+
+// beginning writes a plugin's folder, and unfolding what plugins are built with.
+func beginning(t *testing.T) *writing {
+	return writingFolder(t, func(*place) {}, []string{"plugin.yaml", "my_plugin.cc"},
+		"plugin", "new", "my-plugin", "--to", "out/folder")
+}
+
+func unfolding(t *testing.T) *writing {
+	return writingFolder(t, func(*place) {}, []string{"graft_plugin.h"}, "plugin", "sdk", "out/folder")
+}
+
+// writingFolder writes one where there is none, with some files.
+func writingFolder(t *testing.T, prepare func(*place), with []string, args ...string) *writing {
 	var want map[string]string
-	args := []string{"quantize", "in", "-o", "out/folder", "--threads", "1", "-q"}
 	return &writing{args: args, again: args,
 		prepare: func(p *place) {
-			for name, text := range files(t, from) {
-				lay(t, p.at("in"), map[string]string{name: text})
-			}
+			prepare(p)
 			lay(t, p.at("out"), map[string]string{"other": "theirs"})
 		},
 		whole: func(p *place, run *faults.Run) error {
+			_, err := os.Stat(p.at("out", "folder"))
 			found := files(t, p.at("out", "folder"))
 			switch {
-			case len(found) > 0 && want != nil && !maps.Equal(found, want):
+			case err == nil && want != nil && !maps.Equal(found, want):
 				return fmt.Errorf("found %d files, not those of the whole folder", len(found))
-			case len(found) == 0 && run.Code == 0:
+			case err != nil && run.Code == 0:
 				return errors.New("it went well, and no folder is there")
-			case len(found) > 0: // in place before the fault; the next run needs an empty place
+			case err == nil: // in place before the fault; the next run needs an empty place
 				return os.RemoveAll(p.at("out", "folder"))
 			}
 			return nil
@@ -388,8 +402,8 @@ func quantising(t *testing.T) *writing {
 				want = found
 			}
 			list, err := os.ReadDir(p.at("out"))
-			if err == nil && (len(list) != 2 || !maps.Equal(found, want) || found["model.onnx"] == "" ||
-				found["tokenizer.json"] == "") {
+			missing := slices.ContainsFunc(with, func(name string) bool { return found[name] == "" })
+			if err == nil && (len(list) != 2 || !maps.Equal(found, want) || missing) {
 				err = fmt.Errorf("%d files are in the folder, %d beside it", len(found), len(list)-1)
 			}
 			return errors.Join(err, unfinished(p))

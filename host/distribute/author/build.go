@@ -186,5 +186,5 @@ func (b *build) place(folder string, made map[string]string) ([]string, error) {
 
 func cannotWrite(path string, err error) error {
 	return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
-		Cause: err}
+		Fix: "make the folder writable, or name another one", Cause: err}
 }

@@ -1,13 +1,11 @@
 package author
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -44,23 +42,14 @@ func New(folder string, p Project) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		refused := &diagnostic.Error{Kind: refusal.ErrStore, Path: folder,
-			Found: "cannot make the folder: " + diagnostic.Cause(err), Cause: err}
-		if errors.Is(err, fs.ErrExist) {
-			refused.Found, refused.Needed, refused.Fix = "found that it is there already", "a folder that is not",
-				"take another name, or name a folder with --to"
-		}
-		return nil, refused
+	if _, err := os.Lstat(folder); err == nil {
+		return nil, &diagnostic.Error{Kind: refusal.ErrStore, Path: folder, Found: "found that it is there already",
+			Needed: "a folder that is not", Fix: "take another name, or name a folder with --to", Cause: fs.ErrExist}
 	}
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := write(filepath.Join(folder, name), files[name]); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(folder)) // it was made above, and holds what was written here
-		}
-		list = append(list, name)
+	if err := lay(folder, files); err != nil {
+		return nil, err
 	}
-	return list, nil
+	return slices.Sorted(maps.Keys(files)), nil
 }
 
 func (p Project) check() error {

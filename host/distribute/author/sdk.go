@@ -3,22 +3,23 @@ package author
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/opgraft/graft/abi"
-	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/base/storage"
-	"github.com/opgraft/graft/host/plugin/refusal"
 	kernels "github.com/opgraft/graft/kernels-cuda"
 )
 
 // SDK writes the headers, the kits and the CMake module into a folder, which is made where there is none, and gives
 // their paths in it. Files that hold what they should are left, so that builds which depend on them do nothing.
 func SDK(folder string) ([]string, error) {
-	var list []string
+	files := map[string][]byte{}
 	for _, part := range []struct {
 		files embed.FS
 		under string
@@ -27,35 +28,95 @@ func SDK(folder string) ([]string, error) {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			text, err := part.files.ReadFile(at)
-			if err != nil {
-				return err
-			}
-			list = append(list, path.Join(part.under, at))
-			return write(filepath.Join(folder, part.under, filepath.FromSlash(at)), text)
+			files[path.Join(part.under, at)], err = part.files.ReadFile(at)
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(folder)), 0o755); err != nil {
+		return nil, cannotWrite(folder, err)
+	}
+	if err := lay(folder, files); err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(files)), nil
 }
 
 // cudaFolder holds the headers of CUDA variants.
 const cudaFolder = "cuda"
 
-// write puts a file in place, unless it is there already, and makes the folders above it.
-func write(path string, text []byte) error {
-	if old, err := storage.ReadRegular(path, int64(len(text))); err == nil && bytes.Equal(old, text) {
+// lay puts files into a folder. Where it is not there, it comes with all of them in one step. Elsewhere all are on the
+// disk before the first has its name, and those that hold what they should are left.
+func lay(folder string, files map[string][]byte) error {
+	folder = filepath.Clean(folder)
+	in := folder
+	_, err := os.Lstat(folder)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if fresh {
+		in = filepath.Dir(folder)
+	}
+	var changed []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !holds(filepath.Join(folder, name), files[name]) {
+			changed = append(changed, name)
+		}
+	}
+	if len(changed) == 0 {
 		return nil
 	}
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = storage.Write(path, text, storage.Shared)
-	}
+	stage, err := storage.Temporary(in)
 	if err != nil {
-		return &diagnostic.Error{Kind: refusal.ErrStore, Path: path, Found: "cannot write: " + diagnostic.Cause(err),
-			Fix: "make the folder writable, or name another one", Cause: err}
+		return cannotWrite(folder, err)
+	}
+	defer stage.Remove()
+	whole := filepath.Join(stage.Path, filepath.Base(folder))
+	for _, name := range changed {
+		if err := put(filepath.Join(whole, name), files[name]); err != nil {
+			return cannotWrite(filepath.Join(folder, name), err)
+		}
+	}
+	if fresh {
+		if err := storage.Place(whole, folder); err != nil {
+			return cannotWrite(folder, err)
+		}
+		return nil
+	}
+	for _, name := range changed {
+		to := filepath.Join(folder, name)
+		if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
+			err = os.Rename(filepath.Join(whole, name), to)
+		}
+		if err == nil {
+			err = storage.SyncFolder(filepath.Dir(to))
+		}
+		if err != nil {
+			return cannotWrite(to, err)
+		}
 	}
 	return nil
+}
+
+// write puts a file in place, unless it is there already, and makes the folders above it.
+func write(path string, text []byte) error {
+	if holds(path, text) {
+		return nil
+	}
+	if err := put(path, text); err != nil {
+		return cannotWrite(path, err)
+	}
+	return nil
+}
+
+func holds(path string, text []byte) bool {
+	old, err := storage.ReadRegular(path, int64(len(text)))
+	return err == nil && bytes.Equal(old, text)
+}
+
+func put(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return storage.Write(path, text, storage.Shared)
 }
