@@ -56,6 +56,8 @@ func (in *intake) name(raw string) (string, error) {
 	switch {
 	case raw == "" || len(raw) > 1024 || strings.ContainsAny(raw, "\\\x00"):
 		return "", in.refuse(raw, "whose name is empty, too long or has a backslash", "a plain path")
+	case diagnostic.Printable(raw) != raw:
+		return "", in.refuse(raw, "whose name has characters that cannot be seen", "a plain path")
 	case path.IsAbs(raw):
 		return "", in.refuse(raw, "an absolute path", "paths inside the plugin's folder")
 	case name == "." || name == "":

@@ -150,6 +150,10 @@ func TestHostileAnswers(t *testing.T) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(http.StatusFound)
 		}, ErrContent, "the server leads to file:///etc/passwd, needed an address"},
+		{"a redirect to no address", func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("Location", "http://%zz/\u202e")
+			w.WriteHeader(http.StatusFound)
+		}, ErrRemote, "cannot be reached: failed to parse Location header"},
 		{"a redirect to nothing", func(w http.ResponseWriter, q *http.Request) { w.WriteHeader(http.StatusFound) },
 			ErrContent, "the server leads to , needed an address"},
 		{"gone", func(w http.ResponseWriter, q *http.Request) { http.NotFound(w, q) }, ErrRemote,
