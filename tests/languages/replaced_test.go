@@ -439,7 +439,6 @@ func (p *process) open(path string) (string, error) {
 type inside struct {
 	t            *testing.T
 	folder, data string
-	library      *ort.Library
 	patcher      *sessions.Patcher
 	count        int
 }

@@ -74,7 +74,7 @@ func TestHostileLists(t *testing.T) {
 func TestHostileAnswers(t *testing.T) {
 	data := noise(1, 5000)
 	hash := hubtest.SHA256(data)
-	other := noise(2, 5000)
+	other, asked := noise(2, 5000), 0
 	for _, one := range []struct {
 		name   string
 		answer func(w http.ResponseWriter, q *http.Request)
@@ -151,6 +151,10 @@ func TestHostileAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusFound)
 		}, ErrContent, "the server leads to file:///etc/passwd, needed an address"},
 		{"a redirect to no address", func(w http.ResponseWriter, q *http.Request) {
+			if asked++; asked > 1 { // the same again would be no other
+				http.NotFound(w, q)
+				return
+			}
 			w.Header().Set("Location", "http://%zz/\u202e")
 			w.WriteHeader(http.StatusFound)
 		}, ErrRemote, "cannot be reached: failed to parse Location header"},
