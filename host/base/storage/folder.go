@@ -104,13 +104,13 @@ func sweepFolders(in string) {
 	}
 }
 
-// Place moves a finished folder to a path on the same file system, in one step, where nothing is or an empty folder.
-// Its files are on the disk already; their names are when it returns.
-func Place(folder, path string) error {
-	if err := SyncFolder(folder); err != nil {
+// Place moves a finished folder to a path on the same file system, in one step, where nothing is or an empty folder; or
+// a finished file, where nothing is or a file. Its files are on the disk already; their names are when it returns.
+func Place(from, path string) error {
+	if err := SyncFolder(from); err != nil {
 		return err
 	}
-	if err := os.Rename(folder, path); err != nil {
+	if err := os.Rename(from, path); err != nil {
 		return err
 	}
 	return SyncFolder(filepath.Dir(path))

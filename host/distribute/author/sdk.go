@@ -86,10 +86,7 @@ func lay(folder string, files map[string][]byte) error {
 	for _, name := range changed {
 		to := filepath.Join(folder, name)
 		if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
-			err = os.Rename(filepath.Join(whole, name), to)
-		}
-		if err == nil {
-			err = storage.SyncFolder(filepath.Dir(to))
+			err = storage.Place(filepath.Join(whole, name), to)
 		}
 		if err != nil {
 			return cannotWrite(to, err)
