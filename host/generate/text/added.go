@@ -96,14 +96,18 @@ type addedSet struct {
 	starts [256]bool
 }
 
-// newAddedSet takes tokens and the form in which each is looked for.
+// newAddedSet takes tokens and the form in which each is looked for; of equal forms the first is found.
 func newAddedSet(tokens []addedToken, forms []string) *addedSet {
 	if len(tokens) == 0 {
 		return nil
 	}
 	index := make([]int32, len(tokens))
-	for i := range index {
-		index[i] = int32(i)
+	first := map[string]int32{}
+	for i, form := range forms {
+		if _, ok := first[form]; !ok {
+			first[form] = int32(i)
+		}
+		index[i] = first[form]
 	}
 	set := &addedSet{tokens: tokens, trie: newTrie(forms, index)}
 	for b := range set.starts {
@@ -137,8 +141,8 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 		if t.SingleWord && (wordBefore(s[:start]) || wordAfter(s[stop:])) {
 			continue
 		}
-		if t.LStrip && done < start {
-			start = done + len(strings.TrimRightFunc(s[done:start], isSpace))
+		if t.LStrip { // but for what the token before took
+			start = done + len(strings.TrimRightFunc(s[done:max(done, start)], isSpace))
 		}
 		if t.RStrip {
 			if stop >= spaces { // each run of whitespace is read once
@@ -149,8 +153,10 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 		if done < start {
 			out = append(out, p.from(done, start))
 		}
-		out = append(out, piece{id: t.ID}.tracing(p.trace().from(start, stop)))
-		done = stop
+		if start < stop {
+			out = append(out, piece{id: t.ID}.tracing(p.trace().from(start, stop)))
+			done = stop
+		}
 	}
 	if done < len(s) {
 		out = append(out, p.from(done, len(s)))

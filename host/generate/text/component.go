@@ -66,6 +66,8 @@ func (c *component) unsupported(known string) error {
 func (c *component) pattern() (pattern, error) {
 	switch {
 	case c.Pattern == nil:
+	case c.Pattern.String != nil && *c.Pattern.String == "": // before every character, and at the end
+		return newPattern("")
 	case c.Pattern.String != nil:
 		return literal(*c.Pattern.String), nil
 	case c.Pattern.Regex != nil:

@@ -125,14 +125,15 @@ func byteFallbackDecoder(next sink, _ *budget) sink {
 	return w
 }
 
-// byteToken reads <0xHH>.
+// byteToken reads <0xHH>, of which the reference takes +H for a number too.
 func byteToken(token string) (byte, bool) {
 	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
 		return 0, false
 	}
 	b := 0
-	for _, c := range []byte(token[3:5]) {
+	for i, c := range []byte(token[3:5]) {
 		switch {
+		case c == '+' && i == 0:
 		case c >= '0' && c <= '9':
 			b = b<<4 | int(c-'0')
 		case c >= 'a' && c <= 'f':

@@ -2,6 +2,7 @@ package text
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -139,22 +140,28 @@ func (h *huggingFace) decoder(next sink, b *budget) sink { return h.chain(next, 
 
 // add gives every added token its id: the model's where it knows the token, the
 // next free one otherwise. The ids written in the file are not asked, as
-// Hugging Face's reader does not ask them.
+// Hugging Face's reader does not ask them. Special tokens are looked for before
+// others; of several of the same text each has the flags of the last one.
 func (h *huggingFace) add(tokens []addedToken) error {
 	h.addedIDs, h.addedNames = map[string]int32{}, map[int32]string{}
 	next := int32(h.model.size())
 	h.vocabulary = h.model.size()
-	var verbatim, normalized []addedToken
-	var verbatimForms, normalizedForms []string
-	b := newBudget(0)
+	var ordered, others []addedToken
+	special, seen, last := map[string]bool{}, map[addedToken]bool{}, map[int32]addedToken{}
 	for _, t := range tokens {
-		if t.Content == "" {
+		if t.Special && !special[t.Content] {
+			special[t.Content] = true
+			ordered = append(ordered, t)
+		}
+	}
+	for _, t := range tokens {
+		if t.ID = 0; t.Content == "" || seen[t] {
 			continue
 		}
-		if err := checkToken(t.Content); err != nil {
-			return err
+		seen[t] = true
+		if !special[t.Content] {
+			others = append(others, t)
 		}
-		b.token(len(t.Content))
 		id, known := h.id(t.Content)
 		if !known {
 			id = next
@@ -162,9 +169,22 @@ func (h *huggingFace) add(tokens []addedToken) error {
 			h.vocabulary++
 		}
 		t.ID = id
-		h.addedIDs[t.Content], h.addedNames[id] = id, t.Content
+		h.addedIDs[t.Content], h.addedNames[id], last[id] = id, t.Content, t
+	}
+	var verbatim, normalized []addedToken
+	var verbatimForms, normalizedForms []string
+	b := newBudget(0)
+	for _, t := range append(ordered, others...) {
+		if t.Content == "" {
+			continue
+		}
+		if err := checkToken(t.Content); err != nil {
+			return err
+		}
+		b.token(len(t.Content))
+		found := last[h.addedIDs[t.Content]]
 		if !t.Normalized {
-			verbatim, verbatimForms = append(verbatim, t), append(verbatimForms, t.Content)
+			verbatim, verbatimForms = append(verbatim, found), append(verbatimForms, t.Content)
 			continue
 		}
 		form, _, err := h.normalizer.normalize(t.Content, trace{}, b)
@@ -174,7 +194,11 @@ func (h *huggingFace) add(tokens []addedToken) error {
 		if err != nil {
 			return err
 		}
-		normalized, normalizedForms = append(normalized, t), append(normalizedForms, form)
+		if form == "" {
+			return fmt.Errorf("found token %q, of which the normalizer leaves nothing; needed a token that can be found, or "+
+				"normalized false", t.Content)
+		}
+		normalized, normalizedForms = append(normalized, found), append(normalizedForms, form)
 	}
 	h.verbatim = newAddedSet(verbatim, verbatimForms)
 	h.normalized = newAddedSet(normalized, normalizedForms)

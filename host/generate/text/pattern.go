@@ -42,6 +42,9 @@ type regexPattern struct {
 }
 
 func (p regexPattern) each(s string, b *budget, match func(start, end int) error) error {
+	if s == "" { // in which the reference looks for none
+		return nil
+	}
 	search := newTimedSearch(p.re, b)
 	defer search.end()
 	m, err := search.next(func(re *regexp2.Regexp) (*regexp2.Match, error) { return re.FindStringMatch(s) })
@@ -54,13 +57,17 @@ func (p regexPattern) each(s string, b *budget, match func(start, end int) error
 		}
 		return bytes
 	}
+	done := -1 // the end of the match before: an empty match there is none
 	for m != nil && err == nil {
 		start := forward(m.RuneIndex)
 		end := forward(m.RuneIndex + m.RuneLength)
-		if err := match(start, end); err != nil {
-			return err
+		if end > done {
+			if err := match(start, end); err != nil {
+				return err
+			}
 		}
 		last := m
+		done = end
 		m, err = search.next(func(re *regexp2.Regexp) (*regexp2.Match, error) { return re.FindNextMatch(last) })
 	}
 	switch {

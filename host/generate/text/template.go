@@ -73,7 +73,7 @@ func (t template) apply(first, second []int32, o EncodeOptions, types bool) (e E
 				"around a text", o.MaxLength, added)
 		}
 		a, b := longestFirst(len(first), len(second), room)
-		if o.OnlyFirst && len(first)+len(second) > room {
+		if o.OnlyFirst && room > 0 && len(first)+len(second) > room { // without room nothing of both is left
 			if a, b = room-len(second), len(second); a < 1 {
 				return e, fmt.Errorf("max length: found %d, needed at least %d: the second text has %d tokens, and is not cut",
 					o.MaxLength, added+b+1, b)
