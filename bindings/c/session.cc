@@ -200,10 +200,14 @@ bool Maker::NoteWayBack(Patched* p) {
   if (p->name.bad() || p->path.bad() || !model_.AddFiles(&files)) return false;
   for (size_t i = 0; i < files.size(); ++i) {
     File f = files[i];
-    f.path = strdup(f.path);
-    if (f.path == nullptr) return false;
+    const size_t path = strlen(f.path) + 1, hash = f.hash == nullptr ? 0 : strlen(f.hash) + 1;
+    auto* both = static_cast<char*>(malloc(path + hash));
+    if (both == nullptr) return false;
+    memcpy(both, f.path, path);
+    f.path = both;
+    if (hash > 0) f.hash = static_cast<char*>(memcpy(both + path, f.hash, hash));
     if (!p->files.Add(f)) {
-      free(const_cast<char*>(f.path));
+      free(both);
       return false;
     }
   }

@@ -297,7 +297,9 @@ Patched* Patched::New() {
 void Patched::Delete() {
   if (own != nullptr) runtime->Call<void>(kReleaseSession, own);
   if (options != nullptr) runtime->Call<void>(kReleaseSessionOptions, options);
-  for (size_t i = 0; i < files.size(); ++i) free(const_cast<char*>(files[i].path));
+  for (size_t i = 0; i < files.size(); ++i) {
+    free(const_cast<char*>(files[i].path));  // and its hash
+  }
   this->~Patched();
   free(this);
 }

@@ -20,7 +20,7 @@ struct Patched {
   Text name;                  // of the model, for messages
   Text path;                  // absolute, of the model or of a copy of its bytes
   char hash[65] = "";         // of bytes; "" for a file
-  List<File> files;           // that must be as they were; their paths are this struct's
+  List<File> files;           // that must be as they were; paths and hashes are this struct's
   bool has_way_back = false;  // there was memory for all this
 
   void* own = nullptr;    // the program's own session, once there is one

@@ -54,8 +54,9 @@ mkdir -p "$folder"
 cp '%s' "$folder/$4.onnx"
 model="$2"
 case "$model" in "$folder"/*) model="$0";; esac
-printf 'graft graph 2\nreplaced 1\ngraph %%s %%s\nfile %%s - %%s\n' "$(sha256sum <"$folder/$4.onnx" | cut -c1-64)" \
-  "$folder/$4.onnx" "$(stat -c '%%s %%.9Y %%.9Z %%d %%i' "$model" | tr -d .)" "$model" >"$folder/$4"`, graph))
+printf 'graft graph 2\nreplaced 1\ngraph %%s %%s\nfile %%s %%s %%s\n' "$(sha256sum <"$folder/$4.onnx" | cut -c1-64)" \
+  "$folder/$4.onnx" "$(stat -c '%%s %%.9Y %%.9Z %%d %%i' "$model" | tr -d .)" \
+  "$(sha256sum <"$model" | cut -c1-64)" "$model" >"$folder/$4"`, graph))
 	return run{args: args, set: set, plain: true}
 }
 
@@ -99,6 +100,11 @@ func TestWayBack(t *testing.T) {
 			})
 		}
 	}
+	t.Run("a file that was written just now", func(t *testing.T) {
+		r := failing(t, k, graph, k.linked, copyOf(t, model), "2", "runs=3")
+		r.set["GLIBC_TUNABLES"] = "glibc.malloc.tcache_count=0:glibc.malloc.perturb=85" // what was freed is overwritten
+		lines(t, r, 2, reverts)
+	})
 	t.Run("several threads", func(t *testing.T) {
 		lines(t, failing(t, k, graph, k.linked, model, "8", "threads=2", "shared=4", "runs=20"), 8, reverts)
 	})
