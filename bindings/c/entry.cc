@@ -15,6 +15,7 @@ namespace {
 
 constexpr char kFirst[] = "graft graph 2";
 constexpr off_t kMostEntry = 16 << 20;
+constexpr int64_t kCoarse = 3000000000;  // above the steps in which file systems count time
 
 int64_t Nanoseconds(const timespec& t) {
   return static_cast<int64_t>(t.tv_sec) * 1000000000 + t.tv_nsec;
@@ -105,7 +106,12 @@ bool Holds(const File& then) {
   if (!Same(now, then)) return false;
   if (then.hash == nullptr) return true;
   char hash[65];
-  return HashOf(then.path, hash) && strcmp(hash, then.hash) == 0;
+  timespec t;
+  const bool lasting =
+      clock_gettime(CLOCK_REALTIME, &t) == 0 && Nanoseconds(t) - then.changed > kCoarse;
+  if (!HashOf(then.path, hash) || strcmp(hash, then.hash) != 0) return false;
+  if (lasting) then.hash = nullptr;  // whatever happens to it from then on shows
+  return true;
 }
 
 Entry::Found Entry::Read(const char* path) {

@@ -14,7 +14,8 @@ struct File {
   int64_t size;           // in bytes; -1 where there must be none
   int64_t time, changed;  // of its content and of anything, in nanoseconds since 1970
   int64_t device, inode;
-  const char* hash;  // SHA-256 where the rest may not tell another content; null elsewhere
+  // SHA-256 where the rest may not tell another content; null elsewhere, and once it does.
+  mutable const char* hash;
   const char* path;
 };
 

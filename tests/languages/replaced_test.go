@@ -80,7 +80,7 @@ var swaps = []*swap{
 		return errors.Join(unix.Msync(m, unix.MS_SYNC), unix.Munmap(m))
 	}},
 	{name: "renamed over", at: true, do: func(p *place, to int) error {
-		f, err := os.Create(p.path + ".new")
+		f, err := os.OpenFile(p.path+".new", os.O_CREATE|os.O_WRONLY, 0o700) // as a library was that was verified
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ LAYOUT = "python 2"  # of what this module adds to it
 
 _CANNOT_STORE = "cannot store a graph"  # what the command says of a cache without room
 _DAY = 86400.0
+_COARSE = 3_000_000_000  # nanoseconds, above the steps in which file systems count time
 _NOEXEC_SEAL, _ADD_SEALS, _EVERY_SEAL = 0x8, 1033, 0xF  # of <linux/memfd.h> and <linux/fcntl.h>
 _UNWRITABLE = 0o400  # sessions map the weights as they are
 _HANDED = "graft-model-"  # how folders begin by which bytes are handed to the command
@@ -46,6 +47,10 @@ class File(NamedTuple):
     identity: tuple[int, int, int, int, int]  # of size -1 for one that must not be there
     sha256: str  # where the identity alone may not tell another content; "" elsewhere
     path: str
+
+    def lasting(self) -> bool:
+        """Whether no other content can have the identity, whatever the file system counts time in."""
+        return time.time_ns() - self.identity[2] > _COARSE
 
     def holds(self) -> bool:
         try:
@@ -118,9 +123,12 @@ class Entry:
 
     def changed(self) -> str:
         """The path of a file that is not as it was, or ""."""
-        for f in self.files:
+        for i, f in enumerate(self.files):
+            lasting = f.sha256 and f.lasting()
             if not f.holds():
                 return f.path
+            if lasting:
+                self.files[i] = f._replace(sha256="")  # whatever happens to it from then on shows
         for library in self.libraries:
             try:
                 sealed(library)

@@ -133,19 +133,26 @@ func IsKey(text string) bool { return keyPattern.MatchString(text) }
 // otherwise those that lie in files are not copied. Where nothing is replaced, the analysis says why.
 func (c *Cache) Store(ctx context.Context, key string, a *patch.Analysis, libraries []Hashed, others []File,
 	whole bool) (*Entry, error) {
-	e := &Entry{Blocks: len(a.Plan.Choices), Files: others}
+	e := &Entry{Blocks: len(a.Plan.Choices), Files: slices.Clone(others)}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return nil, c.cannot(err)
 	}
 	c.sweep()
 	for _, s := range a.Model.Sources() {
-		if !whole { // else the caller knows its content
-			f := File{Path: s.Path, Identity: model.IdentityOf(s.Info)}
+		if whole { // the caller knows its content
+			continue
+		}
+		f := File{Path: s.Path, Identity: model.IdentityOf(s.Info)}
+		// The model itself was hashed before it was read, if it had to be.
+		known := slices.IndexFunc(others, func(o File) bool { return o.Identity == f.Identity })
+		if known < 0 {
 			if err := f.young(); err != nil {
 				return nil, err
 			}
-			e.Files = append(e.Files, f)
+		} else if f.SHA256 = others[known].SHA256; f == others[known] {
+			continue
 		}
+		e.Files = append(e.Files, f)
 	}
 	if a.Plan.Changes() {
 		e.Replaced, e.Libraries = a.Plan.Replaced(), libraries
