@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import copy
 import functools
+import json
 import logging
 import os
 import platform
@@ -111,11 +112,13 @@ os.register_at_fork(after_in_child=lambda: _process.forked())
 def settings(*, padding: str | None = None, plugins=None, except_=None, strict: bool = False, logger: logging.Logger | None = None) -> Settings:
     """Checks the options of enable."""
     flags: list[str] = []
+    named: dict[str, str] = {}
     if padding is not None:
         flags = _with(flags, "--padding", _padding(padding))
     for name, flag, value in (("plugins", "--plugins", plugins), ("except_", "--except", except_)):
         if value is not None:
-            flags = _with(flags, flag, _names(name, value))
+            named[name] = _names(name, value)
+            flags = _with(flags, flag, named[name])
     logger = logger if logger is not None else logging.getLogger("graft")
     for method in ("info", "warning"):
         if not callable(getattr(logger, method, None)):
@@ -129,6 +132,9 @@ def settings(*, padding: str | None = None, plugins=None, except_=None, strict: 
             obstacle = e
     if obstacle is not None and strict:
         raise obstacle
+    if obstacle is None:
+        for option, names in named.items():
+            _known(binary, option, names.split(","))
     return Settings(tuple(flags), bool(strict), logger, binary, obstacle)
 
 
@@ -153,6 +159,25 @@ def _names(option: str, value) -> str:
     if not names or not all(isinstance(n, str) and n and "," not in n for n in names):
         raise Error(f"{option}: found {value!r}", needed="names of plugins")
     return ",".join(names)
+
+
+_seen: set[tuple[str, str]] = set()  # names of plugins that a command found
+
+
+def _known(binary: str, option: str, names: list[str]) -> None:
+    """Raises for a name that is of no plugin. Where the command gives no list, sessions say why."""
+    if all((binary, n) in _seen for n in names):
+        return
+    try:
+        out = _binary.call(binary, ["plugin", "list", "-o", "json"], _binary.deadline(), _binary.environment())
+        there = sorted({p["name"] for p in json.loads(out.out)["plugins"]})
+    except (Error, ValueError, KeyError, TypeError):
+        return
+    for name in names:
+        if name not in there:
+            raise Error(f"{option}: found {name!r}, which is no plugin", needed=f"one of {', '.join(there)}" if there else "plugins",
+                        fix="see graft plugin list", kind="plugins")
+    _seen.update((binary, n) for n in names)
 
 
 def _obstacle() -> Error | None:

@@ -372,6 +372,8 @@ def case_settings():
     raises(graft.Error, "padding: found 'none', needed one of exact, ignore, keep", graft.enable, padding="none")
     raises(graft.Error, "plugins: found []", graft.enable, plugins=[])
     raises(graft.Error, "except_: found ['a,b']", graft.enable, except_=["a,b"])
+    raises(graft.Error, "plugins: found 'nope', which is no plugin, needed one of el-attention, ", graft.enable, plugins=["fused-gelu", "nope"])
+    raises(graft.Error, "except_: found 'nope', which is no plugin", graft.enable, except_="nope")
     raises(graft.Error, "logger: found str", graft.enable, logger="x")
     raises(TypeError, "unexpected", graft.enable, pluggins=["x"])
     for wrong in ("x", "0", "-1", "nan", "1e9"):
@@ -415,8 +417,10 @@ def case_settings():
     o = ort.SessionOptions()
     o.add_session_config_entry("graft.padding", "some")
     raises(graft.Error, "padding: found 'some'", InferenceSession, MODEL, o, CPU)
-    graft.enable(plugins=["no-such"], strict=True)
-    raises(graft.Error, "no-such", InferenceSession, MODEL, providers=CPU)
+    graft.enable(strict=True)
+    o = ort.SessionOptions()
+    o.add_session_config_entry("graft.plugins", "no-such")
+    raises(graft.Error, "no-such", InferenceSession, MODEL, o, CPU)
     graft.disable()
     assert not patched()
 
