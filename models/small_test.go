@@ -88,7 +88,7 @@ func soundModel(t *testing.T, b []byte) {
 
 func TestSmallNamesWhatThereIs(t *testing.T) {
 	err := models.Small("gpt3", t.TempDir())
-	must.Fail(t, err, `no small model "gpt3": there are arcee, bart, bart-merged`)
+	must.Fail(t, err, `no small model "gpt3": there are arcee, bart, bart-exporter`)
 }
 
 // The numbers are those of export/seeded.py.

@@ -37,7 +37,11 @@ func TestEngineGivesHuggingFacesTokens(t *testing.T) {
 				must.Succeed(t, models.Small(f.Name, dir))
 				g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1}))(t)
 				defer g.Close()
-				compare(t, g, e)
+				asked := *e
+				if strings.Contains(f.Name, "-exporter") { // other graphs of models that were asked in full
+					asked.Cases = few(e.Cases)
+				}
+				compare(t, g, &asked)
 			})
 		}
 	}

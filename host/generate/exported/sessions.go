@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/ort/session"
@@ -64,6 +66,12 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, thread
 	}
 	if !slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 }) {
 		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
+	}
+	for _, in := range m.decoder.Inputs() {
+		if _, encoder := roles.Cache(in.Name); len(in.Shape) == 4 && !encoder && in.Shape[2] > 0 {
+			return nil, &diagnostic.Error{Path: f.Decoder, Found: fmt.Sprintf("input %s is %d long in every step", in.Name,
+				in.Shape[2]), Needed: "a past of any length", Fix: "export the decoder with a few tokens in the sample"}
+		}
 	}
 	return m, nil
 }

@@ -23,7 +23,10 @@ const onnxFormat = "onnx"
 type manifest struct {
 	Format     string `json:"export_format"`
 	Components map[string]struct {
-		File string `json:"file"`
+		File     string `json:"file"`
+		Metadata struct {
+			Inputs map[string]json.RawMessage `json:"kwargs"`
+		} `json:"metadata"`
 	} `json:"components"`
 }
 
@@ -74,12 +77,18 @@ func exported(folder, in string) (*Files, error) {
 	if f.Decoder = take(wholeComponent); f.Decoder != "" && len(m.Components) == 0 {
 		return f, wrong
 	}
+	_, reads := m.Components[decodeComponent].Metadata.Inputs["encoder_outputs"]
 	f.Decoder, f.First, f.Encoder = take(decodeComponent), take(prefillComponents...), take(encoderComponents...)
 	take(unreadComponents...)
 	if wrong == nil && (f.Decoder == "" || len(m.Components) > 0) {
 		wrong = &diagnostic.Error{Path: path, Found: "found components " + strings.Join(names, ", "),
 			Needed: "decode with prefill, of an encoder-decoder encoder besides, or model alone",
 			Fix:    "export the model with export_for_generation"}
+	}
+	if wrong == nil && reads && f.Encoder == "" {
+		wrong = &diagnostic.Error{Path: path, Found: "found components " + strings.Join(names, ", ") +
+			", of which decode reads encoder_outputs", Needed: "the encoder beside them",
+			Fix: "export model.get_encoder() too, and put it among the components as encoder"}
 	}
 	return f, wrong
 }

@@ -27,6 +27,9 @@ func TestExportManifest(t *testing.T) {
 		{"an encoder's tokens beside images", format + part("image_encoder", "e.onnx") + "," +
 			part("multi_modal_projector", "m.onnx") + "," + part("decode", "d.onnx") + "}}", "", "", "",
 			"export.json: found components decode, image_encoder, multi_modal_projector, needed decode with prefill"},
+		{"no encoder", format + part("prefill", "p.onnx") + "," + strings.Replace(part("decode", "d.onnx"), `{}`,
+			`{"kwargs": {"encoder_outputs": {"leaves": {}}}}`, 1) + "}}", "", "", "",
+			"export.json: found components decode, prefill, of which decode reads encoder_outputs, needed the encoder"},
 		{"no decode", format + part("prefill", "p.onnx") + "}}", "", "", "", "found components prefill, needed decode"},
 		{"another format", strings.Replace(format, `"onnx"`, `"openvino"`, 1) + part("model", "model.xml") + "}}", "", "", "",
 			`export.json: found export_format "openvino", needed onnx`},

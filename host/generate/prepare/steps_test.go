@@ -5,10 +5,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -93,4 +96,21 @@ func TestStepsOfOneToken(t *testing.T) {
 	})
 	must.Fail(t, made(t, folder), "prefill.onnx: node_Softmax_",
 		"a token of a prompt sees those after it, and the decoder takes one token at a time")
+}
+
+// TestPastOfOneLength: without several tokens of the decoder in its sample, the exporter of Transformers 5 makes the
+// length of the first past, 1, a constant, and such a graph takes one step.
+func TestPastOfOneLength(t *testing.T) {
+	folder := small(t, "bart-exporter")
+	must.Succeed(t, made(t, folder))
+	edited(t, filepath.Join(folder, "decode.onnx"), func(g *onnx.Graph) {
+		for _, in := range g.Input {
+			if strings.Contains(in.GetName(), "self_attention_cache") {
+				in.GetType().GetTensorType().GetShape().Dim[2].Value = &onnx.Shape_Dim_DimValue{DimValue: 1}
+			}
+		}
+	})
+	must.Fail(t, made(t, folder), "decode.onnx: node_Softmax_128: its past is 1 long in every step, needed is one of any length")
+	_, err := exported.Open(folder, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t), Batch: 1, Threads: 1})
+	must.Fail(t, err, "cache.layers.0.keys is 1 long in every step, needed a past of any length")
 }

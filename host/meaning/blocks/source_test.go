@@ -55,9 +55,9 @@ func complete(b *blocks.Block, without *blocks.Report) string {
 	a, w := b.Attention, b.Wiring
 	p := a.Projections
 	switch {
-	case p == nil || p.Query == nil || p.Output == nil:
+	case p == nil || p.Query == nil || p.Output == nil && !w.Output.Uses[0].Node.Is("Where"): // of those that see nothing
 		return "query or output have no linear layer"
-	case p.Query.Width != a.Heads*a.HeadSize || p.Output.Inputs != a.Heads*a.ValueSize:
+	case p.Query.Width != a.Heads*a.HeadSize || p.Output != nil && p.Output.Inputs != a.Heads*a.ValueSize:
 		return "query or output are of another width"
 	case w.RawQuery == nil || w.RawKey == nil:
 		return "query and key before their positions are not known"

@@ -238,7 +238,8 @@ func (r *Roles) positions(g *graph.Graph) int64 {
 		if n.Op() == embedNorm && isTable(n.Input(3)) {
 			table(n.Input(3).Tensor.Dims[0])
 		}
-		if !n.Is("Gather") || n.Int("axis", 0) != 0 || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) != 2 {
+		looks := n.Is("Gather") && n.Int("axis", 0) == 0 || n.Is("GatherND") && n.Int("batch_dims", 0) == 0
+		if !looks || !isTable(n.Input(0)) || len(n.Input(0).Tensor.Dims) != 2 {
 			return
 		}
 		if shift, ok := counted(n.Input(1), maxDepth, before); ok {
@@ -262,7 +263,7 @@ func counted(v *graph.Value, depth int, before walk[count]) (from int64, ok bool
 	c := before.once(v, depth, func() count {
 		n := v.Producer
 		switch {
-		case n.Is("Range"):
+		case n.Is("Range"), n.Is("Shape") && v.Graph.Parent == nil: // a step of one token counts by the length of its past
 			return count{0, true}
 		case n.Is("CumSum"): // of ones, which the first is among
 			return count{1 - n.Int("exclusive", 0), true}

@@ -236,6 +236,12 @@ func (d *Decoder) Check() error {
 	return nil
 }
 
+// constantPast reports a past that a graph has of one length alone.
+func constantPast(w *blocks.Wiring) bool {
+	n, ok := w.PastKeys.Const()
+	return ok && n > 0
+}
+
 // servable reports why no operator over a pool can stand in for a block.
 func servable(b *blocks.Block) error {
 	a, w := b.Attention, b.Wiring
@@ -246,6 +252,9 @@ func servable(b *blocks.Block) error {
 		return fmt.Errorf("its data type is %s; the engine's is float32", a.DType)
 	case w.Scores != nil:
 		return errors.New("its probabilities are read by something else, which an engine has no use for")
+	case a.Type != "cross" && constantPast(w):
+		return fmt.Errorf("its past is %s long in every step, needed is one of any length: exporters fix what is 1 in their "+
+			"sample, so give the decoder's a few tokens", w.PastKeys)
 	case w.Lengths != nil:
 		return errors.New("it takes the lengths of keys as an input of its own")
 	}

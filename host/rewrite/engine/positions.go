@@ -115,7 +115,7 @@ func (a *Attended) Questions() []Question {
 		switch {
 		case a.s.isNumber(v):
 			ats = append(ats, a.s.pasts()...)
-		case a.s.Single(): // lines follow from no whole sequence
+		case a.s.isLine(v): // which follows from no whole sequence
 			for past := range a.s.Positions {
 				ats = append(ats, Lengths{Past: past, New: 1, Encoder: 1})
 			}

@@ -36,6 +36,14 @@ func (s *builder) tabulable(v *graph.Value) error {
 // isNumber reports a value of one element.
 func (s *builder) isNumber(v *graph.Value) bool { return s.Shapes.Of(v).Count().Is(1) }
 
+// isLine reports a value of several numbers, as many after each past, in a decoder of one token at a time.
+func (s *builder) isLine(v *graph.Value) bool {
+	return s.Single() && !s.isNumber(v) && !slices.ContainsFunc(s.Shapes.Of(v).Dims, func(d graph.Dim) bool {
+		_, constant := d.Const()
+		return !constant && !d.Equal(s.Shapes.Of(s.tokens).Dim(0))
+	})
+}
+
 // pasts are the lengths at which a number that the past's length decides is looked at.
 func (s *builder) pasts() (list []Lengths) {
 	longest := s.Positions
@@ -63,7 +71,7 @@ func (s *builder) tabulate(v *graph.Value, rank int) (*table, error) {
 		answers[i] = &values[0]
 	}
 	whole, part, one := answers[0], answers[1], answers[2]
-	if s.Single() && !s.isNumber(v) {
+	if s.isLine(v) {
 		return s.ofPasts(v, rank)
 	}
 	axis, err := grown(whole.Shape, part.Shape, longest, atFew.New)
