@@ -55,7 +55,7 @@ test-long: go-test-long cxx-test-long sanitize race-test cuda-test arm64
 RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
-SAMPLED    = cmd/graft host/encode/encoder tests/hostile tests/readme
+SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/hostile tests/readme
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # lint has vetted all; without debugging information a test links in half the time.

@@ -8,11 +8,12 @@ the parts which no other kind has are used once.
 import base64
 import io
 import json
-from collections import Counter
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from lines import common
 
 LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN = LLAMA.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -120,12 +121,6 @@ def mistral(text):
     t = fallback_bpe([line.replace(" ", "\u2581") for line in text], None, pre_tokenizers.Metaspace("\u2581", prepend_scheme="first", split=False))
     t.add_special_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
     return t
-
-
-def common(text, count):
-    """text without all but its most common characters: every one of these gets a piece."""
-    kept = {c for c, _ in Counter("".join(text)).most_common(count)}
-    return ["".join(c for c in line if c in kept) for line in text]
 
 
 def charsmap(text, **rules) -> bytes:

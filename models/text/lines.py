@@ -8,6 +8,7 @@ special tokens in the text. The first lines are fixed cases.
 
 import random
 import unicodedata
+from collections import Counter
 
 FIXED = [
     "", " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u3000", "\u200b", "\ufeff", "\x00", "a", "A", "\u00e9", "e\u0301",
@@ -123,3 +124,9 @@ def lines(count: int, seed: int) -> list[str]:
         line = "".join(parts)
         out.append(line if r.random() < 0.3 else line.strip(" "))
     return out
+
+
+def common(text, count):
+    """text without all but its most common characters: every one of these gets a piece."""
+    kept = {c for c, _ in Counter("".join(text)).most_common(count)}
+    return ["".join(c for c in line if c in kept) for line in text]

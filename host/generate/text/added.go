@@ -154,7 +154,7 @@ func (a *addedSet) cut(p piece, out []piece) []piece {
 			out = append(out, p.from(done, start))
 		}
 		if start < stop {
-			out = append(out, piece{id: t.ID}.tracing(p.trace().from(start, stop)))
+			out = append(out, piece{s: s[start:stop], id: t.ID}.tracing(p.trace().from(start, stop)))
 			done = stop
 		}
 	}

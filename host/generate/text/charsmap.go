@@ -3,7 +3,6 @@ package text
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -110,6 +109,7 @@ type precompiled struct{ *charsmap }
 func (n precompiled) normalize(s string, t trace, b *budget) (string, trace, error) {
 	out := make([]byte, 0, len(s)+16)
 	made := trace{}
+	var runes []orderedRune
 	var err error
 	put := func(start int, part string) bool {
 		to, ok := n.shortest(part)
@@ -118,14 +118,18 @@ func (n precompiled) normalize(s string, t trace, b *budget) (string, trace, err
 				out = append(out, to...)
 			}
 		}
-		if ok && t.at != nil { // the characters one by one, and what is left over from the last
-			for from, rest := 0, to; rest != ""; {
-				_, n := utf8.DecodeRuneInString(rest)
-				made.at = append(made.at, slices.Repeat([]place{t.at[start+from]}, n)...)
-				rest = rest[n:]
-				if _, n := utf8.DecodeRuneInString(part[from:]); from+n < len(part) {
-					from += n
-				}
+		if ok && t.at != nil {
+			// Of more runes than there were the last ones take none, and of fewer the last one takes the rest: there
+			// may be none, whose rest is then lost, as the reference loses it.
+			more := utf8.RuneCountInString(part) - utf8.RuneCountInString(to)
+			for _, r := range to {
+				runes = append(runes, orderedRune{r: r})
+			}
+			for i := len(runes) - 1; i >= len(runes)+more; i-- {
+				runes[i].more = -1
+			}
+			if more > 0 && len(runes) > 0 {
+				runes[len(runes)-1].more += more
 			}
 		}
 		if start < t.fresh {
@@ -151,7 +155,7 @@ func (n precompiled) normalize(s string, t trace, b *budget) (string, trace, err
 			if !put(start+i, part) {
 				out = append(out, part...)
 				if t.at != nil {
-					made.at = append(made.at, t.at[start+i:start+i+len(part)]...)
+					runes = append(runes, orderedRune{r: r})
 				}
 				if start+i < t.fresh {
 					made.fresh = len(out)
@@ -163,6 +167,7 @@ func (n precompiled) normalize(s string, t trace, b *budget) (string, trace, err
 		// What stood first is deleted: the next character takes its place.
 		made.fresh = firstRune(string(out[:min(len(out), utf8.UTFMax)]))
 	}
+	made.at = placesOf(runes, s, t.at)
 	return string(out), made, err
 }
 

@@ -242,9 +242,7 @@ func (c *component) template() (templates, error) {
 				return templates{}, fmt.Errorf("%s: found a second processor that adds tokens (%s), needed at most one", c.Type,
 					c.Processors[i].Type)
 			}
-			if !t.trims.on {
-				t.trims = only.trims
-			}
+			t.trims = append(only.trims, t.trims...)
 			if t.single == nil {
 				t.single, t.pair, t.bad = only.single, only.pair, only.bad
 			}
@@ -283,7 +281,12 @@ func (c *component) template() (templates, error) {
 	return templates{}, c.unsupported("BertProcessing, ByteLevel, RobertaProcessing, Sequence, TemplateProcessing")
 }
 
-func (c *component) trims() trims { return trims{or(c.TrimOffsets, true), or(c.AddPrefixSpace, true)} }
+func (c *component) trims() []trims {
+	if !or(c.TrimOffsets, true) {
+		return nil
+	}
+	return []trims{{or(c.AddPrefixSpace, true)}}
+}
 
 // pieces reads a template for one text or two.
 func (c *component) pieces(what string, list []json.RawMessage) (template, error) {

@@ -72,20 +72,22 @@ func needsCare(s string) bool {
 }
 
 type orderedRune struct {
-	r    rune
-	ccc  uint8
-	from int // byte of the text that it stems from
+	r   rune
+	ccc uint8
+	// How many runes of the text it takes, but for one: of a rune that becomes several, the first takes it. So it moves
+	// with a mark that is put in order, and with it where the runes after it stem from.
+	more int
 }
 
 // slow follows the definition (Unicode Standard, section 3.11): decompose,
-// order marks by class, compose. What is composed stems from where its first character does.
+// order marks by class, compose.
 func (f unicodeForm) slow(s string, at []place) (string, []place) {
 	compatible := norm.Form(f) == norm.NFKC || norm.Form(f) == norm.NFKD
 	table := unicodeTable()
 	var runes []orderedRune
 	for i, r := range s {
 		if table.of(r)&inert != 0 {
-			runes = append(runes, orderedRune{r, 0, i})
+			runes = append(runes, orderedRune{r, 0, 0})
 			continue
 		}
 		p := norm.NFD.PropertiesString(s[i:])
@@ -99,9 +101,9 @@ func (f unicodeForm) slow(s string, at []place) (string, []place) {
 				whole = norm.NFD.Bytes(whole)
 			}
 		}
-		for len(whole) > 0 {
+		for more := 0; len(whole) > 0; more = -1 {
 			d, n := utf8.DecodeRune(whole)
-			runes = append(runes, orderedRune{d, norm.NFD.Properties(whole).CCC(), i})
+			runes = append(runes, orderedRune{d, norm.NFD.Properties(whole).CCC(), more})
 			whole = whole[n:]
 		}
 	}
@@ -117,14 +119,31 @@ func (f unicodeForm) slow(s string, at []place) (string, []place) {
 		runes = compose(runes)
 	}
 	out := make([]byte, 0, len(s))
-	var places []place
 	for _, r := range runes {
 		out = utf8.AppendRune(out, r.r)
-		for at != nil && len(places) < len(out) {
-			places = append(places, at[r.from])
-		}
 	}
-	return string(out), places
+	return string(out), placesOf(runes, s, at)
+}
+
+// placesOf is where the bytes of runes stem from that a text s has become.
+func placesOf(runes []orderedRune, s string, at []place) (places []place) {
+	if at == nil {
+		return nil
+	}
+	done := 0 // bytes of s that are taken
+	for _, r := range runes {
+		from := at[max(done-1, 0)] // of a rune that takes none
+		if r.more >= 0 && done < len(s) {
+			from = at[done]
+		} else if done == 0 {
+			from.end = from.start
+		}
+		for range r.more + 1 {
+			done += firstRune(s[done:])
+		}
+		places = append(places, slices.Repeat([]place{from}, utf8.RuneLen(r.r))...)
+	}
+	return places
 }
 
 // compose joins a starter with the marks after it that are not blocked.
@@ -137,6 +156,7 @@ func compose(runes []orderedRune) []orderedRune {
 			if !blocked {
 				if c, ok := composite(out[starter].r, r.r); ok {
 					out[starter].r = c
+					out[starter].more += r.more + 1
 					continue
 				}
 			}

@@ -32,14 +32,20 @@ func (h *huggingFace) encode(ctx context.Context, s string) ([]int32, error) {
 	return h.cut(ctx, s, nil)
 }
 
-// placed is encode with the bytes of the text that each id stands for.
-func (h *huggingFace) placed(ctx context.Context, s string) (ids []int32, places []place, err error) {
-	places = []place{}
+// standing is what an id stands for: bytes of the text, and what they have become where that is not the token.
+type standing struct {
+	place
+	text string
+}
+
+// placed is encode with what each id stands for.
+func (h *huggingFace) placed(ctx context.Context, s string) (ids []int32, places []standing, err error) {
+	places = []standing{}
 	ids, err = h.cut(ctx, s, &places)
 	return ids, places, err
 }
 
-func (h *huggingFace) cut(ctx context.Context, s string, places *[]place) ([]int32, error) {
+func (h *huggingFace) cut(ctx context.Context, s string, places *[]standing) ([]int32, error) {
 	k := scratches.Get().(*scratch)
 	defer func() {
 		clear(k.a)
@@ -86,7 +92,9 @@ func (h *huggingFace) cut(ctx context.Context, s string, places *[]place) ([]int
 	for _, p := range k.b {
 		if p.id >= 0 {
 			out = append(out, p.id)
-			put(places, p.trace().whole().start, p.trace().whole().end)
+			if places != nil {
+				*places = append(*places, standing{p.trace().whole(), p.s})
+			}
 		} else if err := split(p); err != nil {
 			return nil, err
 		}
@@ -95,15 +103,20 @@ func (h *huggingFace) cut(ctx context.Context, s string, places *[]place) ([]int
 }
 
 // placedWord makes ids of a word, and notes which bytes of the text each stands for.
-func (h *huggingFace) placedWord(word piece, out []int32, places *[]place, b *budget) ([]int32, error) {
+func (h *huggingFace) placedWord(word piece, out []int32, places *[]standing, b *budget) ([]int32, error) {
 	var parts []place
-	prepared := h.prepare(word.s)
+	prepared, done := h.prepare(word.s), len(out)
 	out, err := h.model.tokenize(prepared, out, &parts, b)
-	for _, p := range parts {
-		if len(prepared) != len(word.s) { // a character is a byte of the word
-			p.start, p.end = utf8.RuneCountInString(prepared[:p.start]), utf8.RuneCountInString(prepared[:p.end])
+	for i, p := range parts {
+		text := ""
+		if m, ok := h.model.(*unigram); ok && out[done+i] == m.unknown {
+			text = prepared[p.start:p.end]
 		}
-		*places = append(*places, word.trace().from(p.start, p.end).whole())
+		if len(prepared) != len(word.s) { // a character is a byte of the word
+			// Where characters were dropped a token may begin and end within one.
+			p.start, p.end = utf8.RuneCountInString(prepared[:p.start+1])-1, utf8.RuneCountInString(prepared[:p.end])
+		}
+		*places = append(*places, standing{word.trace().from(p.start, p.end).whole(), text})
 	}
 	return out, err
 }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -19,7 +20,6 @@ type Token struct {
 
 // trims says that blanks at the ends of a token are none of its place, as processors of byte-level tokenizers do it.
 type trims struct {
-	on     bool
 	prefix bool // the tokenizer puts a blank before a text, which is no character of it
 }
 
@@ -67,23 +67,22 @@ func (t *Tokenizer) Tokens(ctx context.Context, s string, o EncodeOptions) ([]To
 		if k.Text, ok = h.token(int32(k.ID)); !ok {
 			return nil, fmt.Errorf("%s: found no token of the id %d", t.path, k.ID)
 		}
-		if !k.Around && h.around.trims.on {
-			h.around.trims.apply(k, first)
+		if !k.Around {
+			for _, trim := range h.around.trims {
+				trim.apply(k, cmp.Or(places[-1-id].text, k.Text), first)
+			}
 		}
 		first = first && k.Around
 	}
 	return list, nil
 }
 
-// apply takes the blanks at both ends of a token off its place.
-func (t trims) apply(k *Token, first bool) {
+// apply takes the blanks at both ends of a token's text off its place.
+func (t trims) apply(k *Token, text string, first bool) {
 	blank := func(r rune) bool { return r == byteRunes[' '] || unicode.IsSpace(r) }
-	before := utf8.RuneCountInString(k.Text) - utf8.RuneCountInString(strings.TrimLeftFunc(k.Text, blank))
-	after := utf8.RuneCountInString(k.Text) - utf8.RuneCountInString(strings.TrimRightFunc(k.Text, blank))
-	if before > 0 {
-		if (first || k.Start == 0) && t.prefix {
-			before--
-		}
+	before := utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimLeftFunc(text, blank))
+	after := utf8.RuneCountInString(text) - utf8.RuneCountInString(strings.TrimRightFunc(text, blank))
+	if before > 1 || !t.prefix || !first && k.Start > 0 { // one blank at the start may be the one that was put there
 		k.Start = min(k.Start+before, k.End)
 	}
 	if after > 0 && k.End >= after {

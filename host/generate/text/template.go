@@ -6,7 +6,7 @@ import "fmt"
 type templates struct {
 	single, pair template
 	bad          error // why there is nothing for two
-	trims        trims
+	trims        []trims
 }
 
 // template is rows of fixed ids with the texts between. nil is the texts one after the other.
