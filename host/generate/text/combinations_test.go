@@ -180,15 +180,14 @@ func plain(t *testing.T, rows []any) (list []any) {
 
 // refusals are of parts that are not implemented, or that make of a text what nobody can want.
 var refusals = []string{
-	`decoder: found type "CTC", needed`,
 	`pre_tokenizer: found type "UnicodeScripts", needed`,
 	"post_processor: Sequence: found a second processor that adds tokens",
 	"of which the normalizer leaves nothing; needed", // the reference cuts a text at every byte, and characters with it
 }
 
-// TestCombinations compares tokenizer.json files of random parts, on texts and pairs, cut and whole, with special tokens
-// and without, with what Hugging Face's tokenizers make of them: ids, types, places, decoded text. Tokens that come one by
-// one have to give the same text, and never a character that is not whole.
+// TestCombinations compares tokenizer.json files of random parts, on texts and pairs, cut and whole, with special
+// tokens and without, with what Hugging Face's tokenizers make of them: ids, types, places, decoded text. Tokens that
+// come one by one have to give the same text, and never a character that is not whole.
 func TestCombinations(t *testing.T) {
 	all := readCombinations(t)
 	must.Equal(t, len(all.Cases), 2000)

@@ -55,6 +55,8 @@ type component struct {
 	Prefix  *string `json:"prefix"`
 	Suffix  *string `json:"suffix"`
 	Cleanup *bool   `json:"cleanup"`
+	Pad     *string `json:"pad_token"`
+	Between *string `json:"word_delimiter_token"`
 	Start   int     `json:"start"`
 	Stop    int     `json:"stop"`
 }
@@ -360,6 +362,8 @@ func (c *component) decoder() (decoder, error) {
 		return wordPieceDecoder(or(c.Prefix, "##"), or(c.Cleanup, true)), nil
 	case "BPEDecoder":
 		return bpeDecoder(or(c.Suffix, "</w>")), nil
+	case "CTC":
+		return ctcDecoder(or(c.Pad, "<pad>"), or(c.Between, "|"), or(c.Cleanup, true)), nil
 	case "Strip":
 		if utf8.RuneCountInString(c.Content) != 1 || c.Start < 0 || c.Stop < 0 {
 			return nil, fmt.Errorf("%s: found content %q, start %d, stop %d, needed one character and counts of at least 0",
@@ -373,5 +377,6 @@ func (c *component) decoder() (decoder, error) {
 		}
 		return replaceDecoder(replace{p, c.Content}), nil
 	}
-	return nil, c.unsupported("BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece")
+	return nil, c.unsupported("BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Sequence, Strip, " +
+		"WordPiece")
 }

@@ -269,6 +269,29 @@ func bpeDecoder(suffix string) decoder {
 	}
 }
 
+// ctcDecoder takes a token once where it comes several times in a row, and the token between two such rows away.
+func ctcDecoder(pad, delimiter string, cleanup bool) decoder {
+	return func(next sink, _ *budget) sink {
+		last, any := "", false
+		w := &whole{next: next}
+		w.done = func(token string, _ int) {
+			if any && token == last {
+				return
+			}
+			last, any = token, true
+			token = strings.ReplaceAll(token, pad, "")
+			if cleanup {
+				token = strings.ReplaceAll(wordPieceSpaces.Replace(token), delimiter, " ")
+			}
+			if token != "" {
+				next.part(token)
+				next.end()
+			}
+		}
+		return w
+	}
+}
+
 // replaceDecoder replaces the matches in every token, until one cannot be.
 func replaceDecoder(r replace) decoder {
 	return func(next sink, b *budget) sink {

@@ -32,7 +32,7 @@ func (h *huggingFace) encode(ctx context.Context, s string) ([]int32, error) {
 	return h.cut(ctx, s, nil)
 }
 
-// standing is what an id stands for: bytes of the text, and what they have become where that is not the token.
+// standing is what an id stands for: bytes of the text, and what they have become.
 type standing struct {
 	place
 	text string
@@ -107,8 +107,11 @@ func (h *huggingFace) placedWord(word piece, out []int32, places *[]standing, b 
 	var parts []place
 	prepared, done := h.prepare(word.s), len(out)
 	out, err := h.model.tokenize(prepared, out, &parts, b)
+	if err != nil {
+		return nil, err
+	}
 	for i, p := range parts {
-		text := ""
+		text, _ := h.model.token(out[done+i]) // an added token may have the same id
 		if m, ok := h.model.(*unigram); ok && out[done+i] == m.unknown {
 			text = prepared[p.start:p.end]
 		}
@@ -118,7 +121,7 @@ func (h *huggingFace) placedWord(word piece, out []int32, places *[]standing, b 
 		}
 		*places = append(*places, standing{word.trace().from(p.start, p.end).whole(), text})
 	}
-	return out, err
+	return out, nil
 }
 
 // firstRune is the length of the first rune of valid text.

@@ -1,7 +1,6 @@
 package text
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -69,7 +68,7 @@ func (t *Tokenizer) Tokens(ctx context.Context, s string, o EncodeOptions) ([]To
 		}
 		if !k.Around {
 			for _, trim := range h.around.trims {
-				trim.apply(k, cmp.Or(places[-1-id].text, k.Text), first)
+				trim.apply(k, places[-1-id].text, first)
 			}
 		}
 		first = first && k.Around
