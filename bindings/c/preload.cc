@@ -9,6 +9,7 @@
 
 #include "graft_enable.h"
 #include "options.h"
+#include "say.h"
 #include "session.h"
 #include "settings.h"
 #include "wayback.h"
@@ -140,8 +141,14 @@ GRAFT_APPENDERS(GRAFT_APPENDER)
 
 namespace {
 
-// For a program that is bound to OrtGetApiBase without there being one.
-void** NoApi(uint32_t) { return nullptr; }
+// For a program that is bound to OrtGetApiBase without there being one. Where this library stands
+// before ONNX Runtime, the linker finds that one's function here, and leaves ONNX Runtime out.
+void** NoApi(uint32_t) {
+  graft::Warn(graft::Cause::kNoRuntime,
+              graft::Text("found no ONNX Runtime in the program, needed -lonnxruntime before "
+                          "-lgraft when it is linked"));
+  return nullptr;
+}
 const char* NoVersion() { return ""; }
 const graft::ApiBase kNothing = {&NoApi, &NoVersion};
 

@@ -10,6 +10,7 @@ namespace graft {
 enum class Cause {
   kOldRuntime,
   kManyRuntimes,
+  kNoRuntime,
   kProtected,
   kNoCache,
   kNoBinary,

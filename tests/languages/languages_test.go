@@ -279,6 +279,19 @@ func TestNativePrograms(t *testing.T) {
 		k.patched(t, want, 2, run{args: []string{k.enabled, encoder, "2", "options=--padding=keep"}, set: set, plain: true})
 		k.patched(t, want, 0, run{args: []string{k.enabled, encoder, "2"}, set: set, plain: true})
 	})
+	t.Run("linked in the wrong order", func(t *testing.T) {
+		source, program := filepath.Join(t.TempDir(), "p.c"), filepath.Join(t.TempDir(), "program")
+		must.Succeed(t, os.WriteFile(source, []byte(`struct Base { void* (*api)(unsigned); };
+const struct Base* OrtGetApiBase(void);
+int main(void) { return OrtGetApiBase()->api(22) != 0 || OrtGetApiBase()->api(22) != 0; }
+`), 0o600))
+		must.Succeed(t, command("gcc", source, "-Wl,--as-needed", k.library, k.runtime, "-o", program,
+			"-Wl,-rpath,"+k.folder+":"+filepath.Dir(k.runtime)))
+		_, talk, err := k.start(t, run{args: []string{program}, set: cache(t), plain: true})
+		must.Succeed(t, err, talk)
+		must.Equal(t, talk,
+			"graft: found no ONNX Runtime in the program, needed -lonnxruntime before -lgraft when it is linked\n")
+	})
 	t.Run("enabled with more rights than the caller", func(t *testing.T) {
 		set := cache(t)
 		ran := filepath.Join(set["XDG_CACHE_HOME"], "ran")
