@@ -26,7 +26,8 @@ import (
 type NPZ struct {
 	to     io.Writer
 	gives  Gives
-	width  int
+	width  int            // of a dense vector
+	other  map[string]int // of a sparse one, and of a token's
 	rows   int
 	gaps   int // rows of NaN that wait for the width
 	folder *storage.Folder
@@ -49,7 +50,11 @@ func NewNPZ(to io.Writer, gives Gives, width int) (*NPZ, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &NPZ{to: to, gives: gives, width: width, folder: folder, arrays: map[string]*array{}, ends: map[string]int64{}}
+	n := &NPZ{to: to, gives: gives, width: width, folder: folder, arrays: map[string]*array{}, ends: map[string]int64{},
+		other: map[string]int{}}
+	if !gives.Dense {
+		n.other["sparse"], n.other["tokens"] = width, width
+	}
 	for _, a := range []struct {
 		name, kind string
 		has        bool
@@ -89,7 +94,7 @@ func (n *NPZ) Write(e Embedding) error {
 	}
 	if n.gives.Sparse {
 		n.ends["indptr"] += int64(len(e.Sparse.Indices))
-		n.width = cmp.Or(n.width, e.Sparse.Width)
+		n.other["sparse"] = cmp.Or(n.other["sparse"], e.Sparse.Width)
 		if err := errors.Join(add(n.arrays["data"], e.Sparse.Weights), add(n.arrays["indices"], e.Sparse.Indices),
 			add(n.arrays["indptr"], []int64{n.ends["indptr"]})); err != nil {
 			return err
@@ -97,8 +102,8 @@ func (n *NPZ) Write(e Embedding) error {
 	}
 	if n.gives.Tokens {
 		if w := e.Tokens.Width; w > 0 {
-			if n.width = cmp.Or(n.width, w); w != n.width {
-				return fmt.Errorf("vectors of %d numbers after others of %d", w, n.width)
+			if n.other["tokens"] = cmp.Or(n.other["tokens"], w); w != n.other["tokens"] {
+				return fmt.Errorf("vectors of %d numbers after others of %d", w, n.other["tokens"])
 			}
 			n.ends["offsets"] += int64(len(e.Tokens.Values) / w)
 		}
@@ -157,7 +162,7 @@ func (n *NPZ) Close() (err error) {
 		if name == "embeddings" || name == "token_embeddings" {
 			shape = fmt.Sprintf("(%d, %d)", n.rows, n.width)
 			if name != "embeddings" {
-				shape = fmt.Sprintf("(%d, %d)", n.ends["offsets"], n.width)
+				shape = fmt.Sprintf("(%d, %d)", n.ends["offsets"], n.other["tokens"])
 			}
 		}
 		if err := entry(name, a.kind, shape, a.file); err != nil {
@@ -165,7 +170,7 @@ func (n *NPZ) Close() (err error) {
 		}
 	}
 	if n.gives.Sparse {
-		shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(n.rows)), uint64(n.width))
+		shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(n.rows)), uint64(n.other["sparse"]))
 		if err := errors.Join(entry("shape", "<i8", "(2,)", bytes.NewReader(shape)),
 			entry("format", "|S3", "()", bytes.NewReader([]byte("csr")))); err != nil {
 			return err

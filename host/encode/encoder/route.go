@@ -27,6 +27,7 @@ type route struct {
 	filler  int64 // what fills queries up
 	median  int   // length of a token, of model2vec
 	unknown int64 // the token that model2vec leaves out
+	m3      *m3   // nil but for BGE-M3
 }
 
 // choose decides which output is used, and how it becomes a vector.
@@ -94,15 +95,23 @@ func (r *route) resolve() (err error) {
 
 func (r *route) chooseOutput(path string, o Options) error {
 	b, f := r.base, r.folder
+	if found, err := r.chooseM3(path, o); found {
+		return err
+	}
 	names := []string{"token_embeddings", "last_hidden_state"}
 	if f.Logits() {
 		names = []string{"logits"}
 	}
 	states, hasStates := b.output(3, names...)
 	whole, hasWhole := b.output(2, "sentence_embedding")
-	hasWhole = hasWhole && whole.Name != "logits"
+	if hasStates && !f.Logits() && !slices.Contains(names, states.Name) && f.Words > 0 && states.Shape[2] == int64(f.Words) {
+		hasStates = false // logits of the vocabulary by another name
+	}
 	modules, unfit := f.Modules, f.Unfit
 	switch {
+	case len(o.Pooling) > 0 && (f.Logits() || !r.gives.Dense):
+		return &diagnostic.Error{Path: path, Found: "a pooling that is asked for, and a folder that gives sparse vectors or " +
+			"vectors of tokens", Needed: "one of hidden states", Fix: "leave out the pooling"}
 	case len(o.Pooling) > 0 && hasStates:
 		pool := &folder.Pooling{Modes: o.Pooling, Prompt: true}
 		if p := f.Pooling(); p != nil {
@@ -166,7 +175,7 @@ func (r *route) check(path string, w folder.Widths) error {
 		}
 	}
 	r.width = w[folder.SentenceEmbedding]
-	if r.gives.Tokens {
+	if r.gives.Tokens && !r.gives.Dense {
 		r.width = w[folder.TokenEmbeddings]
 	}
 	if r.width < 0 {
@@ -302,14 +311,14 @@ func (r *route) embed(ctx context.Context, rows []Row) ([]Embedding, error) {
 			}
 		}
 		switch {
+		case r.gives.Dense:
+			out[i].Dense = f.Vector
 		case r.gives.Tokens:
 			f.Settle(r.folder.Expansion != nil && r.folder.Expansion.Attend)
 			out[i].Tokens = folder.Rows{Values: slices.Clone(f.Tokens.Values), Width: f.Tokens.Width}
-		case r.gives.Sparse:
+		default:
 			folder.KeepGreatest(f.Vector, r.folder.MaxActive)
 			out[i].Sparse = sparse(f.Vector)
-		default:
-			out[i].Dense = f.Vector
 		}
 		return nil
 	}
@@ -321,8 +330,15 @@ func (r *route) embed(ctx context.Context, rows []Row) ([]Embedding, error) {
 		}
 		return out, nil
 	}
-	return out, r.run(ctx, rows, r.outputs, func(i, _ int, values []float32, width int) error {
-		if r.whole {
+	return out, r.run(ctx, rows, r.outputs, func(i, o int, values []float32, width int) error {
+		switch n := rows[i].Length(); {
+		case o > 0 && o == r.m3.sparse:
+			out[i].Sparse = r.m3.weigh(rows[i].IDs, values, r.folder.Words)
+			return nil
+		case o > 0:
+			out[i].Tokens = folder.Rows{Values: slices.Clone(values[:(n-1)*width]), Width: width}
+			return nil
+		case r.whole:
 			return finish(i, &folder.Features{Vector: append([]float32(nil), values[:min(width, len(values))]...)})
 		}
 		return finish(i, &folder.Features{Tokens: folder.Rows{Values: values[:rows[i].Length()*width], Width: width}})

@@ -289,10 +289,16 @@ func (s *runner) output(rank int, names ...string) (ort.ValueInfo, bool) {
 			}
 		}
 	}
-	if len(fit) == 1 && len(names) > 0 {
+	if len(fit) == 1 && len(names) > 0 && fit[0].Name != "logits" { // which are taken where they are asked for alone
 		return fit[0], true
 	}
 	return ort.ValueInfo{}, false
+}
+
+// named finds an output of a name and a rank.
+func (s *runner) named(name string, rank int) (ort.ValueInfo, bool) {
+	v, ok := s.output(rank, name)
+	return v, ok && v.Name == name
 }
 
 // listed are the outputs, for a message.

@@ -124,6 +124,10 @@ func OpenRanker(ctx context.Context, path string, o Options) (Ranker, error) {
 	}
 	of, name := similarities[0], "cosine"
 	switch gives := e.Gives(); {
+	case gives.Dense && (gives.Sparse || gives.Tokens):
+		e.Close()
+		return nil, &diagnostic.Error{Path: path, Found: "a graph of dense vectors with sparse ones or those of tokens",
+			Needed: "one of these, by which documents are compared", Fix: "compare what graft embed -o jsonl gives"}
 	case gives.Tokens:
 		of, name = similarities[1], "maxsim"
 	case gives.Sparse:

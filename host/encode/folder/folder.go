@@ -32,6 +32,7 @@ type Folder struct {
 	Pad        int64  // what rows are filled up with
 	Pads, Cuts Side   // where rows are filled up, and where what is too long is cut; "" is the tokenizer's
 	Labels     int    // of a classifier; 0 where it is not said
+	Words      int    // of the vocabulary, as config.json says; 0 where it does not
 	// Architecture is the model's class in transformers, BertForSequenceClassification; "" where it is not said.
 	Architecture string
 	Activation   string // of a cross-encoder's scores; "" where it is not said
@@ -194,6 +195,7 @@ func (f *Folder) readConfig() error {
 	f.transformers = o.version("transformers_version")
 	f.activation(o, "sbert_ce_default_activation_function", "sbert_ce_default_activation_function")
 	positions := float64(o.number("max_position_embeddings", -1, 1<<53))
+	f.Words = o.number("vocab_size", -1, maxVocabulary)
 	f.Pad = max(int64(o.number("pad_token_id", -1<<31, limit.Tokens)), 0) // below 0 there is none
 	f.readLabels(o)
 	kind, _ := o.text("model_type")

@@ -37,9 +37,6 @@ func readSplade(folder string, in *Folder) (Module, error) {
 	return s, o.close()
 }
 
-// Splade is SPLADE's pooling, the greatest of all tokens.
-func Splade() Module { return &splade{} }
-
 func (s *splade) Check(w Widths) error {
 	n := w[TokenEmbeddings]
 	switch {
