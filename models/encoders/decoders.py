@@ -2,19 +2,17 @@
 
     pip install sentence-transformers==6.2.0 transformers==5.24.0 onnx
     python models/encoders/decoders.py
-    pip install FlagEmbedding==1.4.2 transformers==4.57.6 onnx            # in another environment
-    python models/encoders/decoders.py m3
 
 Weights are from a seed, as folders.py says. The folder of Qwen3-Embedding: padding on the left, the last token's state, a token after each text,
-prompts; its graph has an empty past. That of EmbeddingGemma: attention to both sides, the mean, two Dense, prompts; the graph gives the vector too.
+prompts; its graph has an empty past. That of EmbeddingGemma: attention to both sides, the mean, two Dense, prompts. That of BGE-M3: its graph has
+the outputs dense_vecs, sparse_vecs and colbert_vecs, of which the values are made as M3Embedder of FlagEmbedding makes its results: one vector of the
+first token, the greatest weight of each token that is not special, and a vector of each token but the first; the last two are made in torch here.
 """
 
-import json
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -135,10 +133,52 @@ def gemma():
                 [Pooling(WIDTH, pooling_mode="mean"), *dense, Normalize()], prompts, "gemma.onnx")
 
 
+def m3():
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    model = seeded(XLMRobertaModel(XLMRobertaConfig(vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=2,
+                                                    intermediate_size=24, max_position_embeddings=64, pad_token_id=0, type_vocab_size=1,
+                                                    attn_implementation="eager"), add_pooling_layer=False))
+    torch.manual_seed(0)
+    sparse, late = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 12)
+
+    class Three(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.sparse, self.late = model, sparse, late
+
+        def forward(self, input_ids, attention_mask):
+            states = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            vectors = self.late(states[:, 1:]) * attention_mask[:, 1:, None]
+            return nn.functional.normalize(states[:, 0], dim=-1), torch.relu(self.sparse(states)), nn.functional.normalize(vectors, dim=-1)
+
+    names = ["dense_vecs", "sparse_vecs", "colbert_vecs"]
+    ids = torch.tensor([[2, 5, 6, 3]])
+    axes = {n: {0: "batch_size", 1: "sequence_length"} for n in ("input_ids", "attention_mask", "sparse_vecs")}
+    axes |= {"dense_vecs": {0: "batch_size"}, "colbert_vecs": {0: "batch_size", 1: "tokens"}}
+    three = Three().eval()
+    export(three, HERE / "m3.onnx", {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, names, axes)
+    t, rows = tokenizer("<bos> $A <eos>", cls_token="<bos>", sep_token="<eos>"), []
+    for text in TEXTS:
+        fed = t(text, return_tensors="pt")
+        with torch.no_grad():
+            dense, weights, vectors = three(fed["input_ids"], fed["attention_mask"])
+        best = {}
+        for i, w in zip(fed["input_ids"][0].tolist(), weights[0, :, 0].tolist()):
+            if w > best.get(i, 0) and i not in t.all_special_ids:
+                best[i] = w
+        rows.append({"dense": folders.rounded(dense)[0], "sparse": {str(i): float(f"{w:.8g}") for i, w in sorted(best.items())},
+                     "tokens": folders.rounded(vectors[0])})
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.save_pretrained(folder)
+        t.save_pretrained(folder)
+        return {"name": "BGE-M3", "graph": "m3.onnx", "files": keep(folder), "rows": rows}
+
+
 def main():
     HERE.mkdir(exist_ok=True)
-    cases = [qwen3(), gemma()]
-    folders.write(HERE / "expected.json", texts=TEXTS, cases=cases, blobs=blobs)
+    cases, three = [qwen3(), gemma()], m3()
+    folders.write(HERE / "expected.json", texts=TEXTS, cases=cases, m3=three, blobs=blobs)
 
 
 if __name__ == "__main__":
