@@ -3,13 +3,16 @@ package encoder
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/generate/pipeline"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -250,4 +253,65 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: %v", err)
 	}
+}
+
+// TestPoolingOfLogits: a pooling that is asked for is not applied to logits of a vocabulary, by whatever name.
+func TestPoolingOfLogits(t *testing.T) {
+	var all savedVectors
+	must.Succeed(t, json.Unmarshal([]byte(read(t, encoders+"/vectors/sentence-transformers-6.2.0.json")), &all))
+	files := all.Cases[0].Files // of SPLADE
+	named := func(name string) string {
+		dir := unpacked(t, "vectors/mlm.onnx", files, all.Blobs)
+		graph := changed(t, "vectors/mlm.onnx", func(g *onnx.Graph) {
+			for _, n := range g.Node {
+				for i, out := range n.Output {
+					if out == "logits" {
+						n.Output[i] = name
+					}
+				}
+			}
+			g.Output[0].Name = proto.String(name)
+			g.Output[0].GetType().GetTensorType().Shape.Dim[2] = &onnx.Shape_Dim{Value: &onnx.Shape_Dim_DimValue{DimValue: 36}}
+		})
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "model.onnx"), []byte(graph), 0o644))
+		return dir
+	}
+	o := options(t, false)
+	o.Pooling = []string{"mean"}
+	must.Fail(t, must.Error(OpenEmbedder(t.Context(), named("logits"), o)),
+		"a pooling that is asked for, and a folder that gives sparse vectors or vectors of tokens, needed one of hidden states")
+	for _, name := range []string{"logits", "scores_of_words"} {
+		dir := named(name)
+		for _, file := range []string{"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"} {
+			must.Succeed(t, os.Remove(filepath.Join(dir, file)))
+		}
+		must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, o)), "no output of hidden states to pool among "+name)
+	}
+}
+
+// TestVectorsAreNumbers: a vector that has an element that is none is an error of its line.
+func TestVectorsAreNumbers(t *testing.T) {
+	graph := changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) {
+		for _, n := range [][4]string{{"Sub", "last_hidden_state", "last_hidden_state", "zero"}, {"Div", "zero", "zero", "none"}} {
+			g.Node = append(g.Node, &onnx.Node{OpType: proto.String(n[0]), Input: n[1:3], Output: n[3:]})
+		}
+		g.Output[0].Name = proto.String("none")
+	})
+	e := must.Value(OpenEmbedder(t.Context(), copied(t, "embedder", map[string]string{"onnx/model.onnx": graph}),
+		options(t, false)))(t)
+	defer e.Close()
+	lines := []string{"a text"}
+	var found []string
+	must.Value(e.Run(t.Context(), func() (string, error) {
+		if len(lines) == 0 {
+			return "", io.EOF
+		}
+		line := lines[0]
+		lines = nil
+		return line, nil
+	}, As{}, func(v Vector, _ Embedding) error {
+		found = append(found, v.Error)
+		return nil
+	}, pipeline.Options{}))(t)
+	must.Equal(t, found, []string{"the model's vector has an element NaN, needed are numbers"})
 }
