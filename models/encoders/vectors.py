@@ -241,7 +241,7 @@ def multivector():
     add("pooled tokens", HierarchicalTokenPooling(pool_factor=2), refused="HierarchicalTokenPooling")
     add("an unknown key", edit=lambda f: edited("2_MultiVectorMask/config.json", weigh=True)(f), refused="the key weigh")
     add("an unknown key of the expansion", expansion={"strategy": "fixed", "length": 5},
-        edit=lambda f: edited("sentence_bert_config.json", query_expansion={"strategy": "fixed", "length": 5, "mask": 1})(f), refused="the key mask")
+        edit=lambda f: edited("sentence_bert_config.json", query_expansion={"strategy": "fixed", "length": 5, "mask": 1})(f), refused="the key query_expansion.mask")
 
 
 def pylate():
