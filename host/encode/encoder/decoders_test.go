@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// TestDecodersOfSentenceTransformers: folders of Qwen3-Embedding and EmbeddingGemma, with the graphs that are exported of
-// them, give the vectors of sentence-transformers with each of their prompts, alone and with others, with graft's
+// TestDecodersOfSentenceTransformers: folders of Qwen3-Embedding and EmbeddingGemma, with the graphs that are exported
+// of them, give the vectors of sentence-transformers with each of their prompts, alone and with others, with graft's
 // operators and without (models/encoders/decoders.py).
 func TestDecodersOfSentenceTransformers(t *testing.T) {
 	var all struct {
@@ -85,5 +85,6 @@ func TestBGEM3(t *testing.T) {
 	}
 	o := options(t, false)
 	o.Pooling = []string{"mean"}
-	must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, o)), "the output dense_vecs, a vector that the graph has pooled")
+	must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, o)),
+		"the output dense_vecs, a vector that the graph has pooled")
 }

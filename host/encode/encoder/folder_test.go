@@ -279,7 +279,7 @@ func TestPoolingOfLogits(t *testing.T) {
 	o := options(t, false)
 	o.Pooling = []string{"mean"}
 	must.Fail(t, must.Error(OpenEmbedder(t.Context(), named("logits"), o)),
-		"a pooling that is asked for, and a folder that gives sparse vectors or vectors of tokens, needed one of hidden states")
+		"a pooling that is asked for, and a folder that gives sparse vectors or vectors of tokens, needed one")
 	for _, name := range []string{"logits", "scores_of_words"} {
 		dir := named(name)
 		for _, file := range []string{"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"} {
@@ -292,7 +292,8 @@ func TestPoolingOfLogits(t *testing.T) {
 // TestVectorsAreNumbers: a vector that has an element that is none is an error of its line.
 func TestVectorsAreNumbers(t *testing.T) {
 	graph := changed(t, "embedder/onnx/model.onnx", func(g *onnx.Graph) {
-		for _, n := range [][4]string{{"Sub", "last_hidden_state", "last_hidden_state", "zero"}, {"Div", "zero", "zero", "none"}} {
+		const states = "last_hidden_state"
+		for _, n := range [][4]string{{"Sub", states, states, "zero"}, {"Div", "zero", "zero", "none"}} {
 			g.Node = append(g.Node, &onnx.Node{OpType: proto.String(n[0]), Input: n[1:3], Output: n[3:]})
 		}
 		g.Output[0].Name = proto.String("none")

@@ -8,8 +8,8 @@ import (
 	"github.com/opgraft/graft/host/encode/folder"
 )
 
-// m3 is what exports of BGE-M3 (Chen et al. 2024) give beside a dense vector, each of which may be left out: a weight of
-// each token, and a vector of each but the first. The outputs have the names of FlagEmbedding's results.
+// m3 is what exports of BGE-M3 (Chen et al. 2024) give beside a dense vector, each of which may be left out: a weight
+// of each token, and a vector of each but the first. The outputs have the names of FlagEmbedding's results.
 type m3 struct {
 	sparse, tokens int     // numbers of the outputs; 0 where there is none
 	special        []int64 // tokens that have no weight

@@ -170,7 +170,8 @@ func (n *NPZ) Close() (err error) {
 		}
 	}
 	if n.gives.Sparse {
-		shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(n.rows)), uint64(n.other["sparse"]))
+		shape := binary.LittleEndian.AppendUint64(nil, uint64(n.rows))
+		shape = binary.LittleEndian.AppendUint64(shape, uint64(n.other["sparse"]))
 		if err := errors.Join(entry("shape", "<i8", "(2,)", bytes.NewReader(shape)),
 			entry("format", "|S3", "()", bytes.NewReader([]byte("csr")))); err != nil {
 			return err

@@ -104,14 +104,16 @@ func (r *route) chooseOutput(path string, o Options) error {
 	}
 	states, hasStates := b.output(3, names...)
 	whole, hasWhole := b.output(2, "sentence_embedding")
-	if hasStates && !f.Logits() && !slices.Contains(names, states.Name) && f.Words > 0 && states.Shape[2] == int64(f.Words) {
+	if hasStates && !f.Logits() && !slices.Contains(names, states.Name) && f.Words > 0 &&
+		states.Shape[2] == int64(f.Words) {
 		hasStates = false // logits of the vocabulary by another name
 	}
 	modules, unfit := f.Modules, f.Unfit
 	switch {
 	case len(o.Pooling) > 0 && (f.Logits() || !r.gives.Dense):
-		return &diagnostic.Error{Path: path, Found: "a pooling that is asked for, and a folder that gives sparse vectors or " +
-			"vectors of tokens", Needed: "one of hidden states", Fix: "leave out the pooling"}
+		return &diagnostic.Error{Path: path,
+			Found:  "a pooling that is asked for, and a folder that gives sparse vectors or vectors of tokens",
+			Needed: "one of hidden states", Fix: "leave out the pooling"}
 	case len(o.Pooling) > 0 && hasStates:
 		pool := &folder.Pooling{Modes: o.Pooling, Prompt: true}
 		if p := f.Pooling(); p != nil {
