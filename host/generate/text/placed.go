@@ -55,23 +55,26 @@ func (t *Tokenizer) Tokens(ctx context.Context, s string, o EncodeOptions) ([]To
 			characters[k] = characters[i] + 1
 		}
 	}
-	list, first := make([]Token, len(e.IDs)), true
+	list := make([]Token, len(e.IDs))
+	first := int64(0) // the number of the text's first token, which a template may name twice
 	for i, id := range e.IDs {
 		k := &list[i]
 		*k = Token{ID: id, Type: e.Types[i], Around: id >= 0}
 		if !k.Around {
 			p := places[-1-id]
 			k.ID, k.Start, k.End = int64(ids[-1-id]), characters[p.start], characters[p.end]
+			if first == 0 {
+				first = id
+			}
 		}
 		if k.Text, ok = h.token(int32(k.ID)); !ok {
 			return nil, fmt.Errorf("%s: found no token of the id %d", t.path, k.ID)
 		}
 		if !k.Around {
 			for _, trim := range h.around.trims {
-				trim.apply(k, places[-1-id].text, first)
+				trim.apply(k, places[-1-id].text, id == first)
 			}
 		}
-		first = first && k.Around
 	}
 	return list, nil
 }

@@ -57,3 +57,22 @@ func TestRareParts(t *testing.T) {
 	e := must.Value(tok.EncodePair(t.Context(), "a b", "c", EncodeOptions{MaxLength: 3, OnlyFirst: true}))(t)
 	must.Equal(t, e.IDs, []int64{0, 1, 1})
 }
+
+// TestPlacesOfATextNamedTwice: the blank before a text's first token stays in its place in both copies that a
+// template makes, as in tokenizers 0.22.2.
+func TestPlacesOfATextNamedTwice(t *testing.T) {
+	const level = `{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}`
+	tok := mustTiny(t, map[string]string{
+		"model":         `{"type":"WordLevel","unk_token":"[UNK]","vocab":{"[UNK]":0,"Ġa":1,"Ġb":2}}`,
+		"normalizer":    `{"type":"Replace","pattern":{"String":"x"},"content":""}`,
+		"pre_tokenizer": level,
+		"post_processor": `{"type":"Sequence","processors":[` + level + `,{"type":"TemplateProcessing","special_tokens":{},
+			"single":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+			"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}]}]}`,
+	})
+	var places [][2]int
+	for _, k := range must.Value(tok.Tokens(t.Context(), "x a b", EncodeOptions{}))(t) {
+		places = append(places, [2]int{k.Start, k.End})
+	}
+	must.Equal(t, places, [][2]int{{1, 3}, {4, 5}, {1, 3}, {4, 5}})
+}
