@@ -30,7 +30,7 @@ var packageCases = []struct {
 	{"options_before", true},
 	{"profile", false},
 	{"left", true},
-	{"settings", false},
+	{"settings", true},
 	{"binary", false},
 	{"places", false},
 	{"hang", true},
