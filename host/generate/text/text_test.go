@@ -182,7 +182,7 @@ func TestReadErrors(t *testing.T) {
 			`{"type":"Sequence","processors":[` + around + `,` + around + `]}`:                 `found a second processor`,
 		},
 		"decoder": {
-			`{"type":"CTC"}`: `decoder: found type "CTC", needed one of BPEDecoder`,
+			`{"type":"Nope"}`: `decoder: found type "Nope", needed one of BPEDecoder`,
 			`{"type":"Strip","content":"","start":1,"stop":0}`: `needed one character`,
 		},
 		"model": {
