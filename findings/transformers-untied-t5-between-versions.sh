@@ -25,14 +25,14 @@ for kind in ("t5", "mt5"):
     print(transformers.__version__, kind, "in memory", config.tie_word_embeddings, "written",
           {k: written[k] for k in ("tie_word_embeddings", "scale_decoder_outputs") if k in written})
 PY
-for version in 4.57.6 5.24.0; do
-  python3 -m venv "env-$version"
-  "env-$version/bin/pip" install -q --disable-pip-version-check "transformers==$version" 2>/dev/null
+for package in transformers==4.57.6 transformers==5.24.0; do
+  python3 -m venv "env-$package"
+  "env-$package/bin/pip" install -q --disable-pip-version-check "$package" 2>/dev/null
 done
 {
-  env-4.57.6/bin/python pass.py new first
-  env-5.24.0/bin/python pass.py first second
-  env-4.57.6/bin/python pass.py second third
+  env-transformers==4.57.6/bin/python pass.py new first
+  env-transformers==5.24.0/bin/python pass.py first second
+  env-transformers==4.57.6/bin/python pass.py second third
 } 2>/dev/null | tee found
 cat >expected <<'TEXT'
 4.57.6 t5 in memory False written {'tie_word_embeddings': False}
