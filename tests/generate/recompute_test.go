@@ -247,13 +247,13 @@ func counting(n int64) []int64 {
 	return list
 }
 
-// TestFoldersGenerateWhatIsExpected runs greedy cases of every folder.
+// TestFoldersGenerateWhatIsExpected runs greedy cases of every folder of optimum's, whose graphs take whole sequences.
 func TestFoldersGenerateWhatIsExpected(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, name := range Models() {
 		e := must.Value(Load(name))(t)
 		for _, folder := range models.SmallFolders() {
-			if folder.Model == name {
+			if folder.Model == name && !slices.Contains(folder.Files, "prefill") {
 				t.Run(folder.Name, func(t *testing.T) { newRecomputer(t, l, folder.Name, nil).compare(t, e, 5) })
 			}
 		}
