@@ -50,7 +50,8 @@ func exported(folder, in string) (*Files, error) {
 	}
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, &diagnostic.Error{Path: path, Found: "found " + err.Error(),
+			Needed: "what OnnxExporter writes", Fix: "export the model again"}
 	}
 	names := slices.Sorted(maps.Keys(m.Components))
 	if m.Format != onnxFormat {

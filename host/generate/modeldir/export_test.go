@@ -30,6 +30,7 @@ func TestExportManifest(t *testing.T) {
 		{"no encoder", format + part("prefill", "p.onnx") + "," + strings.Replace(part("decode", "d.onnx"), `{}`,
 			`{"kwargs": {"encoder_outputs": {"leaves": {}}}}`, 1) + "}}", "", "", "",
 			"export.json: found components decode, prefill, of which decode reads encoder_outputs, needed the encoder"},
+		{"cut off", format, "", "", "", "export.json: found unexpected end of JSON input, needed what OnnxExporter writes"},
 		{"no decode", format + part("prefill", "p.onnx") + "}}", "", "", "", "found components prefill, needed decode"},
 		{"another format", strings.Replace(format, `"onnx"`, `"openvino"`, 1) + part("model", "model.xml") + "}}", "", "", "",
 			`export.json: found export_format "openvino", needed onnx`},
