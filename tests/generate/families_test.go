@@ -2,6 +2,8 @@ package generate
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -115,4 +117,22 @@ func patched(t *testing.T, l *ort.Library, set *loaded.Set, name string, e *Expe
 	if attention == 0 {
 		t.Error("patched: no operator stands in place of attention")
 	}
+}
+
+// TestOneGraphOfTransformers: the graph for steps of several tokens alone begins with a past of no tokens, whose heads
+// stand in no input: the exporter calls them "2".
+func TestOneGraphOfTransformers(t *testing.T) {
+	l := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
+	dir := t.TempDir()
+	must.Succeed(t, models.Small("qwen2-exporter-fused", dir))
+	must.Succeed(t, os.Rename(filepath.Join(dir, "decode.onnx"), filepath.Join(dir, "model.onnx")))
+	for _, other := range []string{"prefill.onnx", "export.json"} {
+		must.Succeed(t, os.Remove(filepath.Join(dir, other)))
+	}
+	g := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1}))(t)
+	defer g.Close()
+	e := must.Value(Load("qwen2"))(t)
+	e.Cases = few(e.Cases)
+	compareBy(t, g, e, func(object []byte) (search.Options, error) { return decode.SearchOf(dir, g.Config(), object) })
 }

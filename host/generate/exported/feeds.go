@@ -150,11 +150,18 @@ func (b *batch) pastOf(f *feeds, in ort.ValueInfo, rows int64) error {
 			return add(f, in.Name, l.past[:n], rows, l.heads, int64(b.length), l.size)
 		}
 	}
-	size := in.Shape[3]
+	// What the input leaves open the present says, as in graphs whose exporter calls four heads "4".
+	heads, size := in.Shape[1], in.Shape[3]
+	present := b.presentOf(in.Name)
+	for _, out := range b.decoder.Outputs() {
+		if out.Name == present && len(out.Shape) == 4 {
+			heads, size = max(heads, out.Shape[1]), max(size, out.Shape[3])
+		}
+	}
 	if size < 0 {
 		size = b.headSize
 	}
-	return add(f, in.Name, []float32{}, rows, in.Shape[1], 0, size)
+	return add(f, in.Name, []float32{}, rows, heads, 0, size)
 }
 
 // move copies row parents[r] of each present to row r of its past, on all cores.
