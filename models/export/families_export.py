@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 import torch
 import transformers
-from optimum.exporters.onnx.convert import onnx_export_from_model
 from transformers import AutoConfig, AutoModel
 
 import jamba
@@ -203,6 +202,8 @@ def run(fixture):
             plain(model, path, "speecht5" if fixture.startswith("speecht5") else PLAIN[fixture])
             upright(path)
         else:
+            from optimum.exporters.onnx.convert import onnx_export_from_model
+
             made_by = ("optimum-onnx", "transformers", "torch", "onnx")
             task = "text-to-audio" if fixture == "vits" else "feature-extraction"
             onnx_export_from_model(model, Path(scratch), opset=18, task=task, do_validation=False, no_post_process=True)

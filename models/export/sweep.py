@@ -1,0 +1,522 @@
+"""Exports small models in the ways that people do, and prints what graft makes of each: one row a model.
+
+    python sweep.py DIR WAY[,WAY...] [MODEL...]
+
+The ways of torch and Transformers need requirements-exporter.txt, those of genai requirements-genai.txt. GRAFT names the
+command, bin/graft else. Every graph is compared with itself, patched (graft ab, as it is, --force, and --force with rows
+that are padded on the left and on the right); generation with Hugging Face's, greedy and with four beams. All is kept below
+DIR/WAY/MODEL: graphs, tokens of Hugging Face (expected.json) and what the commands said (row.json).
+"""
+
+import argparse
+import contextlib
+import functools
+import inspect
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import generation_families as families
+import generation_subjects as subjects
+import genai_small
+import scale
+
+GRAFT = os.environ.get("GRAFT", str(Path(__file__).resolve().parents[2] / "bin" / "graft"))
+NEW, PROMPTS, BEAMS = 24, 4, {"greedy": 1, "beam 4": 4}
+EXPORTER = {"exporter": {}, "exporter23": {"opset_version": 23}, "exporter24": {"opset_version": 24}, "fused": {"ort_fusions": "cpu"}}
+DYNAMO = {"dynamo18": 18, "dynamo23": 23, "dynamo24": 24}
+GENAI = {"genai": (genai_small.FLOAT32, ()), "genai-int4": (genai_small.INT4, (genai_small.EXACT,))}
+WAYS = (*DYNAMO, *EXPORTER, *GENAI)
+
+DECODERS = ("gpt2", "llama", "gptj", "gpt-neo", "gpt-neox", "gpt-bigcode", "bloom", "opt", "falcon", "falcon-new", "mpt", "mistral", "qwen2",
+            "qwen3", "phi", "phi3", "gemma", "gemma2", "gemma3", "stablelm", "granite", "olmo", "olmo2", "smollm3", "cohere", "helium", "glm",
+            "nemotron", "arcee", "deepseek-v3", "qwen3-moe", "mixtral")
+READERS = ("bart", "marian", "m2m100", "pegasus", "mbart", "blenderbot", "blenderbot-small", "t5-tied", "mt5", "whisper")
+ENCODERS = ("albert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet", "deberta", "deberta-v2", "deberta-v3", "esm", "modernbert",
+            "roformer", "bigbird", "nystromformer", "squeezebert", "flan-t5-encoder", "mt5-encoder", "beit", "dinov2", "dinov3", "segformer", "swin", "swinv2",
+            "vit", "yolos", "ast", "hubert", "wav2vec2", "wavlm")
+BUILT = {  # by genai's builder, beside those of generation_families
+    "ernie4-5": lambda: families.decoder("ernie4_5", **families.LLAMA, head_dim=16),
+    "hunyuan": lambda: families.decoder("hunyuan_v1_dense", **families.LLAMA, head_dim=16),
+    "lfm2": lambda: families.decoder("lfm2", **families.LLAMA, layer_types=["conv", "full_attention"]),
+    "gpt-oss": lambda: families.decoder("gpt_oss", **families.LLAMA, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
+}
+families.MAKERS.update(BUILT)
+MAKERS = dict(families.MAKERS)
+
+
+def turned(name, size=32):
+    """A model whose heads ONNX Runtime's GroupQueryAttention turns: of 16, 32 and so on."""
+    subject = MAKERS[name]()
+    subject.config.head_dim = size
+    return subject
+
+
+def models_of(way):
+    if way in DYNAMO:
+        return (*DECODERS, *READERS, *ENCODERS)
+    return (*DECODERS, *BUILT) if way in GENAI else (*DECODERS, *BUILT, *READERS)
+
+
+# torch's exporter alone.
+
+
+def legacy(cache):
+    return tuple((layer.keys, layer.values) for layer in cache.layers)
+
+
+def accepted(model, **values):
+    """The arguments that a model has."""
+    known = inspect.signature(model.forward).parameters
+    return {name: value for name, value in values.items() if name in known}
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, position_ids, past):
+        from transformers import DynamicCache
+
+        result = self.model(input_ids=input_ids, past_key_values=DynamicCache(past), use_cache=True,
+                            **accepted(self.model, attention_mask=attention_mask, position_ids=position_ids))
+        return result.logits, legacy(result.past_key_values)
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, model, names):
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *values):
+        return self.model(**dict(zip(self.names, values, strict=True)), return_dict=True).last_hidden_state
+
+
+class First(torch.nn.Module):
+    """An encoder's decoder, without a past."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoder_attention_mask, input_ids, encoder_hidden_states):
+        from transformers.modeling_outputs import BaseModelOutput
+
+        result = self.model(decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(encoder_hidden_states), use_cache=True,
+                            **accepted(self.model, attention_mask=encoder_attention_mask))
+        cache = result.past_key_values
+        return result.logits, legacy(cache.self_attention_cache), legacy(cache.cross_attention_cache)
+
+
+class Next(torch.nn.Module):
+    """An encoder's decoder with a past, which holds what there is of the encoder."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, encoder_attention_mask, input_ids, own, cross):
+        from transformers import DynamicCache, EncoderDecoderCache
+        from transformers.modeling_outputs import BaseModelOutput
+
+        keys = cross[0][0]
+        hidden = torch.zeros(keys.shape[0], keys.shape[2], self.model.config.hidden_size)
+        result = self.model(
+            decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(hidden), use_cache=True,
+            past_key_values=EncoderDecoderCache(DynamicCache(own), DynamicCache(cross)),
+            **accepted(self.model, attention_mask=encoder_attention_mask))
+        return result.logits, legacy(result.past_key_values.self_attention_cache)
+
+
+B, S, P, T, E = "batch_size", "sequence_length", "past_sequence_length", "total_sequence_length", "encoder_sequence_length"
+
+
+def save(module, arguments, dims, inputs, outputs, opset, path):
+    with torch.no_grad():
+        program = torch.onnx.export(module, arguments, dynamo=True, opset_version=opset, dynamic_shapes=dims,
+                                    input_names=inputs, output_names=outputs, verbose=False)
+    program.save(path)
+
+
+def pasts(prefix, layers, kinds):
+    return [f"{prefix}.{n}.{kind}" for n in range(layers) for kind in kinds]
+
+
+def dynamo_decoder(model, opset, target):
+    tokens = torch.arange(6).reshape(2, 3) + 3
+    with torch.no_grad():
+        past = legacy(model(torch.arange(10).reshape(2, 5) + 3, use_cache=True).past_key_values)
+    mask, positions = torch.ones(2, 8, dtype=torch.int64), torch.arange(5, 8).expand(2, 3).contiguous()
+    axes = {0: B, 2: P}
+    layers, kinds = len(past), ("key", "value")
+    save(Decoder(model), (tokens, mask, positions, past), ({0: B, 1: S}, {0: B, 1: T}, {0: B, 1: S}, ((axes, axes),) * layers),
+         ["input_ids", "attention_mask", "position_ids", *pasts("past_key_values", layers, kinds)],
+         ["logits", *pasts("present", layers, kinds)], opset, target / "model.onnx")
+
+
+def dynamo_reader(model, opset, target):
+    sound = model.config.model_type == "whisper"
+    encoder = model.get_encoder()
+    tokens = torch.arange(14).reshape(2, 7) + 3
+    mask, start = torch.ones_like(tokens), torch.tensor([[3, 5, 6], [3, 7, 8]])
+    if sound:
+        features = torch.randn(2, model.config.num_mel_bins, 2 * model.config.max_source_positions)
+        save(Encoder(encoder, ["input_features"]), (features,), (({0: B},),), ["input_features"], ["last_hidden_state"], opset,
+             target / "encoder_model.onnx")
+        hidden, width = torch.randn(2, model.config.max_source_positions, model.config.d_model), {0: B}
+        mask = torch.ones(2, model.config.max_source_positions, dtype=torch.int64)
+    else:
+        names = ["input_ids", "attention_mask"]
+        save(Encoder(encoder, names), (tokens, mask), (({0: B, 1: S}, {0: B, 1: S}),), names, ["last_hidden_state"], opset,
+             target / "encoder_model.onnx")
+        hidden, width = torch.randn(2, 7, model.config.hidden_size), {0: B, 1: E}
+    first, later = First(model), Next(model)
+    with torch.no_grad():
+        _, own, cross = first(mask, start, hidden)
+    layers, kinds = len(own), ("key", "value")
+    mine, theirs = {0: B, 2: P}, {0: B} if sound else {0: B, 2: E}
+    present = [f"present.{n}.decoder.{k}" for n in range(layers) for k in kinds]
+    beside = [f"{{}}.{n}.encoder.{k}" for n in range(layers) for k in kinds]
+    read = ["encoder_attention_mask", "input_ids"]
+    save(first, (mask, start, hidden), (width, {0: B, 1: S}, width), [*read, "encoder_hidden_states"],
+         ["logits", *present, *(n.format("present") for n in beside)], opset, target / "decoder_model.onnx")
+    save(later, (mask, start, own, cross), (width, {0: B, 1: S}, ((mine, mine),) * layers, ((theirs, theirs),) * layers),
+         [*read, *(n.replace("present", "past_key_values") for n in present), *(n.format("past_key_values") for n in beside)],
+         ["logits", *present], opset, target / "decoder_with_past_model.onnx")
+
+
+def make_encoder(name):
+    import families_export
+
+    return families_export.make(name)[0]
+
+
+def dynamo_encoder(name, opset, target):
+    model = make_encoder(name)
+    text = {0: B, 1: S}
+    tokens = torch.arange(18).reshape(2, 9) + 3
+    main = getattr(model, "main_input_name", "input_ids")
+    if main == "pixel_values":
+        size = model.config.image_size
+        high, wide = size if isinstance(size, (list, tuple)) else (size, size)
+        examples, axes = {main: torch.randn(2, model.config.num_channels, high, wide)}, [{0: B}]
+    elif main == "input_values":
+        spectrum = name == "ast"
+        examples = {main: torch.randn(2, model.config.max_length, model.config.num_mel_bins) if spectrum else torch.randn(2, 2000)}
+        axes = [{0: B} if spectrum else {0: B, 1: "samples"}]
+    else:
+        examples, axes = {main: tokens, "attention_mask": torch.ones_like(tokens)}, [text, text]
+    save(Encoder(model, list(examples)), tuple(examples.values()), (tuple(axes),), list(examples), ["last_hidden_state"], opset,
+         target / "model.onnx")
+
+
+# Transformers' exporter.
+
+
+def by_exporter(model, options, target):
+    import onnx
+    from transformers import GenerationConfig
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    import exporter_small
+
+    exporter, config = OnnxExporter(), OnnxConfig(dynamic=True, **options)
+    sample, start = exporter_small.sample_of(model), {}
+    if model.config.is_encoder_decoder:  # of one token, lengths of prompts and of the first past would be constants
+        start = {"decoder_input_ids": torch.tensor([[3, 5, 6], [3, 7, 8]])}
+    exported = exporter.export_for_generation(model, {**sample, **start}, config, generation_config=GenerationConfig(pad_token_id=0))
+    if start and "encoder" not in exported.components:
+        exported.components["encoder"] = exporter.export(model.get_encoder(), sample, config).components["model"]
+    exported.generation_config = None
+    exported.save_pretrained(target)
+
+
+# What is compared.
+
+
+def prompts_of(subject):
+    drawn = np.random.default_rng(1)
+    return [[*subject.prefix, *drawn.integers(3, subject.tokens, n).tolist(), *subject.suffix] for n in (4, 9, 2, 6)[:PROMPTS]]
+
+
+def expect(model, subject):
+    """Prompts, or features, and Hugging Face's tokens of each, by search."""
+    given, answers = [], {search: [] for search in BEAMS}
+    prompts = prompts_of(subject)
+    for n, prompt in enumerate(prompts):
+        if model.config.model_type == "whisper":
+            values = np.random.default_rng(n).normal(size=(1, model.config.num_mel_bins, 2 * model.config.max_source_positions))
+            inputs = {"input_features": torch.from_numpy(values.astype(np.float32))}
+            given.append(values[0].astype(np.float32))
+        else:
+            tokens = torch.tensor([prompt])
+            inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+            given.append(prompt)
+        for search, beams in BEAMS.items():
+            with torch.no_grad():
+                out = model.generate(**inputs, num_beams=beams, do_sample=False, max_new_tokens=NEW)[0].tolist()
+            if not model.config.is_encoder_decoder:
+                out = out[len(prompt):]
+            elif "decoder_input_ids" not in inputs and out and out[0] == model.config.decoder_start_token_id:
+                out = out[1:]
+            answers[search].append(out)
+    return given, answers
+
+
+@functools.lru_cache(maxsize=1)
+def asked(name, attention):
+    """A model, its prompts, and what Hugging Face generates from them."""
+    try:
+        model, _ = subjects.make(name, attention)
+    except (ImportError, ValueError):  # the class has no other
+        model, _ = subjects.make(name, "eager")
+    return model, *expect(model, subjects.find(name))
+
+
+def write_inputs(given, subject, target):
+    """A tokenizer whose words are t0, t1, ..., and the lines of the inputs."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.WordLevel({f"t{i}": i for i in range(subject.tokens)}, unk_token="t0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(target)
+    lines = []
+    for n, value in enumerate(given):
+        if isinstance(value, list):
+            lines.append(" ".join(f"t{i}" for i in value))
+        else:
+            np.save(target / f"features{n}.npy", value)
+            lines.append(str(target / f"features{n}.npy"))
+    (target / "inputs.txt").write_text("\n".join(lines) + "\n")
+
+
+def graft(*arguments):
+    """The exit code of a command, its output, and its last line on stderr."""
+    ran = subprocess.run([GRAFT, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    lines = ran.stderr.strip().splitlines()
+    return ran.returncode, ran.stdout, lines[-1] if lines else ""
+
+
+def error_of(out, said):
+    for text in (said, out):
+        with contextlib.suppress(ValueError, AttributeError):
+            return json.loads(text)["error"]
+    return said or out[-300:]
+
+
+def padded(made, path):
+    """The masks of a graph, of two rows: one padded on the left, one on the right. Else None."""
+    masks = {}
+    for given in made["inputs"]:
+        if "mask" in given["name"] and len(given["shape"]) == 2 and given["shape"][0] == 2 and given["shape"][1] > 2:
+            value = np.ones(given["shape"], dtype={"bool": bool, "float32": np.float32}.get(given["type"], np.int64))
+            third = given["shape"][1] // 3
+            value[0, :third], value[1, -third:] = 0, 0
+            masks[given["name"]] = value
+    if not masks:
+        return None
+    np.savez(path, **masks)
+    return path
+
+
+def compared(path):
+    """How a graph compares with itself, by form; and what is recognised of it."""
+    code, out, said = graft("inspect", path, "--force", "-o", "json")
+    if code:
+        return {"error": error_of(out, said)}
+    seen = json.loads(out)
+    row = {
+        "attention": [{k: b.get(k) for k in ("node", "plugin", "reason")} for b in seen["blocks"] if b["kind"] == "attention"],
+        "unrecognised": seen["unrecognised"], "opset": next((o["version"] for o in seen["opsets"] if o["domain"] == "ai.onnx"), None),
+        "ab": {},
+    }
+    few = ("--rounds", 1, "--warmup", 1, "-o", "json")
+    two = [o for i in seen["inputs"] for n, c in enumerate(i.get("counts") or []) if c == "batch" for o in ("--dim", f"{i['name']}.{n}=2")]
+    masks = None
+    for form, options in {"forced": ("--force", *two), "default": two, "padded": ("--force", *two)}.items():
+        if form == "padded":
+            if not masks:
+                continue
+            options = (*options, "--inputs", masks)
+        code, out, said = graft("ab", path, *options, *few)
+        try:
+            made = json.loads(out)
+        except ValueError:
+            made = {}
+        if "parity" not in made:
+            error = error_of(out, said)
+            row["ab"][form] = {"equal": True, "replaced": 0, "worst": 0} if "nothing is replaced on either side" in error else error
+            continue
+        row["ab"][form] = {"equal": made["parity"]["ok"], "replaced": made["b"]["replaced"],
+                           "worst": max((o.get("of_tolerance") or 0 for o in made["parity"]["outputs"]), default=0)}
+        if form == "forced":
+            masks = padded(made, path.with_suffix(".npz"))
+    return row
+
+
+def generated(target, answers, ends):
+    """Of each search how many of the answers are Hugging Face's, or why there are none.
+
+    Where not all are, how many are those of the graph as exported, by ONNX Runtime, and by onnxruntime-genai (greedy: its
+    beams end otherwise) where that is there: a graph of four bits has other tokens than its model.
+    """
+    row = {}
+    same = lambda a, b: sum(cut(x, ends) == cut(y, ends) for x, y in zip(a, b, strict=True))
+    for search, beams in BEAMS.items():
+        mine = tokens_of(target, beams)
+        if isinstance(mine, str):
+            return {search: mine}
+        row[search], row[search + " tokens"] = same(mine, answers[search]), mine
+        if row[search] < len(mine):
+            plain = tokens_of(target, beams, "--baseline")
+            row[search + ", exported"] = plain if isinstance(plain, str) else same(mine, plain)
+            if beams == 1 and (target / genai_small.CONFIG).exists():
+                with contextlib.suppress(ImportError):
+                    row[search + ", genai"] = same(mine, genai_tokens(target))
+    return row
+
+
+def tokens_of(target, beams, *options):
+    """What graft generates of each input, or its refusal."""
+    code, out, said = graft("generate", target, "--input", target / "inputs.txt", "--format", "jsonl", "--max-new-tokens", NEW,
+                            "--num-beams", beams, "--do-sample=false", "-q", *options)
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if not lines or "index" not in lines[0]:
+        return error_of(out, said)
+    return [line["sequences"][0]["tokens"] if line.get("sequences") else line.get("error") for line in lines]
+
+
+def genai_tokens(target):
+    import onnxruntime_genai as genai
+
+    model, answers = genai.Model(str(target)), []
+    for line in (target / "inputs.txt").read_text().splitlines():
+        prompt = [int(word[1:]) for word in line.split()]
+        options = genai.GeneratorParams(model)
+        options.set_search_options(max_length=len(prompt) + NEW, do_sample=False, batch_size=1)
+        generator = genai.Generator(model, options)
+        generator.append_tokens(prompt)
+        while not generator.is_done():
+            generator.generate_next_token()
+        answers.append([int(t) for t in generator.get_sequence(0)][len(prompt):])
+    return answers
+
+
+def cut(tokens, ends):
+    """Tokens before the one that ends."""
+    if not isinstance(tokens, list):
+        return tokens
+    return tokens[: next((n for n, t in enumerate(tokens) if t in ends), len(tokens))]
+
+
+def run(way, name, target):
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    row = {"way": way, "model": name}
+    if name in ENCODERS and way in DYNAMO:
+        dynamo_encoder(name, DYNAMO[way], target)
+    else:
+        subject = subjects.find(name)
+        model, given, answers = asked(name, "eager" if name in families.EAGER or way in GENAI else scale.choose("sdpa"))
+        if way in GENAI:
+            precision, options = GENAI[way]
+            genai_small.build(model, target, precision, options)
+        elif way in EXPORTER:
+            by_exporter(model, EXPORTER[way], target)
+        elif model.config.is_encoder_decoder:
+            dynamo_reader(model, DYNAMO[way], target)
+        else:
+            dynamo_decoder(model, DYNAMO[way], target)
+        config, generation = subjects.published(name, model)
+        for file, value in (("config.json", config), ("generation_config.json", generation)):
+            (target / file).write_text(json.dumps(value))
+        write_inputs(given, subject, target)
+        (target / "expected.json").write_text(json.dumps(answers))
+    return row | measure(target)
+
+
+def measure(target):
+    """Asks graft about a folder that was written."""
+    row = {"graphs": {path.stem: compared(path) for path in sorted(target.glob("*.onnx"))}}
+    if (target / "expected.json").exists():
+        ends = json.loads((target / "generation_config.json").read_text())["eos_token_id"]
+        row["generate"] = generated(target, json.loads((target / "expected.json").read_text()), ends if isinstance(ends, list) else [ends])
+    return row
+
+
+def printed(row):
+    """A row of the table, and below it what is not as it should be."""
+    graphs = row.get("graphs", {})
+    good = lambda form: [g["ab"].get(form) for g in graphs.values() if "ab" in g and form in g["ab"]]
+    share = lambda form: f"{sum(isinstance(v, dict) and v['equal'] for v in good(form))}/{len(good(form))}"
+    seen = sum(len(g.get("attention", ())) for g in graphs.values())
+    replaced = sum(bool(a["plugin"]) for g in graphs.values() for a in g.get("attention", ()))
+    missed = sum(len(g.get("unrecognised", ())) for g in graphs.values())
+    generate = row.get("generate", {})
+    opsets = {g.get("opset") for g in graphs.values()} - {None}
+    cells = [row["model"], row["way"], "/".join(map(str, sorted(opsets))), f"{replaced} of {seen}" + (f", {missed} not" if missed else ""),
+             share("forced"), share("default"), share("padded"),
+             *(f"{generate[s]}/{PROMPTS}" if isinstance(generate.get(s), int) else "refused" if s in generate else "" for s in BEAMS)]
+    lines = [f"| {' | '.join(cells)} |"]
+    if "failed" in row:
+        lines = [f"| {row['model']} | {row['way']} | not exported: {row['failed']} |"]
+    for graph, g in graphs.items():
+        if "error" in g:
+            lines.append(f"    {graph}: {g['error']}")
+        lines += [f"    {graph}: {u.get('node')}: {u.get('reason')}" for u in g.get("unrecognised", ())]
+        lines += [f"    {graph}: {a['node']} left: {a['reason']}" for a in g.get("attention", ()) if not a["plugin"]][:2]
+        lines += [f"    {graph} {form}: {v}" for form, v in g.get("ab", {}).items() if not isinstance(v, dict) or not v["equal"]]
+    lines += [f"    generate, {s}: {v if isinstance(v, str) else f'{v}/{PROMPTS}'}" for s, v in generate.items() if isinstance(v, str) or "," in s]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("ways")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--again", action="store_true", help="ask graft again about what was exported")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    print("| model | way | opset | attention replaced | forced | default | padded | greedy | beam 4 |\n|---|---|---|---|---|---|---|---|---|")
+    ways = given.ways.split(",")
+    if set(ways) & set(GENAI):
+        families.MAKERS.update({name: functools.partial(turned, name) for name in ("qwen3", "gemma", "gemma2", "gemma3")})
+    for name in given.models or dict.fromkeys(name for way in ways for name in models_of(way)):
+        for way in ways:
+            if name not in models_of(way):
+                continue
+            target = given.directory / way / name
+            row = {"way": way, "model": name}
+            try:
+                if given.again:
+                    if not list(target.glob("*.onnx")):
+                        continue
+                    row |= measure(target)
+                else:
+                    with contextlib.redirect_stdout(io.StringIO()) as said:
+                        row = run(way, name, target)
+            except Exception as error:  # an exporter's own failure is a row
+                text = f"{type(error).__name__}: {error}".splitlines()
+                row["failed"] = text[0][:200]
+                (target / "failed.txt").write_text(traceback.format_exc())
+            (target / "row.json").write_text(json.dumps(row, indent=1))
+            print(printed(row), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
