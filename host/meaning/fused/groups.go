@@ -85,6 +85,8 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 		return "its softmax counts a sink"
 	case given(n.Output(3)):
 		return "its scores are read"
+	case n.Int("sliding_window_cache", 0) != 0 && n.Int("local_window_size", -1) < 1:
+		return "its past is that of a window, of which no length is given"
 	}
 	if n.Int("do_rotary", 0) != 0 {
 		cos, sin := shapes.Of(n.Input(groupCos)), shapes.Of(n.Input(groupSin))

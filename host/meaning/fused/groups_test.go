@@ -73,6 +73,10 @@ func TestWholeGroups(t *testing.T) {
 			"smooth_softmax=1" + heads, "its softmax counts a sink"},
 		{"a cache in fewer bits", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , " +
 			", , sinks, sinks)" + heads, "its input 13, sinks, is not known"},
+		{"a past of a window", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
+			"sliding_window_cache=1 local_window_size=3" + heads, ""},
+		{"a past of no window", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
+			"sliding_window_cache=1" + heads, "its past is that of a window, of which no length is given"},
 		{"scores that are read", "y, nk, nv, s = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest)" +
 			heads + "\nz = Identity(s)", "its scores are read"},
 	} {
@@ -121,8 +125,57 @@ func TestGroupsCompute(t *testing.T) {
 	}
 }
 
+// TestPastOfAWindow: what GroupQueryAttention computes with a past that holds the newest keys alone, in a buffer of its
+// own length, is what it is taken apart into with all keys: of a prompt longer than the window, and of a step after it.
+func TestPastOfAWindow(t *testing.T) {
+	l := must.Value(ort.FindAndOpen(""))(t)
+	p := &group{batch: 2, seq: 7, room: 4, random: rand.New(rand.NewPCG(1, 17)), inputs: map[string][]float32{}}
+	p.text = `
+	in q f32[batch, seq, 128]
+	in pk f32[batch, 2, room, 16]
+	in pv f32[batch, 2, room, 16]
+	in lengths i32[batch]
+	in longest i32[1]
+	const cos f32[20, 8]
+	const sin f32[20, 8]
+	out y f32[batch, seq, 64]
+	out nk f32[batch, 2, kept, 16]
+	out nv f32[batch, 2, kept, 16]
+	y, nk, nv = com.microsoft.GroupQueryAttention(q, , , pk, pv, lengths, longest, cos, sin) ` +
+		"num_heads=4 kv_num_heads=2 do_rotary=1 sliding_window_cache=1 local_window_size=3"
+	before := blockstest.Proto(t, p.text)
+	g, shapes := blockstest.Graph(t, p.text)
+	if any, err := fused.TakeGroupsApart(g, shapes); err != nil || !any {
+		t.Fatalf("taken apart: %t, %v", any, err)
+	}
+	var window, all [][]float32
+	for _, what := range []string{"prompt", "step"} {
+		if what == "step" {
+			p.past, p.seq = p.seq, 1
+			p.inputs = map[string][]float32{"pk": window[1], "pv": window[2]}
+		}
+		window = p.run(t, l, before)
+		if p.inputs["pk"], p.inputs["pv"] = []float32{}, []float32{}; what == "step" {
+			p.inputs["pk"], p.inputs["pv"] = all[1], all[2]
+		}
+		room := p.room
+		p.room = p.past
+		all = p.run(t, l, g.Model())
+		p.room = room
+		if len(window[0]) != len(all[0]) || len(all[0]) == 0 {
+			t.Fatalf("%s: %d elements, want %d", what, len(all[0]), len(window[0]))
+		}
+		for i, want := range window[0] {
+			if d := math.Abs(float64(all[0][i] - want)); !(d <= 2e-5) {
+				t.Fatalf("%s: element %d is %g, want %g", what, i, all[0][i], want)
+			}
+		}
+	}
+}
+
 // group is a problem: a graph, and its lengths.
 type group struct {
+	room                           int64 // of a past of a window
 	text                           string
 	batch, seq, past, groups, size int64
 	random                         *rand.Rand
@@ -191,7 +244,8 @@ func (p *group) run(t *testing.T, l *ort.Library, m *onnx.Model) [][]float32 {
 			v.Close()
 		}
 	}()
-	symbols := map[string]int64{"batch": p.batch, "seq": p.seq, "past": p.past, "total": p.past + p.seq}
+	symbols := map[string]int64{"batch": p.batch, "seq": p.seq, "past": p.past, "total": p.past + p.seq,
+		"room": p.room}
 	for _, in := range m.Graph.Input {
 		shape, count := []int64{}, int64(1)
 		for _, d := range in.Type.GetTensorType().Shape.Dim {

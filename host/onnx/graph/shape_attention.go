@@ -183,7 +183,10 @@ func groupQueryRule(c *call) {
 	if c.n.Is("com.microsoft.SparseAttention") {
 		total = Dim{}
 	}
-	if past.Rank == 4 {
+	switch {
+	case past.Rank == 4 && c.n.Int("sliding_window_cache", 0) != 0: // the newest keys are kept in a buffer of one length
+		total = past.Dims[2]
+	case past.Rank == 4:
 		total = extreme(1)(past.Dims[2], total)
 	}
 	for i := 1; i < 3; i++ {

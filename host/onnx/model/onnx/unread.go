@@ -34,7 +34,7 @@ var read = map[string]reading{
 	"com.microsoft.MultiHeadAttention": {[]int64{1}, 10, "mask_filter_value num_heads scale unidirectional"},
 	"com.microsoft.GroupQueryAttention": {[]int64{1}, 12, "do_rotary kv_num_heads local_window_size num_heads " +
 		"rotary_interleaved scale smooth_softmax softcap qk_output causal=1 k_quant_type=NONE v_quant_type=NONE " +
-		"sliding_window_cache=0 qk_norm_epsilon"},
+		"sliding_window_cache qk_norm_epsilon"},
 	"com.microsoft.RotaryEmbedding": {[]int64{1}, 4, "interleaved num_heads rotary_embedding_dim " +
 		"is_packed_batching=0 scale=1"},
 	"com.microsoft.SkipLayerNormalization":           {[]int64{1}, 5, "epsilon"},
