@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/opgraft/graft/host/generate/cache"
@@ -35,7 +36,7 @@ func (e *Engine) encode(ctx context.Context, in Features) (*ort.Value, error) {
 		switch {
 		case info.Element == ort.Float32:
 			add(f, info.Name, in.Values, in.Shape...)
-		case info.Name == "attention_mask":
+		case slices.Contains(e.encoderMasks, info.Name):
 			ones := make([]int64, in.length())
 			for i := range ones {
 				ones[i] = 1

@@ -63,8 +63,9 @@ type Engine struct {
 	plugins []*plugin.Plugin
 	encoder *Session // nil for a decoder alone
 	filler  *Session // fills the cross pool from an encoder's output; nil where none is read
-	// fillerLengths are those of prepare.Generation.
+	// fillerLengths and encoderMasks are those of prepare.Generation.
 	fillerLengths map[string][]int
+	encoderMasks  []string
 	budget        *cache.Budget
 	self          *pool
 	prompt        *pool // nil where prompts are stored as what follows them is
@@ -94,7 +95,8 @@ type pool struct {
 func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions,
 		threads: o.Threads,
-		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths, choose: g.Choose,
+		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths,
+		encoderMasks: g.EncoderMasks, choose: g.Choose,
 		placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then

@@ -62,9 +62,14 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, thread
 	if !slices.ContainsFunc(m.decoder.Outputs(), func(out ort.ValueInfo) bool {
 		return out.Name == "logits" && len(out.Shape) != 2
 	}) {
+		if m.takesPast() {
+			return nil, &diagnostic.Error{Path: f.Decoder, Found: "no output logits",
+				Needed: "the names that exporters give, by which the model as exported is run",
+				Fix:    "generate without --baseline, or rename its inputs and outputs"}
+		}
 		return nil, f.NoDecoder()
 	}
-	if !slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 }) {
+	if !m.takesPast() {
 		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
 	}
 	for _, in := range m.decoder.Inputs() {
@@ -74,6 +79,11 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, thread
 		}
 	}
 	return m, nil
+}
+
+// takesPast reports a decoder that takes keys and values, of rank 4.
+func (m *sessions) takesPast() bool {
+	return slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 })
 }
 
 // openSession is a session of one graph. What is wrong with the files is said as the rest

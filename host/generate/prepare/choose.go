@@ -191,7 +191,7 @@ func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 		}
 	}
 	d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: g.Positions,
-		Either:          g.Choose != nil,
+		Logits: g.Model.Logits, Either: g.Choose != nil,
 		Implementations: o.Attention.Implementations, Storage: o.Attention.Storage, Skip: o.Attention.Skip,
 		Answers:     c.answers,
 		Placeholder: g.Model.Placeholder != nil}

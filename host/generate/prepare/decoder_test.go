@@ -36,7 +36,8 @@ func TestEveryExportersDecoderBecomesAnEngine(t *testing.T) {
 			before := len(x.Graph.Nodes)
 			e := newEvaluator(l, x)
 			defer e.close()
-			d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Positions: 48, Answers: engine.Answers{}}
+			d := &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Logits: "logits", Positions: 48,
+				Answers: engine.Answers{}}
 			must.Succeed(t, d.Check())
 			e.answer(d.Questions(plan.KeysValues), d.Answers)
 			var layers []*engine.Layer

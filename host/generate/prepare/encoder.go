@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
@@ -33,6 +34,11 @@ func (gen *Generation) encoder(ctx context.Context, o Options) error {
 	}
 	exported := newEvaluator(o.Library, x)
 	defer exported.close()
+	for _, v := range x.Graph.Inputs {
+		if exported.roles.Of(v) == roles.Mask {
+			gen.EncoderMasks = append(gen.EncoderMasks, v.Name)
+		}
+	}
 	gen.Encoder, err = replace(ctx, x, o, func(g *graph.Graph) {
 		if gen.EncoderPositions <= maxMasked {
 			dropIdleMasks(g, attends(x.Plan), exported, gen.EncoderPositions)

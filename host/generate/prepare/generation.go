@@ -62,6 +62,8 @@ type Generation struct {
 	Decoder *Graph
 	Filler  *Graph // makes what cross attention stores of an encoder's output; nil where nothing is made
 	Encoder *Graph // nil for a decoder alone
+	// EncoderMasks are the encoder's inputs that say which of its tokens, or samples of sound, are any.
+	EncoderMasks []string
 	// FillerLengths say how long each axis of the filler's integer inputs is: the axis of the
 	// encoder's output (1, positions, width), or -1 for 1.
 	FillerLengths map[string][]int

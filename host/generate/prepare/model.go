@@ -6,12 +6,13 @@ package prepare
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
@@ -23,6 +24,9 @@ import (
 type Model struct {
 	Files  *modeldir.Files
 	Config *modeldir.Config
+
+	// Logits is the decoder's output of logits.
+	Logits string
 
 	// Placeholder is a token that the decoder is fed after each of its rows, in whose place the next token is predicted;
 	// nil for none.
@@ -50,36 +54,11 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 			m.Close()
 		}
 	}()
-	file, err := m.open(m.Files.Decoder)
-	if err != nil {
+	if err := m.read(ctx); err != nil {
 		return nil, err
 	}
-	if !hasLogits(file.Proto()) {
+	if m.Logits = LogitsOf(m.decoder.Graph, m.decoder.Shapes, m.Config.Vocab); m.Logits == "" {
 		return nil, m.Files.NoDecoder()
-	}
-	if m.Files.First == m.Files.Decoder {
-		m.merged = proto.Clone(file.Proto()).(*onnx.Model)
-		if err := takeBranch(m.merged, false); err != nil {
-			return nil, modeldir.About(m.Files.First, err)
-		}
-		if _, err := takePlaceholder(file, m.merged); err != nil {
-			return nil, modeldir.About(m.Files.First, err)
-		}
-		if err := takeIntegers(file, m.merged); err != nil {
-			return nil, modeldir.About(m.Files.First, err)
-		}
-	}
-	if err := takeBranch(file.Proto(), true); err != nil {
-		return nil, modeldir.About(m.Files.Decoder, err)
-	}
-	if m.Placeholder, err = takePlaceholder(file, file.Proto()); err != nil {
-		return nil, modeldir.About(m.Files.Decoder, err)
-	}
-	if err := takeIntegers(file, file.Proto()); err != nil {
-		return nil, modeldir.About(m.Files.Decoder, err)
-	}
-	if m.decoder, err = patch.ViewRows(ctx, file, file.Proto()); err != nil {
-		return nil, modeldir.About(m.Files.Decoder, err)
 	}
 	if err := m.storeCross(ctx); err != nil {
 		return nil, modeldir.About(m.Files.Decoder, err)
@@ -87,13 +66,56 @@ func Open(ctx context.Context, path string) (_ *Model, err error) {
 	return m, nil
 }
 
-// hasLogits reports whether a graph gives a number for each token of the vocabulary at each position, as far as it
-// declares that.
-func hasLogits(m *onnx.Model) bool {
-	return slices.ContainsFunc(m.GetGraph().GetOutput(), func(o *onnx.ValueInfo) bool {
-		shape := o.GetType().GetTensorType().GetShape()
-		return o.GetName() == "logits" && (shape == nil || len(shape.GetDim()) == 3)
-	})
+// read opens the decoder and finds its blocks.
+func (m *Model) read(ctx context.Context) error {
+	file, err := m.open(m.Files.Decoder)
+	if err != nil {
+		return err
+	}
+	if m.Files.First == m.Files.Decoder {
+		m.merged = proto.Clone(file.Proto()).(*onnx.Model)
+		if _, err := m.take(file, m.merged, false); err != nil {
+			return modeldir.About(m.Files.First, err)
+		}
+	}
+	if m.Placeholder, err = m.take(file, file.Proto(), true); err == nil {
+		m.decoder, err = patch.ViewRows(ctx, file, file.Proto())
+	}
+	if err != nil {
+		return modeldir.About(m.Files.Decoder, err)
+	}
+	return nil
+}
+
+// take makes a decoder the one with a past or that without, and takes what an engine reads otherwise out of it: a
+// placeholder, which it is, and integers.
+func (m *Model) take(file *model.Model, p *onnx.Model, past bool) (placeholder *int64, err error) {
+	if err = takeBranch(p, past); err == nil {
+		placeholder, err = takePlaceholder(file, p)
+	}
+	if err == nil {
+		err = takeIntegers(file, p)
+	}
+	return placeholder, err
+}
+
+// LogitsOf is the output that gives a number for each token of a vocabulary at each position: the only one that is as
+// wide, or, where that tells none, the one that exporters call logits; "" where there is none.
+func LogitsOf(g *graph.Graph, shapes *graph.Shapes, vocab int) string {
+	var wide, named []string
+	for _, v := range g.Outputs {
+		f := shapes.Of(v)
+		if f.Rank == 3 && f.Dims[2].Is(int64(vocab)) {
+			wide = append(wide, v.Name)
+		}
+		if v.Name == "logits" && (f.Rank == 3 || f.Rank < 0) {
+			named = append(named, v.Name)
+		}
+	}
+	if len(wide) == 1 {
+		return wide[0]
+	}
+	return strings.Join(named, "")
 }
 
 // Close closes the files. A Generation that was made of the model closes it.
@@ -139,13 +161,8 @@ func (m *Model) first() (*model.Model, *onnx.Model, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := takeBranch(file.Proto(), false); err != nil {
-		return nil, nil, err
-	}
-	if _, err = takePlaceholder(file, file.Proto()); err != nil {
-		return nil, nil, err
-	}
-	return file, file.Proto(), takeIntegers(file, file.Proto())
+	_, err = m.take(file, file.Proto(), false)
+	return file, file.Proto(), err
 }
 
 // fills is what makes keys and values of an encoder's output: its file, and its graph.

@@ -144,10 +144,31 @@ func (v view) regroup(to []graph.Dim, value *graph.Value) (view, bool) {
 		}
 		dims[len(to)-1] = append(dims[len(to)-1], a)
 	}
+	settle(dims)
 	for i := range dims {
 		dims[i] = join(dims[i])
 	}
 	return view{value, dims, v.scale}, true
+}
+
+// settle gives a dimension of length one that no axis stands in the axis of a single head, where a view of lower rank
+// put that beside another.
+func settle(dims [][]axis) {
+	empty := -1
+	for i, d := range dims {
+		if len(d) == 0 && empty >= 0 {
+			return
+		} else if len(d) == 0 {
+			empty = i
+		}
+	}
+	for i, d := range dims {
+		at := slices.IndexFunc(d, func(a axis) bool { return a.role == "h" && a.part == "" && isOne(a.size) })
+		if empty >= 0 && at >= 0 && len(d) > 1 {
+			dims[empty], dims[i] = []axis{d[at]}, slices.Delete(slices.Clone(d), at, at+1)
+			return
+		}
+	}
 }
 
 // spread gives dimensions the axes whose product their lengths are, or pieces of axes: from the first dimension on, or

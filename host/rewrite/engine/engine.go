@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
@@ -90,7 +91,8 @@ type Decoder struct {
 	// First is the decoder without a past, whose graph has the weights that make keys and
 	// values of an encoder's output; nil where there is none.
 	First *Decoder
-	// Positions is the longest sequence: what depends on positions is tabulated to there.
+	// Logits is the output of logits. Positions is the longest sequence: what depends on positions is tabulated to there.
+	Logits    string
 	Positions int64
 	// Either lets layers that read an encoder's output read keys and values of the
 	// requests that have those instead.
@@ -130,7 +132,7 @@ type Attended struct {
 // are those of Layer, one for each block of the report, in its order. The graph is
 // changed, also where there is an error.
 func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
-	s := &builder{Decoder: d, engine: &Interface{Tokens: "input_ids", Logits: "logits", Weights: map[string]*Folded{}},
+	s := &builder{Decoder: d, engine: &Interface{Logits: d.Logits, Weights: map[string]*Folded{}},
 		inputs: map[string]*graph.Value{}, data: d.data(), biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
 		Editor: rewrite.NewEditor(d.Graph, d.Shapes)}
 	if err := s.takeEnds(); err != nil {
@@ -170,7 +172,8 @@ type builder struct {
 	data    map[*graph.Value]bool   // inputs whose content lengths do not tell
 	logits  *graph.Value
 	tokens  *graph.Value
-	ordered bool // a layer hides what comes after a token of a prompt
+	numbers []*graph.Value // the model's own inputs of positions
+	ordered bool           // a layer hides what comes after a token of a prompt
 	biases  biasTables
 	angles  map[*graph.Value]*graph.Value // tables of rotary embeddings
 	// attended are the results of attention with their lengths, which nothing but
@@ -178,18 +181,37 @@ type builder struct {
 	attended []*onnx.ValueInfo
 }
 
-// takeEnds finds tokens and logits, and lets go of all other outputs.
+// takeEnds finds tokens, positions and logits by what the graph does with them, and lets go of all other outputs.
 func (s *builder) takeEnds() error {
+	r := roles.Find(s.Graph, s.Shapes, s.Report)
 	for _, v := range s.Graph.Inputs {
-		if v.Name == s.engine.Tokens || v.Name == "decoder_"+s.engine.Tokens {
-			s.tokens, s.engine.Tokens = v, v.Name
+		switch is := r.Of(v); {
+		case v.Tensor != nil:
+		case is == roles.Tokens && s.tokens != nil:
+			return fmt.Errorf("inputs %s and %s both hold tokens, where an engine feeds one", s.tokens.Name, v.Name)
+		case is == roles.Tokens:
+			s.tokens = v
+		case is == roles.Positions && s.Shapes.Of(v).Rank == 2:
+			s.numbers = append(s.numbers, v)
 		}
 	}
-	i := slices.IndexFunc(s.Graph.Outputs, func(v *graph.Value) bool { return v.Name == s.engine.Logits })
+	i := slices.IndexFunc(s.Graph.Outputs, func(v *graph.Value) bool { return v.Name == s.Logits })
 	if s.tokens == nil || i < 0 {
-		return errors.New("the model has no input input_ids or no output logits: it is no decoder that graft knows")
+		return errors.New("no input looks tokens up, or no output is their logits: it is no decoder that graft knows")
 	}
-	s.logits = s.Graph.Outputs[i]
+	s.logits, s.engine.Tokens = s.Graph.Outputs[i], s.tokens.Name
+	for _, v := range s.numbers {
+		rows := roles.Rows(v)
+		if rows == 0 || roles.ByName(v.Name) == roles.Positions {
+			continue // they become angles, or say it
+		}
+		// Any integers may look rows up. Tokens do so in a table of as many as there are logits.
+		width, _ := s.Shapes.Of(s.logits).Dim(-1).Const()
+		if roles.Rows(s.tokens) != width || rows == width || rows < s.Decoder.Positions {
+			return fmt.Errorf("input %s looks rows up, of %d, which may be positions or not, as %s does, of %d, for %d logits: "+
+				"name the one position_ids where it is that", v.Name, rows, s.tokens.Name, roles.Rows(s.tokens), width)
+		}
+	}
 	s.Graph.KeepOutputs(s.logits)
 	return nil
 }
@@ -231,6 +253,12 @@ func (d *Decoder) Check() error {
 		self = self || b.Attention.Type != "cross"
 	}
 	if !self {
+		for _, v := range d.Graph.Inputs {
+			if f := d.Shapes.Of(v); v.Tensor == nil && f.Rank == 4 && f.DType == onnx.Tensor_FLOAT && len(v.Uses) > 0 {
+				return fmt.Errorf("it makes keys and values in every step of what input %s holds, as a latent cache does, and an "+
+					"engine stores keys and values themselves: export it with a cache of those, as optimum does", v.Name)
+			}
+		}
 		return errors.New("the model has no self attention that could have a cache")
 	}
 	return nil

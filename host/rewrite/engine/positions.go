@@ -25,10 +25,7 @@ func (t tabled) value() *graph.Value { return t.node.In[t.index] }
 // that.
 func (s *builder) tables() (list []tabled, err error) {
 	s.Graph.Prune()
-	for _, v := range s.Graph.Inputs {
-		if v.Name != "position_ids" {
-			continue
-		}
+	for _, v := range s.numbers {
 		positions, err := s.positions()
 		if err != nil {
 			return nil, err
@@ -36,7 +33,6 @@ func (s *builder) tables() (list []tabled, err error) {
 		for _, u := range slices.Clone(v.Uses) {
 			u.Node.SetInput(u.Index, positions)
 		}
-		break
 	}
 	if err := s.Graph.Sort(); err != nil {
 		return nil, err
@@ -56,12 +52,68 @@ func (s *builder) tables() (list []tabled, err error) {
 					return nil, err
 				}
 				n.SetInput(i, rows)
-			} else if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) {
+			} else if v != nil && kinds[v] == onLengths && (!s.isLength(n, i) || counted[v] && n.Is("Slice")) &&
+				s.ofRows(v, map[*graph.Value]lengthsIn{}) != rowsIn {
 				list = append(list, tabled{n, i})
 			}
 		}
 	}
 	return list, nil
+}
+
+// lengthsIn says which lengths a value depends on.
+type lengthsIn int
+
+const (
+	noneIn   lengthsIn = iota
+	rowsIn             // how many tokens there are, which are the rows of a step: as many as experts are to take, say
+	othersIn           // of the past, or of a sequence
+)
+
+// ofRows says which lengths a value depends on, as far as shapes tell.
+func (s *builder) ofRows(v *graph.Value, seen map[*graph.Value]lengthsIn) (in lengthsIn) {
+	tokens := s.Shapes.Of(s.tokens)
+	_, one := tokens.Dim(0).Const()
+	switch before, ok := seen[v]; {
+	case v == nil || v.Tensor != nil:
+		return noneIn
+	case one || v.IsInput: // of a batch of one, the number of tokens is the length of a sequence
+		return othersIn
+	case ok:
+		return before
+	}
+	s.Graph.Spend(1)
+	defer func() { seen[v] = in }()
+	of := func(d graph.Dim) lengthsIn {
+		if _, constant := d.Const(); constant {
+			return noneIn
+		}
+		for _, rows := range []graph.Dim{tokens.Dim(0), tokens.Count()} {
+			if q, ok := d.Div(rows); ok {
+				if _, constant := q.Const(); constant {
+					return rowsIn
+				}
+			}
+		}
+		return othersIn
+	}
+	if elements := s.Shapes.Of(v).Elems; len(elements) > 0 {
+		for _, d := range elements {
+			in = max(in, of(d))
+		}
+		if in != othersIn {
+			return in
+		}
+	}
+	n := v.Producer
+	if n.Is("Shape", "Size") || len(n.Subgraphs) > 0 {
+		return othersIn
+	}
+	in = noneIn
+	for _, from := range n.In {
+		in = max(in, s.ofRows(from, seen))
+	}
+	return in
 }
 
 // mixes says how a node computes with several tokens of a sequence, "" where it does not or
@@ -76,6 +128,9 @@ func (s *builder) mixes(n *graph.Node) string {
 	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
 		return "goes from token to token"
 	case n.Is("CumSum") && !s.takesPast():
+		if _, constant := s.Shapes.Of(n.In[0]).Count().Const(); constant {
+			break // over what is as long for any tokens: how many of them each expert takes, say
+		}
 		return "counts over tokens, in a model that takes no past"
 	}
 	return ""

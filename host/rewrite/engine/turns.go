@@ -264,7 +264,8 @@ func (s *builder) numbersRows(n *graph.Node) bool {
 	lines, count := s.Shapes.Of(n.In[2]).Dim(0), s.Shapes.Of(each.Out[0]).Dim(0)
 	// Positions have as many elements as tokens, by names of their own.
 	return is(0, 0) && is(2, 1) && count.Equal(s.Shapes.Of(s.tokens).Count()) &&
-		(lines.Equal(count) || lines.Equal(s.Shapes.Of(s.Graph.Lookup("position_ids")).Count()))
+		(lines.Equal(count) ||
+			slices.ContainsFunc(s.numbers, func(v *graph.Value) bool { return lines.Equal(s.Shapes.Of(v).Count()) }))
 }
 
 // hand gives what was turned to those who read it: to attention as it is, to others as they knew it.
