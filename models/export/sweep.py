@@ -495,7 +495,7 @@ def main():
     print("| model | way | opset | attention replaced | forced | default | padded | greedy | beam 4 |\n|---|---|---|---|---|---|---|---|---|")
     ways = given.ways.split(",")
     if set(ways) & set(GENAI):
-        families.MAKERS.update({name: functools.partial(turned, name) for name in ("qwen3", "gemma", "gemma2", "gemma3")})
+        families.MAKERS.update({name: functools.partial(turned, name) for name in ("qwen3", "gemma", "gemma2", "gemma3", "nemotron", "phi")})
     for name in given.models or dict.fromkeys(name for way in ways for name in models_of(way)):
         for way in ways:
             if name not in models_of(way):
