@@ -30,9 +30,10 @@ func asNear(b, a OutputParity) bool {
 }
 
 // arbitrate looks again at outputs that missed a default tolerance. One passes when B is no further from A than ONNX
-// Runtime without its graph optimisations is from A, or when B is no further from the model in float64 than A is: twice
-// as far where the latter misses the tolerance as well, else nowhere further. One whose B is within the tolerance of the
-// model in float64 passes too: A is on its other side. What was measured stands in the result, whatever the verdict. Where that is asked for, every output of floats is also compared with ONNX Runtime's without
+// Runtime without its graph optimisations is from A, or when B is no further from the model in float64 than A is:
+// twice as far where the latter misses the tolerance as well, else nowhere further. One whose B is within the
+// tolerance of the model in float64 passes too: A is on its other side. What was measured stands in the result,
+// whatever the verdict. Where that is asked for, every output of floats is also compared with ONNX Runtime's without
 // optimisations. A reference that the runtime cannot make says nothing.
 func (p *pair) arbitrate(ctx context.Context, l *ort.Library, path string, o Options) error {
 	judged := o.A == "none" && o.Absolute == 0 && o.Relative == 0
