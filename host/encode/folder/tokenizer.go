@@ -69,6 +69,6 @@ func typed(class string, by Version) bool {
 var readByText = map[string]bool{
 	"add_bos_token": true, "add_eos_token": true, "add_prefix_space": true, "added_tokens_decoder": true,
 	"additional_special_tokens": true, "clean_up_tokenization_spaces": true, "do_lower_case": true,
-	"extra_special_tokens":          true,
-	"model_specific_special_tokens": true, "separate_vocabs": true, "strip_accents": true, "tokenize_chinese_chars": true,
+	"extra_ids": true, "extra_special_tokens": true, "keep_accents": true, "model_specific_special_tokens": true,
+	"separate_vocabs": true, "split_by_punct": true, "strip_accents": true, "tokenize_chinese_chars": true,
 }

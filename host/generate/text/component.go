@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -59,6 +60,14 @@ type component struct {
 	Between *string `json:"word_delimiter_token"`
 	Start   int     `json:"start"`
 	Stop    int     `json:"stop"`
+}
+
+// has is whether a component is of a type, or a part of it is.
+func (c *component) has(kind string) bool {
+	holds := func(all components) bool {
+		return slices.ContainsFunc(all, func(one component) bool { return one.has(kind) })
+	}
+	return c != nil && (c.Type == kind || holds(c.Normalizers) || holds(c.PreTokenizers))
 }
 
 func (c *component) unsupported(known string) error {

@@ -186,7 +186,21 @@ func (c *configured) tokens() error {
 			c.add(t, false)
 		}
 	}
+	c.sentinels()
 	return nil
+}
+
+// sentinels adds the tokens of which T5's classes of tokenizers have extra_ids, where the configuration names none.
+func (c *configured) sentinels() {
+	n := 100
+	c.text("extra_ids", &n)
+	named := func(t addedToken) bool { return strings.Contains(t.Content, "<extra_id_") }
+	if c.class != "T5Tokenizer" && c.class != "MT5Tokenizer" || slices.ContainsFunc(c.file.AddedTokens, named) {
+		return
+	}
+	for i := range n {
+		c.add(addedToken{Content: fmt.Sprintf("<extra_id_%d>", i), Special: true}, false)
+	}
 }
 
 // legacy reads what transformers reads where tokenizer_config.json has no added_tokens_decoder:
@@ -302,24 +316,55 @@ func specialPart(content string, kind int) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"SpecialToken":{"id":%s,"type_id":%d}}`, name, kind))
 }
 
-// bert are the classes of tokenizers that set the normalizer by do_lower_case, strip_accents and
-// tokenize_chinese_chars.
+// bert are the classes of tokenizers that set the normalizer by do_lower_case and strip_accents, each with whether
+// transformers before 5 sets it by tokenize_chinese_chars too, as later versions do.
 var bert = map[string]bool{
-	"BertTokenizer": true, "ConvBertTokenizer": true, "DistilBertTokenizer": true, "ElectraTokenizer": true,
-	"FunnelTokenizer": true, "LayoutLMTokenizer": true, "LxmertTokenizer": true, "MobileBertTokenizer": true,
-	"SqueezeBertTokenizer": true,
+	"BertTokenizer": true, "ConvBertTokenizer": true, "DPRContextEncoderTokenizer": true,
+	"DPRQuestionEncoderTokenizer": true, "DistilBertTokenizer": true, "ElectraTokenizer": true, "FunnelTokenizer": true,
+	"LayoutLMTokenizer": true, "LayoutLMv2Tokenizer": false, "LxmertTokenizer": true, "MPNetTokenizer": false,
+	"MobileBertTokenizer": true, "SplinterTokenizer": false, "SqueezeBertTokenizer": true,
 }
 
-// normalizer sets a BertNormalizer as the classes of its tokenizers do.
+// parts are components that transformers 5 makes by keys of the configuration for classes of tokenizers.
+var parts = []struct {
+	class, key, part string
+	absent           bool // the value where the key is absent
+	without          bool // the value without the part
+}{
+	{"AlbertTokenizer", "do_lower_case", "Lowercase", true, false},
+	{"AlbertTokenizer", "keep_accents", "StripAccents", false, true},
+	{"DebertaV2Tokenizer", "do_lower_case", "Lowercase", false, false},
+	{"DebertaV2Tokenizer", "split_by_punct", "Punctuation", false, false},
+	{"RemBertTokenizer", "do_lower_case", "Lowercase", false, false},
+	{"RemBertTokenizer", "keep_accents", "StripAccents", true, true},
+}
+
+// normalizer sets a BertNormalizer as the classes of its tokenizers do. Where a class makes other components by its
+// keys, tokenizer.json has to have them alike.
 func (c *configured) normalizer() error {
+	for _, p := range parts {
+		wanted := p.absent
+		given := c.text(p.key, &wanted)
+		if has := c.file.Normalizer.has(p.part) || c.file.PreTokenizer.has(p.part); p.class == c.class &&
+			has == (wanted == p.without) && (c.major >= 5 || c.major == 0 && given) {
+			return &diagnostic.Error{Path: c.path, Found: fmt.Sprintf("%s is %v, and tokenizer.json is made for %v, "+
+				"which versions of transformers read in two ways", p.key, wanted, !wanted), Needed: "one of the two in both files",
+				Fix: "save the tokenizer again with the version of transformers that is used"}
+		}
+	}
 	n := c.file.Normalizer
-	if !bert[c.class] || n == nil || n.Type != "BertNormalizer" {
+	han, ok := bert[c.class]
+	if !ok || n == nil || n.Type != "BertNormalizer" {
 		return nil
 	}
-	lower, han := true, true
+	lower := true
 	c.text("do_lower_case", &lower)
-	c.text("tokenize_chinese_chars", &han)
-	n.Lowercase, n.HandleHan, n.StripAccents = &lower, &han, nil
+	n.Lowercase, n.StripAccents = &lower, nil
+	if han || c.major >= 5 {
+		han = true
+		c.text("tokenize_chinese_chars", &han)
+		n.HandleHan = &han
+	}
 	var accents bool
 	if c.text("strip_accents", &accents) {
 		n.StripAccents = &accents

@@ -28,6 +28,8 @@ func TestConfigured(t *testing.T) {
 		{"a <im> b", map[string]string{"added_tokens.json": `{"<im>": 8}`}, []int64{4, 7, 5}, ""},
 		{"a<im>b", map[string]string{"tokenizer_config.json": `{"added_tokens_decoder": {"8": {"content": "<im>", "special": true}}}`},
 			[]int64{4, 7, 5}, ""},
+		{"a<extra_id_1>b", map[string]string{"tokenizer_config.json": `{"tokenizer_class": "T5TokenizerFast", "extra_ids": 2}`},
+			[]int64{4, 8, 5}, ""},
 		{"a b", map[string]string{"tokenizer_config.json": flags, "config.json": `{"transformers_version": "4.55.4"}`},
 			[]int64{1, 4, 5, 2}, ""},
 		{"a b", map[string]string{"tokenizer_config.json": flags}, nil, "add_bos_token and add_eos_token say other tokens"},
@@ -46,6 +48,44 @@ func TestConfigured(t *testing.T) {
 		}
 		if ids := must.Value(tok.Encode(t.Context(), c.text, EncodeOptions{}))(t); !slices.Equal(ids, c.want) {
 			t.Errorf("%v: %v, want %v", c.files, ids, c.want)
+		}
+	}
+}
+
+// TestClassesMakeComponents: what classes of tokenizers make of their keys is done, or refused where tokenizer.json has
+// it otherwise. Ids are those of transformers 4.55.4 and 5.24.0.
+func TestClassesMakeComponents(t *testing.T) {
+	const bert = `"normalizer": {"type": "BertNormalizer", "lowercase": true, "handle_chinese_chars": true}`
+	lower := `"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}`
+	for _, c := range []struct {
+		normalizer, config, version string
+		want                        []int64
+		err                         string
+	}{
+		{bert, `"MPNetTokenizer", "do_lower_case": false`, "5.24.0", []int64{0, 2, 3}, ""},
+		{bert, `"MPNetTokenizerFast", "do_lower_case": false, "tokenize_chinese_chars": false`, "4.55.4", []int64{0, 2, 3}, ""},
+		{bert, `"MPNetTokenizer", "do_lower_case": false, "tokenize_chinese_chars": false`, "5.24.0", []int64{0, 0}, ""},
+		{bert, `"SplinterTokenizer"`, "5.24.0", []int64{1, 2, 3}, ""},
+		{lower, `"DebertaV2Tokenizer", "do_lower_case": false, "split_by_punct": false`, "5.24.0", nil, "do_lower_case is false"},
+		{lower, `"DebertaV2TokenizerFast", "do_lower_case": false, "split_by_punct": true`, "4.55.4", []int64{1, 0}, ""},
+		{lower, `"DebertaV2Tokenizer", "do_lower_case": true, "split_by_punct": true`, "5.24.0", nil, "split_by_punct is true"},
+		{lower, `"RemBertTokenizer", "do_lower_case": true, "keep_accents": false`, "5.24.0", nil, "keep_accents is false"},
+		{lower, `"RemBertTokenizer", "do_lower_case": true`, "5.24.0", []int64{1, 0}, ""},
+	} {
+		dir := t.TempDir()
+		for name, data := range map[string]string{"tokenizer.json": `{"added_tokens": [], ` + c.normalizer + `,
+			"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "unk_token": "<unk>",
+			"vocab": {"<unk>": 0, "ab": 1, "中": 2, "文": 3}}}`, "tokenizer_config.json": `{"tokenizer_class": ` + c.config + `}`,
+			"config.json": `{"transformers_version": "` + c.version + `"}`} {
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644))
+		}
+		var ids []int64
+		tok, err := Open(dir)
+		if err == nil {
+			ids = must.Value(tok.Encode(t.Context(), "AB 中文", EncodeOptions{}))(t)
+		}
+		if !slices.Equal(ids, c.want) || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s of %s: %v, %v, want %v %q", c.config, c.version, ids, err, c.want, c.err)
 		}
 	}
 }
@@ -74,6 +114,7 @@ func TestBadSettings(t *testing.T) {
 		token.needed:                          {`1`, `true`, `[]`, `{"content": 1}`, `{"content": "a", "lstrip": "no"}`},
 		tokens.needed:                         {`1`, `true`, `"a"`, `[null]`, `[1]`, `{"a": 1}`, `[{"content": []}]`},
 		settings["tokenizer_class"].needed:    {`1`, `true`, `["BertTokenizer"]`, `{}`},
+		settings["extra_ids"].needed:          {`"7"`, `-1`, `1.5`, `10001`},
 		"ids of tokens: an object of objects": {`1`, `[]`, `{"a": {"content": "b"}}`, `{"7": 1}`, `{"-7": {"content": "b"}}`},
 	}
 	keys := map[string]string{"added_tokens_decoder": "ids of tokens: an object of objects"}
