@@ -84,7 +84,8 @@ func TestClassesMakeComponents(t *testing.T) {
 		if err == nil {
 			ids = must.Value(tok.Encode(t.Context(), "AB 中文", EncodeOptions{}))(t)
 		}
-		if !slices.Equal(ids, c.want) || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if !slices.Equal(ids, c.want) || (err == nil) != (c.err == "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s of %s: %v, %v, want %v %q", c.config, c.version, ids, err, c.want, c.err)
 		}
 	}

@@ -42,7 +42,8 @@ func kindOf(t reflect.Type) string {
 // settings are the keys of tokenizer_config.json and special_tokens_map.json that are read, by what their values are.
 var settings = map[string]setting{
 	"add_bos_token": flag, "add_eos_token": flag, "add_prefix_space": flag, "clean_up_tokenization_spaces": flag,
-	"do_lower_case": flag, "keep_accents": flag, "separate_vocabs": flag, "split_by_punct": flag, "strip_accents": flag, "tokenize_chinese_chars": flag,
+	"do_lower_case": flag, "keep_accents": flag, "separate_vocabs": flag, "split_by_punct": flag,
+	"strip_accents": flag, "tokenize_chinese_chars": flag,
 	"extra_ids": {"a number of tokens from 0 to 10000", func(data json.RawMessage) bool {
 		var n int
 		return json.Unmarshal(data, &n) == nil && n >= 0 && n <= 10000
