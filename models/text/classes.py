@@ -128,6 +128,25 @@ def categories() -> bytes:
     return bytes(out)
 
 
+def scripts() -> bytes:
+    split, firsts, spans = pre_tokenizers.UnicodeScripts(), [], []
+    known = [c for c in points() if split.pre_tokenize_str(chr(c))]
+    for _, (a, b) in split.pre_tokenize_str("".join(map(chr, known))):
+        number = next((i for i, c in enumerate(firsts) if len(split.pre_tokenize_str(chr(c) + chr(known[a]))) == 1), len(firsts))
+        if number == len(firsts):
+            firsts.append(known[a])
+        for c in known[a:b]:
+            if spans and spans[-1][1:] == [c, number]:
+                spans[-1][1] = c + 1
+            else:
+                spans.append([c, c + 1, number])
+    out, last = bytearray(varint(len(spans))), 0
+    for first, after, number in spans:
+        out += varint(first - last) + varint(after - first) + varint(number)
+        last = after
+    return bytes(out)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "host/generate/text/unicode.bin")
@@ -136,7 +155,7 @@ def main() -> None:
     for name, members in classes():
         print(f"{name}: {len(members)} code points", file=sys.stderr)
         data += ranges(members)
-    data += lower() + categories()
+    data += lower() + categories() + scripts()
     out.write_bytes(data)
     print(f"{out}: {len(data)} bytes", file=sys.stderr)
 

@@ -101,7 +101,11 @@ func openPart(ctx context.Context, path string, f *folder.Folder, o Options, gra
 	cuts, pads := b.tokenizer.Sides()
 	b.cutsLeft = f.Cuts.Left(cuts)
 	if f.Stored {
-		b.longest = b.tokenizer.Stored()
+		if b.longest = b.tokenizer.Stored(); b.longest > 0 && b.tokenizer.CutsSecond() {
+			return nil, &diagnostic.Error{Path: filepath.Join(f.Path, "tokenizer.json"),
+				Found:  "truncation.strategy is OnlySecond, which cuts no text that stands alone",
+				Needed: "LongestFirst or OnlyFirst"}
+		}
 	}
 	if f.Input != nil {
 		b.longest = b.least(b.longest)

@@ -3,6 +3,7 @@ package text
 import (
 	_ "embed"
 	"encoding/binary"
+	"sort"
 	"sync"
 )
 
@@ -37,10 +38,18 @@ type classTable struct {
 	pages [][256]class
 	lower map[rune][]rune
 	named map[string][]runeRange // categories of regular expressions; "w" is \w
+
+	scripts []scriptRange // in the order of runes
 }
 
 // runeRange is the runes from first up to, not with, after.
 type runeRange struct{ first, after rune }
+
+// scriptRange is runes of one script, by a number of its own from 1.
+type scriptRange struct {
+	runeRange
+	script int
+}
 
 // unicodeClasses is the table once it was needed. Its functions are no values of variables: those are in every program.
 var unicodeClasses struct {
@@ -93,6 +102,12 @@ func readUnicode() *classTable {
 		at += length
 		t.named[name] = ranges()
 	}
+	r = 0
+	for range next() {
+		first := r + rune(next())
+		r = first + rune(next())
+		t.scripts = append(t.scripts, scriptRange{runeRange{first, r}, next() + 1})
+	}
 	seen := map[[256]class]uint16{}
 	for p := range t.page {
 		page := [256]class(flat[p<<8:])
@@ -110,6 +125,15 @@ func readUnicode() *classTable {
 // of returns the class of a valid rune.
 func (t *classTable) of(r rune) class {
 	return t.pages[t.page[r>>8]][r&0xff]
+}
+
+// script is the number of a rune's script; 0 for those of none, as a space.
+func (t *classTable) script(r rune) int {
+	i := sort.Search(len(t.scripts), func(i int) bool { return r < t.scripts[i].after })
+	if i == len(t.scripts) || r < t.scripts[i].first {
+		return 0
+	}
+	return t.scripts[i].script
 }
 
 func isClass(r rune, c class) bool { return unicodeTable().of(r)&c != 0 }

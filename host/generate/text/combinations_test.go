@@ -180,7 +180,6 @@ func plain(t *testing.T, rows []any) (list []any) {
 
 // refusals are of parts that are not implemented, or that make of a text what nobody can want.
 var refusals = []string{
-	`pre_tokenizer: found type "UnicodeScripts", needed`,
 	"post_processor: Sequence: found a second processor that adds tokens",
 	"of which the normalizer leaves nothing; needed", // the reference cuts a text at every byte, and characters with it
 }

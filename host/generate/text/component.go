@@ -209,9 +209,11 @@ func (c *component) preTokenizers() (preTokenizers, error) {
 			return nil, fmt.Errorf("%s: found length %d, needed at least 1", c.Type, length)
 		}
 		return one(fixedLength(length))
+	case "UnicodeScripts":
+		return one(unicodeScripts{})
 	}
 	return nil, c.unsupported("BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, " +
-		"Punctuation, Sequence, Split, Whitespace, WhitespaceSplit")
+		"Punctuation, Sequence, Split, UnicodeScripts, Whitespace, WhitespaceSplit")
 }
 
 func (c *component) splitter(p pattern) (preTokenizers, error) {

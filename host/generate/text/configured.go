@@ -81,8 +81,8 @@ func configure(dir string, f *file) error {
 		c.config = map[string]json.RawMessage{}
 	}
 	c.text("tokenizer_class", &c.class)
-	c.class = strings.TrimSuffix(c.class, "Fast")
-	c.major = majorOf(dir)
+	by := writer(dir)
+	c.class, c.major = strings.TrimSuffix(cmp.Or(c.class, by.class), "Fast"), by.major
 	for _, step := range []func() error{c.model, c.tokens, c.around, c.normalizer, c.prefix} {
 		if err := step(); err != nil {
 			return err
@@ -106,20 +106,26 @@ func optional(path string, into any) error {
 	return nil
 }
 
-// majorOf is the major version of transformers that wrote a folder's config.json; 0 where it is not said.
-func majorOf(dir string) int {
+// writtenBy is what a folder's config.json says of who wrote it.
+type writtenBy struct {
+	major int    // version of transformers; 0 where it is not said
+	class string // of the tokenizer, where tokenizer_config.json names none
+}
+
+func writer(dir string) (w writtenBy) {
 	var c struct {
 		Version string `json:"transformers_version"`
+		Class   string `json:"tokenizer_class"`
 	}
 	if optional(filepath.Join(dir, "config.json"), &c) != nil {
-		return 0 // who needs the file reports it
+		return w // who needs the file reports it
 	}
+	w.class = c.Class
 	major, _, _ := strings.Cut(c.Version, ".")
-	n, err := strconv.Atoi(major)
-	if err != nil {
-		return 0
+	if n, err := strconv.Atoi(major); err == nil {
+		w.major = n
 	}
-	return n
+	return w
 }
 
 // text reads a string or a boolean of the configuration into a variable, which stays where there is none.

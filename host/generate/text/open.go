@@ -91,7 +91,8 @@ func openJSON(dir, path string, data []byte) (*Tokenizer, error) {
 	}
 	return &Tokenizer{codec: codec, path: path, special: special, clean: config.clean,
 		side: [2]string{f.Truncation.Direction, f.Padding.Direction}, longest: max(f.Truncation.Length, 0),
-		roles: config.roles}, nil
+		second: string(f.Truncation.Strategy) == `"OnlySecond"`,
+		roles:  config.roles}, nil
 }
 
 // config is what concerns the tokenizer in tokenizer_config.json and special_tokens_map.json.

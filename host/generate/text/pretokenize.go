@@ -229,3 +229,33 @@ func (t fixedLength) split(p piece, part func(piece) error) error {
 	}
 	return nil
 }
+
+// unicodeScripts cuts where the script changes. A rune of none stays with what is before it, and is lost where nothing
+// is.
+type unicodeScripts struct{}
+
+func (unicodeScripts) into(b *budget, part func(piece) error) func(piece) error {
+	table := unicodeTable()
+	return func(p piece) error {
+		start, last := 0, 0
+		for i, r := range p.s {
+			script := table.script(r)
+			if script == 0 || script == last {
+				continue
+			}
+			if last > 0 {
+				if err := b.cut("UnicodeScripts", 1); err != nil {
+					return err
+				}
+				if err := part(p.from(start, i)); err != nil {
+					return err
+				}
+			}
+			start, last = i, script
+		}
+		if last == 0 {
+			return nil
+		}
+		return part(p.from(start, len(p.s)))
+	}
+}

@@ -24,6 +24,7 @@ type file struct {
 	Truncation, Padding struct {
 		Direction string
 		Length    int `json:"max_length"`
+		Strategy  json.RawMessage
 	}
 
 	rebuilt   *component // what the configuration makes of the post-processor; nil where it says nothing
@@ -70,8 +71,15 @@ func parse(data []byte) (*file, error) {
 			return nil, fmt.Errorf("%s: found direction %q, needed Left or Right", name, diagnostic.Clip(side))
 		}
 	}
+	if s := string(f.Truncation.Strategy); s != "" && !slices.Contains(strategies, s) {
+		return nil, fmt.Errorf("truncation: found strategy %s, needed one of %s", diagnostic.Clip(s),
+			strings.Join(strategies, ", "))
+	}
 	return f, nil
 }
+
+// strategies are the ways to cut two texts, as a tokenizer.json names them.
+var strategies = []string{`"LongestFirst"`, `"OnlyFirst"`, `"OnlySecond"`}
 
 // codec builds what a tokenizer.json describes, and the set of its special tokens.
 func (f *file) codec() (*huggingFace, map[string]bool, error) {

@@ -18,6 +18,7 @@ type Tokenizer struct {
 	target  *Tokenizer // Marian: the other language
 	side    [2]string  // of truncation and of padding
 	longest int        // of truncation; 0 for none
+	second  bool       // truncation is of the second text alone
 	roles   map[string]string
 }
 

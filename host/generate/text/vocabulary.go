@@ -23,6 +23,10 @@ func (t *Tokenizer) Role(name string) string { return t.roles[name] }
 // Stored is the greatest number of ids that tokenizer.json itself says; 0 for no limit.
 func (t *Tokenizer) Stored() int { return t.longest }
 
+// CutsSecond is whether tokenizer.json cuts the second of two texts alone, so that a text by itself is not cut but
+// refused.
+func (t *Tokenizer) CutsSecond() bool { return t.second }
+
 // Unknown is the id that tokenizer.json's model gives what it does not know; ok is false where it gives none. The file
 // is read again: few ask.
 func (t *Tokenizer) Unknown() (id int64, ok bool, err error) {
