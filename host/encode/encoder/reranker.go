@@ -23,6 +23,9 @@ func OpenReranker(ctx context.Context, path string, o Options) (*Reranker, error
 				Fix: "export the model for text-classification"}
 		case s.width > 1:
 			return nil, notOne(b.path, s.width)
+		case s.modules == nil && b.folder.Labels > 1 && s.width == 1:
+			_, err := b.folder.LabelNames(s.width)
+			return nil, err
 		case s.modules == nil && b.folder.Labels > 1:
 			return nil, notOne(filepath.Join(b.folder.Path, "config.json"), b.folder.Labels)
 		}

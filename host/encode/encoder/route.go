@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/encode/folder"
 	"github.com/opgraft/graft/host/generate/text"
+	"github.com/opgraft/graft/host/ort"
 )
 
 // route is how texts of a task become vectors.
@@ -146,9 +147,24 @@ func (r *route) chooseOutput(path string, o Options) error {
 			Needed: "the pooling that the model was trained with",
 			Fix:    `say it: --pooling mean --normalize, or graft.Pooling("mean") and graft.Normalize()`}
 	}
+	if err := b.wide(states); err != nil {
+		return err
+	}
 	r.outputs, r.modules = []output{{states, 0}}, slices.Concat(modules, after(f, o))
 	return r.check(path, folder.Widths{folder.TokenEmbeddings: int(max(states.Shape[2], 0)),
 		folder.SentenceEmbedding: -1, folder.Scores: -1})
+}
+
+// wide refuses hidden states of another width than config.json says: the graph and the files beside it are not of one
+// model. A graph that has ColBERT's linear layer inside gives narrower ones.
+func (b *base) wide(states ort.ValueInfo) error {
+	n, f := states.Shape[2], b.folder
+	if states.Name != "last_hidden_state" || n <= 0 || f.Hidden == 0 || n == int64(f.Hidden) || f.Late != nil {
+		return nil
+	}
+	return &diagnostic.Error{Path: filepath.Join(f.Path, "config.json"), Found: fmt.Sprintf("hidden_size is %d", f.Hidden),
+		Needed: fmt.Sprintf("%d, the width of the graph's last_hidden_state", n),
+		Fix:    "copy both from where the model comes from"}
 }
 
 // needsStates is whether the folder's own modules are taken in place of a vector of the graph's: it counts the tokens

@@ -80,6 +80,9 @@ func (s *scorer[R]) chooseStates() error {
 			Needed: needed + " [batch, sequence, width], of which modules.json makes a score",
 			Fix:    "export the model for " + task}
 	}
+	if err := b.wide(s.output); err != nil {
+		return err
+	}
 	w := folder.Widths{folder.TokenEmbeddings: int(max(s.output.Shape[2], 0)), folder.SentenceEmbedding: -1,
 		folder.Scores: -1}
 	for _, m := range s.modules {

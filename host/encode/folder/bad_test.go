@@ -193,6 +193,16 @@ func TestBadInput(t *testing.T) {
 			}
 		}
 	}
+	for kind := range seen {
+		if key, ok := strings.CutPrefix(kind, "config.json."); ok && ofModel[key] == "" {
+			t.Errorf("config.json: %s is read, and ofModel does not have it", key)
+		}
+	}
+	for key := range ofModel {
+		if !seen["config.json."+key] {
+			t.Errorf("config.json: ofModel has %s, which is not read", key)
+		}
+	}
 	must.Succeed(t, os.RemoveAll(dir))
 	t.Logf("%d keys of %d objects, %d refusals", len(seen), len(files), wrong)
 	literal := regexp.MustCompile(`\.(?:bool|text|choice|number|value|inner|refuse|version)\("([a-z_0-9]+)"`)

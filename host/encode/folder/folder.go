@@ -33,6 +33,7 @@ type Folder struct {
 	Pads, Cuts Side   // where rows are filled up, and where what is too long is cut; "" is the tokenizer's
 	Labels     int    // of a classifier; 0 where it is not said
 	Words      int    // of the vocabulary, as config.json says; 0 where it does not
+	Hidden     int    // the width of last_hidden_state, as config.json says; 0 where it does not
 	// Architecture is the model's class in transformers, BertForSequenceClassification; "" where it is not said.
 	Architecture string
 	Activation   string // of a cross-encoder's scores; "" where it is not said
@@ -199,6 +200,11 @@ func (f *Folder) readConfig() error {
 	f.Pad = max(int64(o.number("pad_token_id", -1<<31, limit.Tokens)), 0) // below 0 there is none
 	f.readLabels(o)
 	kind, _ := o.text("model_type")
+	f.Hidden = o.number("hidden_size", 1, maxWidth)
+	if kind == "reformer" || o.number("word_embed_proj_dim", 1, maxWidth) > 0 {
+		f.Hidden = 0 // of layers inside: the output is twice as wide, or projected
+	}
+	class, _ := o.text("tokenizer_class")
 	if o.err != nil {
 		return o.err
 	}
@@ -215,7 +221,7 @@ func (f *Folder) readConfig() error {
 	if f.Stored { // nothing but tokenizer.json is read
 		return nil
 	}
-	longest, err := f.readTokenizer()
+	longest, err := f.readTokenizer(class)
 	if err != nil {
 		return err
 	}

@@ -42,3 +42,12 @@ func FuzzRead(f *testing.F) {
 		})
 	})
 }
+
+// TestPoolingOfAnotherWidth: a graph that does not say how wide its hidden states are is held to the Pooling's when it
+// runs.
+func TestPoolingOfAnotherWidth(t *testing.T) {
+	p := &Pooling{Modes: []string{"mean"}, path: "config.json", width: 3}
+	must.Succeed(t, p.Check(Widths{}))
+	must.Fail(t, p.Apply(&Features{Length: 1, Tokens: Rows{[]float32{1, 2}, 2}}),
+		"config.json: a Pooling of hidden states of width 3, needed 2, the width of the model's")
+}

@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,7 @@ type labels struct {
 	path    string
 	names   map[string]any // id2label
 	numbers map[string]any // label2id
+	number  int            // num_labels; 0 where it is not said
 	problem string         // problem_type
 }
 
@@ -34,9 +36,8 @@ func (f *Folder) readLabels(o *object) {
 	f.labels.path = o.path
 	o.value("id2label", "labels by number", &f.labels.names)
 	o.value("label2id", "numbers by label", &f.labels.numbers)
-	if f.Labels = len(f.labels.names); f.Labels == 0 {
-		f.Labels = o.number("num_labels", 1, maxWidth)
-	}
+	f.labels.number = o.number("num_labels", 1, maxWidth)
+	f.Labels = cmp.Or(len(f.labels.names), f.labels.number)
 	f.labels.problem, _ = o.text("problem_type")
 	var classes []string
 	if o.value("architectures", "a list of names of classes", &classes) && len(classes) > 0 {
@@ -53,6 +54,14 @@ func (f *Folder) Is(t Head) bool {
 func (f *Folder) LabelNames(outputs int) ([]string, error) {
 	l := &f.labels
 	names := make([]string, outputs)
+	if n := l.number; n > 0 && (len(l.names) > 0 || n != outputs) && n != len(l.names) {
+		e := &diagnostic.Error{Path: l.path, Found: fmt.Sprintf("num_labels is %d", n),
+			Needed: fmt.Sprintf("%d, as many as the graph has outputs", outputs)}
+		if len(l.names) > 0 {
+			e.Found += fmt.Sprintf(", and id2label has %d labels", len(l.names))
+		}
+		return nil, e
+	}
 	if len(l.names) == 0 {
 		n := f.Labels
 		if n == 0 {
@@ -81,7 +90,23 @@ func (f *Folder) LabelNames(outputs int) ([]string, error) {
 			return nil, &diagnostic.Error{Path: l.path, Found: fmt.Sprintf("id2label.%d is %v", i, value), Needed: "a string"}
 		}
 	}
-	return names, nil
+	return names, l.agree(names)
+}
+
+// agree refuses a label2id that gives a label of id2label another number. Labels that id2label does not have are passed
+// over: whoever names labels in id2label alone gets the default ones in label2id.
+func (l *labels) agree(names []string) error {
+	for _, name := range slices.Sorted(maps.Keys(l.numbers)) {
+		first := slices.Index(names, name)
+		n, ok := l.numbers[name].(float64)
+		if first < 0 || ok && n >= 0 && int(n) < len(names) && float64(int(n)) == n && names[int(n)] == name {
+			continue
+		}
+		return &diagnostic.Error{Path: l.path, Found: fmt.Sprintf("label2id.%s is %v, and id2label.%d is %q",
+			diagnostic.Clip(name), l.numbers[name], first, diagnostic.Clip(name)),
+			Needed: "the number that id2label gives this label"}
+	}
+	return nil
 }
 
 // Entailment is the number of the label that says that a hypothesis follows, as transformers finds it: the one of

@@ -130,15 +130,22 @@ func sameModes(a, b []string) bool {
 func (p *Pooling) Check(w Widths) error {
 	n := w[TokenEmbeddings]
 	if n > 0 && p.width > 0 && n != p.width {
-		return &diagnostic.Error{Path: p.path, Found: fmt.Sprintf("a Pooling of hidden states of width %d", p.width),
-			Needed: fmt.Sprintf("%d, the width of the model's", n)}
+		return p.unfit(n)
 	}
 	w[SentenceEmbedding] = max(n, 0) * len(p.Modes)
 	return nil
 }
 
+func (p *Pooling) unfit(n int) error {
+	return &diagnostic.Error{Path: p.path, Found: fmt.Sprintf("a Pooling of hidden states of width %d", p.width),
+		Needed: fmt.Sprintf("%d, the width of the model's", n)}
+}
+
 // Apply pools the hidden states of a text.
 func (p *Pooling) Apply(f *Features) error {
+	if n := f.Tokens.Width; p.width > 0 && n != p.width { // of a graph that does not say it before it runs
+		return p.unfit(n)
+	}
 	skipped := 0
 	if !p.Prompt {
 		skipped = min(f.Prompt, f.Length)

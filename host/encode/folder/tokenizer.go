@@ -14,7 +14,7 @@ func isBlank(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f 
 
 // readTokenizer reads what concerns an encoder in tokenizer_config.json. What concerns tokens themselves
 // package text reads. It returns model_max_length, 0 where it is not said.
-func (f *Folder) readTokenizer() (longest float64, err error) {
+func (f *Folder) readTokenizer(class string) (longest float64, err error) {
 	o, _, err := readObject(filepath.Join(f.Path, "tokenizer_config.json"), "tokenizer_config.json")
 	if err != nil {
 		return 0, err
@@ -33,7 +33,9 @@ func (f *Folder) readTokenizer() (longest float64, err error) {
 			Needed: "a number of tokens of at least 1"}
 	}
 	var names []string
-	class, _ := o.text("tokenizer_class")
+	if own, ok := o.text("tokenizer_class"); ok {
+		class = own
+	}
 	if f.Pads == "" && slices.Contains(padsLeft, strings.TrimSuffix(class, "Fast")) {
 		f.Pads = "left"
 	}

@@ -1,5 +1,27 @@
 package folder
 
+// ofModel are the keys of config.json that are read, each with what reads it beside the model's class in Python. All
+// others are that class's own, and there is no list of them: what they say of its arithmetic stands in the graph, what
+// they say of generation and training changes no vector and no score. So a key that is not here is passed over, in this
+// file alone.
+var ofModel = map[string]string{
+	"architectures":                        "CrossEncoder: what the model was made for",
+	"hidden_size":                          "Pooling: the width of what it pools",
+	"id2label":                             "pipelines: the names of labels",
+	"label2id":                             "zero-shot classification: the label of entailment",
+	"max_position_embeddings":              "Transformer: the greatest length",
+	"model_type":                           "StaticModel: a folder of model2vec",
+	"num_labels":                           "pipelines and CrossEncoder: how many labels there are",
+	"pad_token_id":                         "the graph: where a row ends",
+	"problem_type":                         "pipelines: what makes scores of logits",
+	"sbert_ce_default_activation_function": "CrossEncoder: what makes scores of logits",
+	"sentence_transformers":                "CrossEncoder: what makes scores of logits, and its version",
+	"tokenizer_class":                      "AutoTokenizer, where tokenizer_config.json names none",
+	"transformers_version":                 "which version's tokenizer is meant",
+	"vocab_size":                           "the graph: which output is of the vocabulary",
+	"word_embed_proj_dim":                  "Pooling: the width of what it pools is not hidden_size",
+}
+
 // unused are the keys that change no vector and no score, by the file or the module that has them, each with the
 // reason. A key that is neither here nor read is refused.
 var unused = map[string]map[string]string{
