@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -43,6 +44,30 @@ func (c *cache) snapshot(commit string) string { return c.at("snapshots", commit
 
 func (c *cache) pointer(commit, path string) string {
 	return filepath.Join(c.snapshot(commit), filepath.FromSlash(path))
+}
+
+// folder makes a folder in the cache. A link in the place of one is not followed out of it: the cache may be a link, but
+// what lies in it is where others expect it.
+func (c *cache) folder(path string) error {
+	if err := os.MkdirAll(c.root, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(c.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	below, err := filepath.Rel(c.root, path)
+	if err == nil {
+		err = root.MkdirAll(below, 0o755)
+	}
+	if err == nil {
+		_, err = root.Stat(below)
+	}
+	if err != nil && strings.HasSuffix(err.Error(), "path escapes from parent") { // of package os, without a name there
+		return fmt.Errorf("a link in %s leads out of it", c.root)
+	}
+	return err
 }
 
 // locks is where locks and unfinished links lie: what is in the repository's folder, others read.
@@ -108,10 +133,10 @@ func (c *cache) refer(ctx context.Context, revision, commit string) error {
 // replace puts what is made under another name in a path's place, in one step. The name is not in the repository's
 // folder, which others read, and always the same: the next run overwrites what a killed one left.
 func (c *cache) replace(ctx context.Context, path string, create func(beside string) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := c.folder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	held, err := lock(ctx, filepath.Join(c.locks(), "names.lock"), nil)
+	held, err := c.lock(ctx, "names", nil)
 	if err != nil {
 		return err
 	}
@@ -159,7 +184,7 @@ func (c *cache) symlink(ctx context.Context, target, at string) error {
 	if old, err := os.Readlink(at); err == nil && old == target {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+	if err := c.folder(filepath.Dir(at)); err != nil {
 		return err
 	}
 	err := os.Symlink(target, at)
@@ -188,6 +213,14 @@ func copyFile(from, to string) error {
 		_, err := io.Copy(w, in)
 		return err
 	})
+}
+
+// lock takes one of the repository's locks.
+func (c *cache) lock(ctx context.Context, name string, waiting func()) (*os.File, error) {
+	if err := c.folder(c.locks()); err != nil {
+		return nil, err
+	}
+	return lock(ctx, filepath.Join(c.locks(), name+".lock"), waiting)
 }
 
 // lock takes a lock that Hugging Face's library takes too. A lock's file may be removed by who cleans up: only one

@@ -251,6 +251,8 @@ func wish(text string, now time.Time) time.Duration {
 func (c *Client) getJSON(ctx context.Context, r Reference, u *url.URL, into any) (header http.Header, err error) {
 	shown := u.Redacted()
 	err = c.again(ctx, shown, func() (int64, error) {
+		ctx, cancel := stall.Whole(ctx, stall.Small)
+		defer cancel()
 		answer, err := c.get(ctx, r, u, nil, func(*http.Response) error { return nil })
 		if err != nil {
 			return 0, err

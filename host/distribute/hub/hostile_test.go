@@ -300,6 +300,10 @@ func TestPagesWithoutEnd(t *testing.T) {
 			want = "goes on after 4 pages"
 		}
 		fails(t, c, Request{}, ErrContent, want)
+		usual := longestList
+		longestList = 0 // each page in its time, all of them never
+		fails(t, c, Request{}, ErrContent, "goes on after 0 pages")
+		longestList = usual
 	}
 }
 
@@ -363,6 +367,34 @@ func TestPlantedLinks(t *testing.T) {
 	if data, _ := os.ReadFile(victim); string(data) != "precious" {
 		t.Errorf("the victim holds %q", data)
 	}
+}
+
+// TestPlantedFolders: a link out of the cache in the place of one of its folders is not followed when something is
+// written. The cache itself may be a link, and so may a folder that stays in it.
+func TestPlantedFolders(t *testing.T) {
+	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"),
+		"model.onnx": graph(t), "onnx/model_fp16.onnx": graph(t)}}
+	for _, folder := range []string{"models--org--model", "models--org--model/blobs", "models--org--model/refs",
+		"models--org--model/snapshots", "models--org--model/snapshots/" + hubtest.Commit, ".locks", ".locks/models--org--model",
+		"models--org--model/graft", "models--org--model/graft/" + hubtest.Commit} {
+		_, c := serve(t, map[string]*hubtest.Repository{name: r})
+		victim := t.TempDir()
+		at := filepath.Join(c.s.Cache, folder)
+		must.Succeed(t, os.MkdirAll(filepath.Dir(at), 0o755))
+		must.Succeed(t, os.Symlink(victim, at))
+		fails(t, c, Request{Variant: "fp16"}, ErrLocal, "cannot write: a link in "+c.s.Cache+" leads out of it; ")
+		if left := must.Value(os.ReadDir(victim))(t); len(left) > 0 {
+			t.Errorf("%s: %v was written", folder, left)
+		}
+	}
+	_, c := serve(t, map[string]*hubtest.Repository{name: r})
+	real := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	must.Succeed(t, os.Symlink(real, link))
+	must.Succeed(t, os.MkdirAll(filepath.Join(real, "elsewhere"), 0o755))
+	must.Succeed(t, os.Symlink("elsewhere", filepath.Join(real, "models--org--model")))
+	c.s.Cache = link
+	holds(t, pull(t, c, Request{}).Folder, r, "config.json", "model.onnx")
 }
 
 func TestParse(t *testing.T) {

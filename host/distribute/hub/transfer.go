@@ -247,10 +247,10 @@ func (c *Client) bring(ctx context.Context, in *cache, r Reference, commit strin
 		return false, nil
 	}
 	blob := in.blob(file.Hash)
-	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
+	if err := in.folder(filepath.Dir(blob)); err != nil {
 		return false, local(filepath.Dir(blob), err, in.fixed)
 	}
-	held, err := lock(ctx, filepath.Join(in.locks(), file.Hash+".lock"), func() {
+	held, err := in.lock(ctx, file.Hash, func() {
 		c.o.Say("another process is bringing " + file.Path + ", waiting for it")
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // File is one of a repository.
@@ -38,6 +39,9 @@ func (c *Client) commit(ctx context.Context, r Reference) (string, error) {
 	return info.SHA, nil
 }
 
+// longestList is how long all pages of a list may take. Tests shorten it.
+var longestList = 10 * time.Minute
+
 // nextPage is the address of the next page of a list.
 var nextPage = regexp.MustCompile(`<([^<>]+)>\s*;\s*rel="?next"?`)
 
@@ -48,8 +52,8 @@ func (c *Client) list(ctx context.Context, r Reference, commit string) ([]File, 
 	at := u.Redacted()
 	var files []File
 	seen, pages := map[string]bool{}, map[string]bool{}
-	for u != nil {
-		if pages[u.String()] || len(pages) >= mostPages {
+	for end := time.Now().Add(longestList); u != nil; {
+		if pages[u.String()] || len(pages) >= mostPages || time.Now().After(end) {
 			return nil, content(at, fmt.Sprintf("found a list of files that goes on after %d pages", len(pages)),
 				"one that ends")
 		}

@@ -64,7 +64,9 @@ var (
 // pull brings an artifact.
 func (c *Client) pull(ctx context.Context, r Reference, folder string, is form) (*Pulled, error) {
 	repository := c.repository(r)
-	at, body, err := repository.FetchReference(ctx, r.oci.Reference)
+	whole, cancel := stall.Whole(ctx, stall.Small)
+	defer cancel()
+	at, body, err := repository.FetchReference(whole, r.oci.Reference)
 	if err != nil {
 		return nil, c.worded(ctx, r.text, err)
 	}

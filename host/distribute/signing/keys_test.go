@@ -156,6 +156,22 @@ func TestKeysThatAreRefused(t *testing.T) {
 		path := written(t, comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n")
 		must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "found a damaged key")
 	}
+	// minisign writes no checksum: the public half beside it tells of its number.
+	for _, name := range []string{"a.pub", "a.key.pub"} {
+		for at := 54; at < 62; at++ {
+			changed := append([]byte{}, raw...)
+			changed[at] ^= 4
+			folder := t.TempDir()
+			path := filepath.Join(folder, "a.key")
+			must.Succeed(t, os.WriteFile(path, []byte(comment+"\n"+base64.StdEncoding.EncodeToString(changed)+"\n"), 0o600))
+			must.Value(ReadPrivate(path, nil))(t) // nothing tells
+			must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte(public), 0o644))
+			must.Fail(t, must.Error(ReadPrivate(path, nil)), ErrKey, "found a damaged key, of another number than "+
+				filepath.Join(folder, name))
+			must.Succeed(t, os.WriteFile(path, []byte(private), 0o600))
+			must.Value(ReadPrivate(path, nil))(t)
+		}
+	}
 	// One of graft's has a checksum of its number too.
 	graft := filepath.Join(t.TempDir(), "a.key")
 	must.Value(Generate(graft, graft+".pub", nil))(t)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"aead.dev/minisign"
 	"golang.org/x/crypto/blake2b"
@@ -85,6 +86,10 @@ func ReadPrivate(path string, password func() (string, error)) (PrivateKey, erro
 		if !sound(data) {
 			return PrivateKey{}, badKey(path, "found a damaged key, of another checksum", needed, "take it from a backup", nil)
 		}
+		if public, other := otherNumber(path, k.Public()); other {
+			return PrivateKey{}, badKey(path, "found a damaged key, of another number than "+public, needed,
+				"take it from a backup", nil)
+		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
 			return PrivateKey{}, badKey(path, "found a key without a password that others can read",
 				"one that only its owner can read", "run: chmod 600 "+diagnostic.Quote(path), err)
@@ -121,6 +126,18 @@ func sound(text []byte) bool {
 	_, raw := decoded(text)
 	return len(raw) > checksumAt && (bytes.Equal(raw[checksumAt:], checksum(raw)) ||
 		bytes.Equal(raw[checksumAt:], make([]byte, blake2b.Size256)))
+}
+
+// otherNumber is whether the public half beside a key has another number. Where minisign wrote no checksum, nothing else
+// tells that the number is damaged, and a signature would name a key that nobody has.
+func otherNumber(path string, k PublicKey) (public string, other bool) {
+	for _, public := range []string{strings.TrimSuffix(path, ".key") + ".pub", path + ".pub"} {
+		p, err := ReadPublic(public)
+		if err == nil && p.ID() != k.ID() && bytes.Equal(p.point(), k.point()) {
+			return public, true
+		}
+	}
+	return "", false
 }
 
 func trustedComment(name, version string) string {

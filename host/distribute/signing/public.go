@@ -1,6 +1,7 @@
 package signing
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"strings"
@@ -19,6 +20,12 @@ func (k PublicKey) String() string { return k.key.String() }
 
 // ID is the number by which signatures name a key, in hexadecimal. It is not proof of the key.
 func (k PublicKey) ID() string { return id(k.key.ID()) }
+
+// point is the key without its number.
+func (k PublicKey) point() []byte {
+	raw, _ := base64.StdEncoding.DecodeString(k.String()) // "Ed", 8 bytes of the number, and the key
+	return raw[10:]
+}
 
 func id(number uint64) string { return fmt.Sprintf("%016X", number) }
 

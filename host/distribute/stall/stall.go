@@ -20,6 +20,15 @@ const (
 	least  = 64 << 10
 )
 
+// Whole bounds the time in which all of a small answer arrives, a page of a list or a manifest, at whatever rate: with
+// it the transport's bodies end. It is minutes.
+func Whole(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, within, fmt.Errorf("%w but a part in %v", ErrStalled, within))
+}
+
+// Small is how long that is.
+const Small = 5 * time.Minute
+
 // rate is what came in a window.
 type rate struct {
 	waited time.Duration

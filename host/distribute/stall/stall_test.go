@@ -41,6 +41,26 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// A small answer ends in time, however steadily it drips.
+func TestWhole(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "part")
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer server.Close()
+	ctx, cancel := Whole(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	request := must.Value(http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil))(t)
+	answer, err := (&http.Client{Transport: Transport(time.Minute)}).Do(request)
+	if err == nil {
+		_, err = io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+	}
+	must.Fail(t, err, ErrStalled, "the server sends nothing but a part in 50ms")
+}
+
 // A body that drips ends after a window in which too little came; one that is read slowly, or pauses, does not.
 func TestSlow(t *testing.T) {
 	for _, one := range []struct {
