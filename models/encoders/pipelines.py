@@ -330,7 +330,7 @@ def main():
     zero("zero-shot, short", t=tokenizer(model_max_length=18))
     zero("zero-shot, no entailment", labels=["a", "b", "c"], refused="no label that begins with entail among a, b, c")
     zero("zero-shot, labels that contradict", edit=edited("config.json", label2id={"entailment": 0, "neutral": 1, "contradiction": 2}),
-         refused="label2id.entailment is 0, needed the number that id2label gives this label")
+         refused="label2id.contradiction is 2, and id2label.0 is")
     cross("pairs of three labels")
     cross("pairs of three labels, sigmoid", **{"activation_fn": nn.Sigmoid()})
     cross("pairs of three labels, softmax", **{"activation_fn": nn.Softmax(dim=1)})

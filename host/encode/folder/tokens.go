@@ -30,6 +30,7 @@ type Expansion struct {
 type Vocabulary interface {
 	ID(token string) (id int64, ok bool)
 	Role(name string) string
+	First(text string) (id int64, ok bool) // of the tokens of a text
 }
 
 // mask leaves the vectors of the tokens of a text that count when queries and documents are compared.
@@ -39,6 +40,7 @@ type mask struct {
 	tasks   []Task
 	only    []int64 // of anything but a query these alone count; nil for all
 	unknown bool    // a word that is no token stands for the unknown one, as PyLate has it
+	first   bool    // a word is the first of its tokens, as ColBERT has it
 	ids     []int64 // of words
 }
 
@@ -58,7 +60,11 @@ func readMask(folder string, _ *Folder) (Module, error) {
 func (m *mask) Resolve(v Vocabulary) {
 	m.ids = nil
 	for _, word := range m.words {
-		id, ok := v.ID(word)
+		find := v.ID
+		if m.first {
+			find = v.First
+		}
+		id, ok := find(word)
 		if !ok && m.unknown {
 			id, ok = v.ID(v.Role("unk_token"))
 		}
@@ -149,7 +155,8 @@ var punctuation = func() (list []string) {
 // finish is what becomes of the vectors of tokens of PyLate and ColBERT after the folder's modules.
 func (l *Late) finish(f *Folder) {
 	path := filepath.Join(f.Path, "config_sentence_transformers.json")
-	f.Modules = append(f.Modules, &mask{path: path, words: l.skip, tasks: []Task{Document}, unknown: l.pylate},
+	f.Modules = append(f.Modules, &mask{path: path, words: l.skip, tasks: []Task{Document}, unknown: l.pylate,
+		first: !l.pylate},
 		normalize(&mapped{path: path, in: TokenEmbeddings, out: TokenEmbeddings}))
 }
 
@@ -177,7 +184,7 @@ func (f *Folder) readColBERT() error {
 	if s, ok := o.text("doc_token_id"); ok && s != "" {
 		f.Late.DocumentMarker = s
 	}
-	f.QueryTokens, f.DocumentTokens = 32, 180
+	f.QueryTokens, f.DocumentTokens = 32, 220
 	if n := o.number("query_maxlen", 1, limit.Tokens); n > 0 {
 		f.QueryTokens = n
 	}
@@ -187,6 +194,13 @@ func (f *Folder) readColBERT() error {
 	f.Expansion = &Expansion{Length: f.QueryTokens, Fixed: true, Attend: o.bool("attend_to_mask_tokens", false)}
 	if o.bool("mask_punctuation", true) {
 		f.Late.skip = punctuation
+	}
+	o.refuse("similarity", `"cosine"`, "")
+	o.refuse("interaction", `"colbert"`, "")
+	o.refuse("relu", "false", "")
+	if n := o.number("dim", 1, maxWidth); n > 0 && n != w.shape[0] && o.err == nil {
+		o.err = &diagnostic.Error{Path: o.path, Found: fmt.Sprintf("dim is %d", n),
+			Needed: fmt.Sprintf("%d, the width of linear.weight in model.safetensors", w.shape[0])}
 	}
 	if o.err != nil {
 		return o.err // most of what artifact.metadata holds is of training and of an index

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -22,6 +23,15 @@ func (t *Tokenizer) Role(name string) string { return t.roles[name] }
 
 // Stored is the greatest number of ids that tokenizer.json itself says; 0 for no limit.
 func (t *Tokenizer) Stored() int { return t.longest }
+
+// First is the first token of a text.
+func (t *Tokenizer) First(s string) (id int64, ok bool) {
+	ids, err := t.Encode(context.Background(), s, EncodeOptions{OmitSpecialTokens: true})
+	if err != nil || len(ids) == 0 {
+		return 0, false
+	}
+	return ids[0], true
+}
 
 // CutsSecond is whether tokenizer.json cuts the second of two texts alone, so that a text by itself is not cut but
 // refused.
