@@ -11,7 +11,8 @@ import (
 // TestUnicodeScripts compares the parts of every line, and of a text of all code points, with what tokenizers 0.22.2
 // makes of them:
 //
-//	lines = json.load(gzip.open("testdata/lines.json.gz")) + ["".join(map(chr, [*range(0xd800), *range(0xe000, 0x110000)]))]
+//	every = "".join(map(chr, [*range(0xd800), *range(0xe000, 0x110000)]))
+//	lines = json.load(gzip.open("testdata/lines.json.gz")) + [every]
 //	split = tokenizers.pre_tokenizers.UnicodeScripts().pre_tokenize_str
 //	parts = [part for line in lines for part, _ in split(line)]
 //	len(parts), zlib.crc32("\0".join(parts).encode())
