@@ -169,6 +169,9 @@ func (g *Generator) run(ctx context.Context, with *generate.Generator, inputs it
 	s Search) iter.Seq2[Generation, error] {
 	return func(yield func(Generation, error) bool) {
 		o, err := g.searched(&s)
+		if err == nil && inputs == nil { // read by a goroutine whose panic no caller could recover
+			err = opening.Refuse("the inputs are nil, needed is a sequence")
+		}
 		if err != nil {
 			yield(Generation{}, err)
 			return
