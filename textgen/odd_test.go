@@ -14,8 +14,8 @@ import (
 	"github.com/opgraft/graft/textgen"
 )
 
-// TestOddInput: every function that takes texts has one clear error, or none, of an empty text, bytes that are no UTF-8,
-// megabytes, a context that has ended, and a generator that is closed, also while it is used.
+// TestOddInput: every function that takes texts has one clear error, or none, of an empty text, bytes that are no
+// UTF-8, megabytes, a context that has ended, and a generator that is closed, also while it is used.
 func TestOddInput(t *testing.T) {
 	g := chatty(t, "{{ messages[0].content }}")
 	short := textgen.Search{MaxNewTokens: 2}
