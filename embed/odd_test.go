@@ -12,8 +12,8 @@ import (
 	"github.com/opgraft/graft/internal/must"
 )
 
-// TestOddInput: every function that takes texts has one clear error, or none, of no text, an empty one, bytes that are no
-// UTF-8, megabytes, a context that has ended, and an object that is closed, also while it is used.
+// TestOddInput: every function that takes texts has one clear error, or none, of no text, an empty one, bytes that are
+// no UTF-8, megabytes, a context that has ended, and an object that is closed, also while it is used.
 func TestOddInput(t *testing.T) {
 	type function func(ctx context.Context, texts ...string) error
 	common := graft.Common{AcceptUnverified: true}
@@ -67,7 +67,7 @@ func TestOddInput(t *testing.T) {
 		for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("a", bytes) + "\xff"} {
 			err := call(t.Context(), "a", text)
 			var one *graft.InputError
-			if !errors.As(err, &one) || one.Index != 1 || !strings.Contains(err.Error(), "needed UTF-8") || len(err.Error()) > 300 {
+			if must.Fail(t, err, "needed UTF-8"); !errors.As(err, &one) || one.Index != 1 || len(err.Error()) > 300 {
 				t.Errorf("%s of %.10q: %v", name, text, err)
 			}
 		}

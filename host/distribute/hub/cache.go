@@ -46,8 +46,8 @@ func (c *cache) pointer(commit, path string) string {
 	return filepath.Join(c.snapshot(commit), filepath.FromSlash(path))
 }
 
-// folder makes a folder in the cache. A link in the place of one is not followed out of it: the cache may be a link, but
-// what lies in it is where others expect it.
+// folder makes a folder in the cache. A link in the place of one is not followed out of it: the cache may be a link,
+// but what lies in it is where others expect it.
 func (c *cache) folder(path string) error {
 	if err := os.MkdirAll(c.root, 0o755); err != nil {
 		return err

@@ -375,8 +375,8 @@ func TestPlantedFolders(t *testing.T) {
 	r := &hubtest.Repository{Commit: hubtest.Commit, Files: map[string][]byte{"config.json": []byte("{}"),
 		"model.onnx": graph(t), "onnx/model_fp16.onnx": graph(t)}}
 	for _, folder := range []string{"models--org--model", "models--org--model/blobs", "models--org--model/refs",
-		"models--org--model/snapshots", "models--org--model/snapshots/" + hubtest.Commit, ".locks", ".locks/models--org--model",
-		"models--org--model/graft", "models--org--model/graft/" + hubtest.Commit} {
+		"models--org--model/snapshots", "models--org--model/snapshots/" + hubtest.Commit, ".locks",
+		".locks/models--org--model", "models--org--model/graft", "models--org--model/graft/" + hubtest.Commit} {
 		_, c := serve(t, map[string]*hubtest.Repository{name: r})
 		victim := t.TempDir()
 		at := filepath.Join(c.s.Cache, folder)

@@ -128,8 +128,8 @@ func sound(text []byte) bool {
 		bytes.Equal(raw[checksumAt:], make([]byte, blake2b.Size256)))
 }
 
-// otherNumber is whether the public half beside a key has another number. Where minisign wrote no checksum, nothing else
-// tells that the number is damaged, and a signature would name a key that nobody has.
+// otherNumber is whether the public half beside a key has another number. Where minisign wrote no checksum, nothing
+// else tells that the number is damaged, and a signature would name a key that nobody has.
 func otherNumber(path string, k PublicKey) (public string, other bool) {
 	for _, public := range []string{strings.TrimSuffix(path, ".key") + ".pub", path + ".pub"} {
 		p, err := ReadPublic(public)

@@ -27,7 +27,8 @@ func put(t *testing.T, dir string, files map[string]string) {
 }
 
 // TestColBERTFolders: a folder as colbert-ai saves one, with the linear layer in the weights of the whole model and the
-// rest in artifact.metadata, gives what PyLate makes of the same weights, marks and lengths (models/encoders/vectors.py).
+// rest in artifact.metadata, gives what PyLate makes of the same weights, marks and lengths
+// (models/encoders/vectors.py).
 func TestColBERTFolders(t *testing.T) {
 	var all savedVectors
 	must.Succeed(t, json.Unmarshal([]byte(read(t, encoders+"/vectors/pylate-1.6.0.json")), &all))
@@ -151,8 +152,8 @@ func TestRouterOfTwoGraphs(t *testing.T) {
 	}
 	put(t, dir, map[string]string{"document_1_Pooling/config.json": `{"embedding_dimension": 32,
 		"pooling_mode": ["cls", "mean"]}`})
-	must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, options(t, false))), "routes of ", "needed vectors that can be "+
-		"compared")
+	must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, options(t, false))), "routes of ",
+		"needed vectors that can be compared")
 	must.Succeed(t, os.Remove(filepath.Join(dir, "document_0_Transformer", "onnx", "model.onnx")))
 	must.Fail(t, must.Error(OpenEmbedder(t.Context(), dir, options(t, false))), "no .onnx file")
 }
