@@ -39,7 +39,8 @@ func TestColBERTFolders(t *testing.T) {
 		must.Succeed(t, json.Unmarshal([]byte(read(t, filepath.Join(from, "config_sentence_transformers.json"))), &pylate))
 		config["architectures"] = []string{"HF_ColBERT"}
 		meta := map[string]any{"query_token_id": pylate["query_prefix"], "doc_token_id": pylate["document_prefix"],
-			"query_token": "[Q]", "doc_token": "[D]", "query_maxlen": pylate["query_length"], "doc_maxlen": pylate["document_length"], "similarity": "cosine",
+			"query_token": "[Q]", "doc_token": "[D]", "query_maxlen": pylate["query_length"],
+			"doc_maxlen": pylate["document_length"], "similarity": "cosine",
 			"attend_to_mask_tokens": pylate["attend_to_expansion_tokens"], "interaction": "colbert", "relu": false, "nbits": 2,
 			"mask_punctuation": len(pylate["skiplist_words"].([]any)) > 0, "checkpoint": "a", "bsize": 32}
 		maps.Copy(meta, more)
