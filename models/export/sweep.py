@@ -311,7 +311,7 @@ def graft(*arguments):
 
 def error_of(out, said):
     for text in (said, out):
-        with contextlib.suppress(ValueError, AttributeError):
+        with contextlib.suppress(ValueError, KeyError):  # no JSON, or a result
             return json.loads(text)["error"]
     return said or out[-300:]
 
@@ -350,7 +350,7 @@ def compared(path):
             if not masks:
                 continue
             options = [*options, "--inputs", masks]
-        for batch in (two, []):  # some graphs hold for one row alone
+        for batch in (two, [o.replace("=2", "=1") for o in two]):  # some graphs hold for one row alone
             code, out, said = graft("ab", path, *options, *batch, *few)
             error = error_of(out, said)
             if "a (none): onnxruntime" not in error:
