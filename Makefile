@@ -62,7 +62,8 @@ RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/me
 GO_TEST := go test -vet=off -ldflags=-w
 
 # A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems,
-# one architecture of GPUs and parts of some tests of Go: others with each commit. SAMPLE= takes all.
+# one architecture of GPUs, a half of what sanitizers and the race detector see, and parts of some tests of Go: others with
+# each commit. SAMPLE= takes all.
 ifeq ($(origin SAMPLE),undefined)
 SAMPLE := $(shell printf %d 0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0))
 endif
@@ -133,7 +134,7 @@ $(PEERS): tests/conformance/cases.py | setup
 ORT_LIB = $$($(BIN)/graft doctor -o json | sed -n 's/.*"path": "\(.*libonnxruntime.*\)".*/\1/p' | head -1)
 
 # KERNEL_PROBLEMS random ones for each kernel.
-KERNEL_PROBLEMS ?= 1000
+KERNEL_PROBLEMS ?= 500
 cxx_test = $(LATER) $(call build_tree,cmake,-DGRAFT_TESTS=ON -DGRAFT_LONG_TESTS=$(1) -DGRAFT_SAMPLE=$(SAMPLE) -DGRAFT_ORT_LIBRARY=$(ORT_LIB))
 cxx-test: runtime
 	@$(call cxx_test,OFF)
@@ -177,13 +178,16 @@ bench-languages: graft runtime
 	  -o $(LANGUAGES)/overhead $(ORT_LIB) -Wl,-rpath,$$(dirname $(ORT_LIB)) $(BIN)/libgraft.so -Wl,-rpath,$(BIN)
 	@$(LANGUAGES)/overhead $(MODEL) $(ROUNDS)
 
-# Sanitizers over all of C++, with PROBLEMS random problems for each kernel. Instrumented kernels take minutes to compile:
-# not for an instruction set that this CPU lacks.
+# Sanitizers over C++, with PROBLEMS random problems for each kernel. Instrumented code takes minutes to compile: SAMPLE
+# chooses a half of the plugins, and an instruction set of this CPU's beside the baseline.
 PROBLEMS  ?= 200
-SANITIZED = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB) \
-  -DGRAFT_WITHOUT_ISAS=$$(grep -qw avx512bw /proc/cpuinfo || echo HWY_AVX3)
+CPU_ISAS   = HWY_SSE4 HWY_AVX2 $(shell grep -qw avx512bw /proc/cpuinfo && echo HWY_AVX3)
+ISAS       = $(if $(1),$(word $(shell echo $$(($(1) % $(words $(CPU_ISAS)) + 1))),$(CPU_ISAS)),$(CPU_ISAS))
+empty     :=
+SANITIZED  = -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGRAFT_SANITIZE=ON -DGRAFT_TESTS=ON -DGRAFT_ORT_LIBRARY=$(ORT_LIB) \
+  -DGRAFT_SAMPLE=$(1) '-DGRAFT_WITHOUT_ISAS=$(subst $(empty) ,;,$(filter-out $(ISAS),HWY_SSE4 HWY_AVX2 HWY_AVX3))'
 sanitize: runtime
-	@$(LATER) $(call build_tree,sanitize,$(SANITIZED))
+	@$(LATER) $(call build_tree,sanitize,$(call SANITIZED,$(SAMPLE)))
 	@GRAFT_TEST_PROBLEMS=$(PROBLEMS) $(LATER) ctest --test-dir $(BUILD)/sanitize --output-on-failure -j$(JOBS)
 
 # What sanitizers do not see: reads of what nothing wrote, in the kit and through it in operators. The processor that valgrind shows is
@@ -247,7 +251,7 @@ fuzz: graft runtime
 
 # Operators of plugins as a model would drive them, in ONNX Runtime under sanitizers, for TIME of processor time.
 fuzz-operators: runtime
-	@$(call build_tree,sanitize,$(SANITIZED),--target fuzz_operators)
+	@$(call build_tree,sanitize,$(call SANITIZED,),--target fuzz_operators)
 	@ctest --test-dir $(BUILD)/sanitize --output-on-failure -R '^driven-'
 	@rm -rf $(BUILD)/driven/seeds && go run ./tests/driven/seeds $(BUILD)/driven/seeds $(BUILD)/plugins/*/ $(BUILD)/examples/*/
 	@nice $(BUILD)/sanitize/tests/driven/fuzz/fuzz_operators --runtime $(ORT_LIB) --time $(TIME) --jobs $(JOBS) \

@@ -17,15 +17,15 @@
 #
 # GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18), where sources need more of it than the kit
 # GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
-# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, HWY_AVX2 and HWY_AVX3: for tests that run on
-#                     one machine
+# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, of HWY_SSE4, HWY_AVX2 and HWY_AVX3: for
+#                     tests that run on one machine
 
 include_guard(GLOBAL)
 
 set(GRAFT_ABI_DIR "${CMAKE_CURRENT_LIST_DIR}/..")
 set(GRAFT_ORT_INCLUDE "" CACHE PATH "folder of onnxruntime_c_api.h; the kit brings what it uses itself")
 set(GRAFT_PLUGIN_OUTPUT "${CMAKE_BINARY_DIR}/plugins" CACHE PATH "where plugin folders are made")
-set(GRAFT_WITHOUT_ISAS "" CACHE STRING "instruction sets that vector code is not compiled for, of HWY_AVX2 and HWY_AVX3")
+set(GRAFT_WITHOUT_ISAS "" CACHE STRING "instruction sets that vector code is not compiled for, of HWY_SSE4, HWY_AVX2 and HWY_AVX3")
 option(GRAFT_SANITIZE "build with address and undefined-behaviour sanitizers" OFF)
 
 # Interface target: include folders and language level of anything that uses the kit.
@@ -170,7 +170,7 @@ function(graft_add_plugin target)
     GRAFT_PLUGIN_NAME="${plugin_name}" GRAFT_PLUGIN_VERSION="${plugin_version}"
     GRAFT_PLUGIN_SUMMARY="${plugin_summary}"
     GRAFT_PLUGIN_DEVICE="cpu" GRAFT_PLUGIN_ISA="${isa}")
-  graft_compile(${target} -fno-trapping-math)
+  graft_compile(${target} -fno-trapping-math $<$<BOOL:${GRAFT_SANITIZE}>:-Og>)
   graft_link_plugin(${target} "${plugin_stem}" "${plugin_folder}")
 endfunction()
 

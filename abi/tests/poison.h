@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <vector>
 
@@ -16,6 +17,13 @@ namespace testing {
 inline int ProblemCount(int usual) {
   const char* text = std::getenv("GRAFT_TEST_PROBLEMS");
   return text != nullptr ? std::atoi(text) : usual;
+}
+
+// Of what takes `usual` rounds beside the usual 1,000 problems, in proportion where others are
+// asked for.
+inline int Proportion(int usual) {
+  const int64_t rounds = int64_t{usual} * ProblemCount(1000) / 1000;
+  return static_cast<int>(rounds > 0 ? rounds : 1);
 }
 
 // Calls run(workspace) with `size` bytes on an odd address, full of NaN, and followed by a band.
