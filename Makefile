@@ -49,13 +49,14 @@ test: go-test cxx-test
 test-long: go-test-long cxx-test-long sanitize race-test cuda-test arm64
 
 # Packages of Go by where and how their tests run; those in no list run in make test. make test-long has those of RACED under
-# the race detector, those of LONG, and those of LONGEST with -short, which make test-longest runs whole. -short leaves
+# the race detector, RACED_FIRST or the others by turns, those of LONG, and those of LONGEST with -short, which make test-longest runs whole. -short leaves
 # something out of packages of LONG and LONGEST alone. make test-longest has RACED_LONG under the race detector, and what
 # internal/sample leaves out, of LONGEST and SAMPLED.
 RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
+RACED_FIRST = host/generate/decode host/ort/...
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
-SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/hostile tests/readme
+SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/cuda tests/hostile tests/readme
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # lint has vetted all; without debugging information a test links in half the time.
@@ -69,6 +70,9 @@ SAMPLE := $(shell printf %d 0x$$(git rev-parse --short=4 HEAD 2>/dev/null || ech
 endif
 
 export GRAFT_TEST_SAMPLE := $(SAMPLE)
+
+# The first or the second by SAMPLE, both where there is none.
+one_of = $(if $(SAMPLE),$(if $(filter 0,$(shell echo $$(($(SAMPLE) / 2 % 2)))),$(1),$(2)),$(1) $(2))
 
 # Two of these side by side: many tests leave a core idle. Those of Go, which have deadlines, follow one another, and C++
 # waits for them.
@@ -102,9 +106,9 @@ plugins: setup
 
 # The CUDA variants, beside the CPU ones in build/plugins; nvcc from the PATH or from PyPI. Needs no GPU.
 cuda_variants = $(call build_tree,cuda,-DCMAKE_BUILD_TYPE=Release -DGRAFT_CUDA=ON -DGRAFT_NVCC=$$(kernels-cuda/toolkit.sh) \
-	  '-DGRAFT_CUDA_ARCHITECTURES=$(1)' -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/cuda/plugins,--target graft-cuda)
+	  '-DGRAFT_CUDA_ARCHITECTURES=$(1)' -DGRAFT_PLUGIN_OUTPUT=$(BUILD)/cuda/plugins,--target $(2))
 cuda: plugins
-	@$(call cuda_variants,80;90)
+	@$(call cuda_variants,80;90,graft-cuda)
 	@cp -r $(BUILD)/cuda/plugins $(BUILD)
 
 graft: plugins
@@ -197,9 +201,11 @@ memcheck: cxx-test
 	  $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq valgrind >/dev/null; }
 	@valgrind -q --error-exitcode=1 --suppressions=abi/tests/memcheck.supp $(BUILD)/cmake/abi/tests/abi_tests --gtest_brief=1 --gtest_filter=-Isa.*
 
-# CUDA variants: exports, device code, registers, and words where there is no driver. Needs no GPU.
+# CUDA variants: exports, device code, registers, and words where there is no driver. SAMPLE chooses an architecture, and
+# slim-attention, which takes as long to compile as the others together, or those. Needs no GPU.
+CUDA_NOW = $(if $(SAMPLE),fused-gelu-cuda $(call one_of,slim-attention-cuda,el-attention-cuda flash-decode-cuda logits-top-k-cuda ngram-block-cuda),graft-cuda)
 cuda-test: plugins
-	@$(LATER) $(call cuda_variants,$(if $(SAMPLE),$(if $(filter %1 %3 %5 %7 %9,$(SAMPLE)),80,90),80;90))
+	@$(LATER) $(call cuda_variants,$(if $(SAMPLE),$(if $(filter %1 %3 %5 %7 %9,$(SAMPLE)),80,90),80;90),$(CUDA_NOW))
 	@$(GO_TEST) -tags cuda ./tests/cuda
 
 # What a machine with a GPU runs, with neither Go nor network: build/graft-gpu-check.tar.xz. Needs no GPU itself.
@@ -286,9 +292,11 @@ soak: graft runtime
 faults: graft runtime
 	@GRAFT_TEST_FAULTS_ALL=1 go test -count=1 -run '^TestFaults' -v -timeout 6h ./cmd/graft ./host/onnx/model
 
-# Packages with goroutines of their own.
+# Packages with goroutines of their own: those of RACED that SAMPLE chooses under the race detector, the others without.
+RACED_NOW = $(call one_of,$(RACED_FIRST),$(filter-out $(RACED_FIRST),$(RACED)))
 race-test: graft runtime | $(if $(filter test-long,$(MAKECMDGOALS)),go-test-long)
-	@$(GO_TEST) -race -short -timeout 20m $(RACED:%=./%)
+	@$(GO_TEST) -race -short -timeout 20m $(RACED_NOW:%=./%)
+	@$(if $(SAMPLE),$(GO_TEST) -short -timeout 20m $(patsubst %,./%,$(filter-out $(RACED_NOW),$(RACED))))
 
 # The other packages with goroutines under the race detector, what takes longest of the tests that -short leaves out, and
 # thousands of runs of which workers do not return, and of files that were replaced.

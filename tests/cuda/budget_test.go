@@ -43,7 +43,7 @@ Tile<*,128>    255  64  16
 		}},
 	} {
 		budgets := must.Value(ParseBudgets(strings.NewReader(text)))(t)
-		must.Equal(t, cmp.Diff(c.want, CheckBudgets(budgets, c.kernels)), "", name)
+		must.Equal(t, cmp.Diff(c.want, CheckBudgets(budgets, c.kernels, true)), "", name)
 	}
 }
 
