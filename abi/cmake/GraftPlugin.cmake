@@ -17,7 +17,7 @@
 #
 # GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18), where sources need more of it than the kit
 # GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
-# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, of HWY_SSE4, HWY_AVX2 and HWY_AVX3: for
+# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, of HWY_AVX2 and HWY_AVX3: for
 #                     tests that run on one machine
 
 include_guard(GLOBAL)
@@ -25,7 +25,7 @@ include_guard(GLOBAL)
 set(GRAFT_ABI_DIR "${CMAKE_CURRENT_LIST_DIR}/..")
 set(GRAFT_ORT_INCLUDE "" CACHE PATH "folder of onnxruntime_c_api.h; the kit brings what it uses itself")
 set(GRAFT_PLUGIN_OUTPUT "${CMAKE_BINARY_DIR}/plugins" CACHE PATH "where plugin folders are made")
-set(GRAFT_WITHOUT_ISAS "" CACHE STRING "instruction sets that vector code is not compiled for, of HWY_SSE4, HWY_AVX2 and HWY_AVX3")
+set(GRAFT_WITHOUT_ISAS "" CACHE STRING "instruction sets that vector code is not compiled for, of HWY_AVX2 and HWY_AVX3")
 option(GRAFT_SANITIZE "build with address and undefined-behaviour sanitizers" OFF)
 
 # Interface target: include folders and language level of anything that uses the kit.

@@ -39,7 +39,7 @@
 #error "graft: include graft/isa.h before Highway: it says which instruction sets there is code for"
 #endif
 
-// Of the instruction sets below, those that a build leaves out: HWY_SSE4 | HWY_AVX2 | HWY_AVX3.
+// Of the instruction sets below, those that a build leaves out: HWY_AVX2 | HWY_AVX3.
 #if !defined(GRAFT_WITHOUT_ISAS)
 #define GRAFT_WITHOUT_ISAS 0
 #endif
