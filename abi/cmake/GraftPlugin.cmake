@@ -17,8 +17,8 @@
 #
 # GRAFT_ORT_INCLUDE   folder of onnxruntime_c_api.h (any version from 1.18), where sources need more of it than the kit
 # GRAFT_SANITIZE      ON: address and undefined-behaviour sanitizers, for tests
-# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, of HWY_AVX2 and HWY_AVX3: for
-#                     tests that run on one machine
+# GRAFT_WITHOUT_ISAS  instruction sets that vector code is not compiled for, HWY_AVX2 and HWY_AVX3: for tests that run on
+#                     one machine
 
 include_guard(GLOBAL)
 
