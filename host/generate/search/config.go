@@ -85,6 +85,7 @@ var unsupported = map[string][]string{
 	"top_h":                            nil,
 	"force_words_ids":                  nil,
 	"constraints":                      nil,
+	"cache_implementation":             exactCaches,
 	"remove_invalid_values":            {"false"},
 	"exponential_decay_length_penalty": nil,
 	"token_healing":                    {"false"},
@@ -99,6 +100,10 @@ var unsupported = map[string][]string{
 	"compression_ratio_threshold":      nil,
 	"no_speech_threshold":              nil,
 }
+
+// exactCaches are Hugging Face's KV caches that keep keys and values as they are: all but a quantized one.
+var exactCaches = []string{`"static"`, `"offloaded_static"`, `"dynamic"`, `"offloaded"`, `"sliding_window"`,
+	`"hybrid"`, `"hybrid_chunked"`, `"offloaded_hybrid"`, `"offloaded_hybrid_chunked"`, `"paged"`}
 
 // names gives the names that Set knows, in order, FastSeq's among them.
 func names() []string {
@@ -149,7 +154,7 @@ func isNeutral(value []byte, neutral []string) bool {
 			continue
 		}
 		switch w.(type) {
-		case float64, bool:
+		case float64, bool, string:
 			if v == w {
 				return true
 			}

@@ -168,6 +168,8 @@ func TestFromConfigErrors(t *testing.T) {
 		{`[1]`, ``, `generation_config.json: a JSON object is needed: `},
 		{`{"penalty_alpha": 0.6}`, ``,
 			`generation_config.json: penalty_alpha is 0.6: this option is not supported; leave it out (supported: `},
+		{`{"cache_implementation": "quantized"}`, ``,
+			`generation_config.json: cache_implementation is "quantized": this option is not supported`},
 		{`{"force_words_ids": [[1]]}`, ``, `generation_config.json: force_words_ids is [[1]]: this option is not supported`},
 		{`{"forced_eos_token_id": [1, 2]}`, ``,
 			`generation_config.json: forced_eos_token_id: found [1, 2], one token id is needed (several are not supported here)`},
@@ -188,7 +190,7 @@ func TestFromConfigErrors(t *testing.T) {
 	}
 	// Neutral values of what is not supported are no reason to refuse a model.
 	if _, err := FromConfig([]byte(
-		`{"penalty_alpha": null, "epsilon_cutoff": 0.0, "guidance_scale": 1, "remove_invalid_values": false, "something_else": {}, "use_cache": true}`), nil); err != nil {
+		`{"penalty_alpha": null, "epsilon_cutoff": 0.0, "guidance_scale": 1, "remove_invalid_values": false, "something_else": {}, "use_cache": true, "cache_implementation": "static"}`), nil); err != nil {
 		t.Error(err)
 	}
 }
