@@ -170,7 +170,11 @@ func openHelper(d DraftModel, config *modeldir.Config, o Options, bounded bool, 
 	if err != nil {
 		return nil, err
 	}
-	if err := watch.Unchanged(); err != nil {
+	err = errors.Join(takesDrafts(h.engine, search.DraftModel), takesDrafts(target, search.DraftModel))
+	if err == nil {
+		err = watch.Unchanged()
+	}
+	if err != nil {
 		h.engine.Close()
 		return nil, err
 	}

@@ -168,12 +168,17 @@ func Open(path string, o Options) (_ *Generator, err error) {
 			return nil, err
 		}
 	}
+	files, logits := prepared.Model.Files, prepared.Model.Logits
 	budget := cache.NewBudget(g.options.CacheBytes)
 	g.engine, err = engine.Open(prepared,
 		engine.Options{Context: o.Context, Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
 			CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights,
 			Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
+		return nil, err
+	}
+	if err := g.checkStates(g.options.Context, files, logits); err != nil {
+		g.engine.Close()
 		return nil, err
 	}
 	if small != nil {

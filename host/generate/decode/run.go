@@ -79,6 +79,9 @@ func (g *Generator) Run(ctx context.Context, o search.Options, next func() (*Inp
 	if o.Draft == search.DraftModel && g.helper == nil {
 		return ErrNoDraftModel
 	}
+	if err := takesDrafts(g.engine, o.Draft); err != nil {
+		return err
+	}
 	c := &call{options: o, rows: max(o.NumBeams, o.NumReturnSequences), next: next, done: done,
 		finished: make(chan error, 1), room: make(chan struct{}, ahead), patience: patience}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)

@@ -80,6 +80,7 @@ type Engine struct {
 	skips         int64 // queries and heads that skipped counts
 	report        *WeightReport
 	positions     int64
+	states        states
 	placeholder   *int64 // fed after each row, for the logits; nil where a row's own are wanted
 	step          stepBuffers
 }
@@ -97,7 +98,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		threads: o.Threads,
 		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths,
 		encoderMasks: g.EncoderMasks, choose: g.Choose,
-		placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
+		states: states{list: g.Interface.States}, placeholder: g.Model.Placeholder, weights: weights{folded: g.Folded}}
 	g.Folded = nil
 	defer g.Close() // sessions have read the files then
 	if e.threads == 0 {
@@ -209,6 +210,7 @@ func (e *Engine) Memory() (self, selfPeak, cross, crossPeak int64) {
 	for _, p := range []*pool{e.self, e.prompt} {
 		self, selfPeak = self+p.bytes(), selfPeak+p.peak()
 	}
+	self, selfPeak = self+e.states.bytes, selfPeak+e.states.peak
 	for _, p := range []*pool{e.cross, e.output} {
 		cross, crossPeak = cross+p.bytes(), crossPeak+p.peak()
 	}
@@ -279,6 +281,8 @@ type Feed struct {
 	Drafted int
 	// Last leaves out the scores of all positions but the last where tokens are Drafted.
 	Last bool
+
+	unscored bool // no scores are asked for
 }
 
 // Scores are the scores of a step: for each feed in order one row for a prompt, or with All one a token of it, or one
@@ -294,6 +298,14 @@ func (e *Engine) Step(ctx context.Context, feeds []Feed) (*Scores, error) {
 	if len(feeds) == 0 {
 		return nil, errors.New("a step of no sequences")
 	}
+	if e.HasStates() {
+		return e.oneByOne(ctx, feeds)
+	}
+	return e.together(ctx, feeds)
+}
+
+// together feeds all tokens in one run.
+func (e *Engine) together(ctx context.Context, feeds []Feed) (*Scores, error) {
 	if err := e.step.fill(e, feeds); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (e *Engine) Imagine(prompt, rows, steps int) (_ *Sequence, err error) {
 	if _, err := first.Extend(prompt); err != nil {
 		return nil, err
 	}
-	if err := s.own.Reorder(make([]int, rows)); err != nil {
+	if err := s.Reorder(make([]int, rows)); err != nil {
 		return nil, err
 	}
 	slots := make([]int32, rows)

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+
 	"github.com/opgraft/graft/host/generate/cache"
 )
 
@@ -11,6 +13,7 @@ type Sequence struct {
 	// beside holds a slot for the placeholder of each row, written anew in every step; nil before the first, and without
 	// placeholders.
 	beside *cache.Sequence
+	states *rowStates // nil without recurrent states
 }
 
 // NewSequence is an empty sequence of the decoder, of one row.
@@ -18,6 +21,9 @@ func (e *Engine) NewSequence() *Sequence {
 	s := &Sequence{own: cache.NewSequence(e.self.Pool)}
 	if e.prompt != nil {
 		s.prompt = cache.NewSequence(e.prompt.Pool)
+	}
+	if e.HasStates() {
+		s.states = newRowStates(&e.states)
 	}
 	return s
 }
@@ -42,14 +48,28 @@ func (s *Sequence) Bytes() int64 {
 			n += part.Bytes()
 		}
 	}
+	if s.states != nil {
+		n += int64(s.states.rows) * s.states.of.rowBytes()
+	}
 	return n
 }
 
 // Reorder makes row i a copy of what row parents[i] was.
-func (s *Sequence) Reorder(parents []int) error { return s.own.Reorder(parents) }
+func (s *Sequence) Reorder(parents []int) error {
+	if err := s.own.Reorder(parents); err != nil || s.states == nil {
+		return err
+	}
+	s.states.reorder(parents)
+	return nil
+}
 
 // Truncate takes the last n positions of each row away: those of drafted tokens that were not chosen.
-func (s *Sequence) Truncate(n int) error { return s.own.Truncate(n) }
+func (s *Sequence) Truncate(n int) error {
+	if s.states != nil && n > 0 {
+		return errors.New("recurrent states cannot forget positions")
+	}
+	return s.own.Truncate(n)
+}
 
 // Release gives all blocks back. The sequence must not be used afterwards.
 func (s *Sequence) Release() {
@@ -58,6 +78,9 @@ func (s *Sequence) Release() {
 		if part != nil {
 			part.Release()
 		}
+	}
+	if s.states != nil {
+		s.states.release()
 	}
 }
 

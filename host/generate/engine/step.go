@@ -16,6 +16,7 @@ type stepBuffers struct {
 	tokens, positions, selected []int64
 	lines                       []int64 // of tables that a prompt's tokens and others look up
 	self, prompt, cross, output lists
+	rows                        []*Sequence // of the tokens, where the decoder has recurrent states
 	scores                      *ort.Value
 }
 
@@ -87,6 +88,7 @@ func (b *stepBuffers) close() {
 // fill lets the sequences grow by what they are fed and describes it.
 func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 	b.tokens, b.positions, b.selected, b.lines = b.tokens[:0], b.positions[:0], b.selected[:0], b.lines[:0]
+	b.rows = b.rows[:0]
 	for _, l := range []*lists{&b.self, &b.prompt, &b.cross, &b.output} {
 		l.reset()
 	}
@@ -94,6 +96,12 @@ func (b *stepBuffers) fill(e *Engine, feeds []Feed) error {
 		if err := b.feed(e, f); err != nil {
 			return fmt.Errorf("sequence %d of the step: %w", i, err)
 		}
+		if e.HasStates() {
+			b.rows = append(b.rows, f.Sequence)
+		}
+	}
+	if len(b.selected) == 0 {
+		b.selected = append(b.selected, 0) // of a step whose scores nobody asks for: operators need a row
 	}
 	return nil
 }
@@ -164,6 +172,8 @@ func (b *stepBuffers) feed(e *Engine, f Feed) error {
 // scored says whether the scores after a token are asked for.
 func (f *Feed) scored(token, rows int) bool {
 	switch {
+	case f.unscored:
+		return false
 	case f.Prompt:
 		return f.All || token == len(f.Tokens)-1
 	case f.Last:
@@ -265,16 +275,25 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 	b.prompt.add(in, engine.PromptPool, e.prompt)
 	b.cross.add(in, engine.CrossPool, e.cross)
 	b.output.add(in, engine.EncoderPool, e.output)
+	b.feedStates(e, in)
 	if in.err != nil {
 		return nil, in.err
 	}
-	results, err := e.decoder.Run(ctx, in.values, append([]string{e.graph.Logits}, e.graph.Skipped...)...)
+	outputs := append([]string{e.graph.Logits}, e.graph.Skipped...)
+	for _, s := range e.states.list {
+		outputs = append(outputs, s.Output)
+	}
+	results, err := e.decoder.Run(ctx, in.values, outputs...)
 	if err != nil {
 		return nil, err
 	}
 	b.scores = results[0]
-	for _, v := range results[1:] {
+	skipped := 1 + len(e.graph.Skipped)
+	for _, v := range results[1:skipped] {
 		err = errors.Join(err, b.left(e, v))
+	}
+	err = errors.Join(err, b.takeStates(results[skipped:]))
+	for _, v := range results[1:] {
 		v.Close()
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -209,6 +210,10 @@ func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 	c.evaluator.answer(asked, c.answers)
 	if d.Steps, err = c.steps(ctx, d); err != nil {
 		return nil, modeldir.About(g.Model.Files.First, err)
+	}
+	if d.Recurrent() && (!d.Steps || g.Model.Placeholder != nil) {
+		return nil, errors.New("it has recurrent states, and is no graph of steps beside one that reads prompts, by which " +
+			"they are checked: export it with transformers' export_for_generation")
 	}
 	return d, nil
 }

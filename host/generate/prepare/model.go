@@ -36,6 +36,7 @@ type Model struct {
 	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
 	// makes keys and values that the decoder made in every step; nil where the decoder without a past does
 	cross  *onnx.Model
+	sized  *model.Model // the file of the decoder without a past, where nobody but sizeStates has read it
 	models []*model.Model
 }
 
@@ -77,6 +78,9 @@ func (m *Model) read(ctx context.Context) error {
 		if _, err := m.take(file, m.merged, false); err != nil {
 			return modeldir.About(m.Files.First, err)
 		}
+	}
+	if err := m.sizeStates(file.Proto()); err != nil {
+		return modeldir.About(m.Files.First, err)
 	}
 	if m.Placeholder, err = m.take(file, file.Proto(), true); err == nil {
 		m.decoder, err = patch.ViewRows(ctx, file, file.Proto())
@@ -157,9 +161,11 @@ func (m *Model) first() (*model.Model, *onnx.Model, error) {
 	if m.merged != nil {
 		return m.decoder.Model, m.merged, nil
 	}
-	file, err := m.open(m.Files.First)
-	if err != nil {
-		return nil, nil, err
+	file, err := m.sized, error(nil)
+	if m.sized = nil; file == nil {
+		if file, err = m.open(m.Files.First); err != nil {
+			return nil, nil, err
+		}
 	}
 	_, err = m.take(file, file.Proto(), false)
 	return file, file.Proto(), err

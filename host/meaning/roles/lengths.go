@@ -9,8 +9,8 @@ import (
 // lengths decides what the axes of the inputs count, and by them what symbols do.
 // Tokens say more than masks, which some exporters give the lengths of other inputs.
 func (r *Roles) lengths(g *graph.Graph) {
-	order := []Input{Tokens, Past, EncoderPast, EncoderOutput, Positions, Types, Mask, Image, KeyLengths, UseCacheBranch,
-		Other}
+	order := []Input{Tokens, Past, EncoderPast, EncoderOutput, Positions, Types, Mask, Image, State, KeyLengths,
+		UseCacheBranch, Other}
 	for _, is := range order {
 		for _, v := range g.Inputs {
 			g.Spend(1)
@@ -70,7 +70,7 @@ func (r *Roles) axesOf(v *graph.Value, is Input) []Axis {
 			at(f.Rank-2, New)
 		}
 		at(first, Batch)
-	case KeyLengths:
+	case KeyLengths, State:
 		at(first, Batch)
 	case Image:
 		at(0, Batch)

@@ -23,6 +23,7 @@ const (
 	EncoderPast    Input = "encoder past"   // keys or values of cross attention
 	EncoderOutput  Input = "encoder output" // what cross attention makes its keys from
 	UseCacheBranch Input = "use cache"      // chooses the branch with a past
+	State          Input = "state"          // recurrent: of one size for each row, comes back as an output
 	Image          Input = "image"          // what a convolution reads
 	Other          Input = ""
 )
@@ -53,6 +54,7 @@ type Roles struct {
 	inputs  map[*graph.Value]Input
 	axes    map[*graph.Value][]Axis
 	symbols map[string]Length
+	states  map[*graph.Value]*graph.Value
 
 	rows      walk[int64]
 	decides   walk[bool]
@@ -69,10 +71,11 @@ type Axis struct {
 // Find decides the roles of the inputs of a main graph. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) *Roles {
 	r := &Roles{main: g, shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{},
-		symbols: map[string]Length{},
-		rows:    walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
+		symbols: map[string]Length{}, states: map[*graph.Value]*graph.Value{},
+		rows: walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
 	r.attention(g, report)
 	r.tables(g)
+	r.recurrent(g)
 	for _, v := range g.Inputs {
 		if r.inputs[v] == Other {
 			r.inputs[v] = r.used(v)

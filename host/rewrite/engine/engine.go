@@ -78,6 +78,7 @@ type Interface struct {
 	Layers                       []CrossLayer
 	Strategies                   []plan.LayerStrategy // by layer
 	Weights                      map[string]*Folded   // inputs that hold weights
+	States                       []State              // recurrent ones of each row
 	Skipped                      []string             // outputs (T, H): the probability that was left out
 	Plugins                      []string             // those whose operators stand in the graph
 }
@@ -134,7 +135,7 @@ type Attended struct {
 func (d *Decoder) Attend(layers []*Layer) (*Attended, error) {
 	s := &builder{Decoder: d, engine: &Interface{Logits: d.Logits, Weights: map[string]*Folded{}},
 		inputs: map[string]*graph.Value{}, data: d.data(), biases: biasTables{}, angles: map[*graph.Value]*graph.Value{},
-		Editor: rewrite.NewEditor(d.Graph, d.Shapes)}
+		states: d.states(), Editor: rewrite.NewEditor(d.Graph, d.Shapes)}
 	if err := s.takeEnds(); err != nil {
 		return nil, err
 	}
@@ -171,6 +172,7 @@ type builder struct {
 	inputs  map[string]*graph.Value // new ones
 	data    map[*graph.Value]bool   // inputs whose content lengths do not tell
 	logits  *graph.Value
+	states  []state
 	tokens  *graph.Value
 	numbers []*graph.Value // the model's own inputs of positions
 	ordered bool           // a layer hides what comes after a token of a prompt
@@ -212,7 +214,11 @@ func (s *builder) takeEnds() error {
 				"name the one position_ids where it is that", v.Name, rows, s.tokens.Name, roles.Rows(s.tokens), width)
 		}
 	}
-	s.Graph.KeepOutputs(s.logits)
+	keep := []*graph.Value{s.logits}
+	for _, x := range s.states {
+		keep = append(keep, x.out)
+	}
+	s.Graph.KeepOutputs(keep...)
 	return nil
 }
 
@@ -237,6 +243,9 @@ func (d *Decoder) Check() error {
 		}
 		return fmt.Errorf("%s was not recognised as attention (%s), which an engine must know", u.Node, u.Reason)
 	}
+	if err := d.checkStates(); err != nil {
+		return err
+	}
 	self, data := false, d.data()
 	for _, b := range d.Report.Blocks {
 		if b.Wiring.Graph != d.Graph {
@@ -251,6 +260,9 @@ func (d *Decoder) Check() error {
 			}
 		}
 		self = self || b.Attention.Type != "cross"
+	}
+	if !self && d.Recurrent() {
+		return errors.New("the model has recurrent states and no self attention, which an engine needs beside them")
 	}
 	if !self {
 		for _, v := range d.Graph.Inputs {
@@ -364,7 +376,8 @@ func (s *builder) finish() error {
 		return err
 	}
 	for _, in := range slices.Clone(s.Graph.Inputs) {
-		if s.inputs[in.Name] != nil || in == s.tokens || in.Tensor != nil {
+		if s.inputs[in.Name] != nil || in == s.tokens || in.Tensor != nil ||
+			slices.ContainsFunc(s.states, func(x state) bool { return x.in == in }) {
 			continue
 		}
 		if len(in.Uses) > 0 {
@@ -373,6 +386,9 @@ func (s *builder) finish() error {
 		s.Graph.RemoveInput(in)
 	}
 	if err := s.Graph.SetInputDims(s.tokens, rowsSymbol, 1); err != nil {
+		return err
+	}
+	if err := s.keepStates(); err != nil {
 		return err
 	}
 	s.Graph.ForgetTypes() // declared lengths were those of a batch and a sequence

@@ -15,6 +15,7 @@ import (
 func TestLayersOverTokensAreRefused(t *testing.T) {
 	const head = `
 		in x f32[b, 8, s]
+		in state f32[b, 8, 3]
 		out y f32[b, 8, s]
 		`
 	past := []*blocks.Block{{Attention: &blocks.Attention{Type: "self"}, Wiring: &blocks.Wiring{PastKey: &graph.Value{}}}}
@@ -24,6 +25,12 @@ func TestLayersOverTokensAreRefused(t *testing.T) {
 	}{
 		{"convolution", `const w f32[8, 8, 4]
 			y = Conv(x, w) kernel_shape=4 pads=3,0`, "reads neighbouring tokens", past},
+		{"convolution after a state", `const w f32[8, 8, 4]
+			joined = Concat(state, x) axis=-1
+			y = Conv(joined, w) kernel_shape=4`, "", past},
+		{"convolution before what is no state", `const w f32[8, 8, 4]
+			joined = Concat(x, state) axis=-1
+			y = Conv(joined, w) kernel_shape=4`, "reads neighbouring tokens", past},
 		{"convolution of one token", `const w f32[8, 8, 1, 1]
 			y = Conv(x, w) kernel_shape=1,1`, "", past},
 		{"running sum", `y = CumSum(x, 2)`, "counts over tokens", nil},
@@ -38,6 +45,9 @@ func TestLayersOverTokensAreRefused(t *testing.T) {
 			g, shapes := blockstest.Graph(t, head+c.text)
 			s := &builder{Editor: rewrite.NewEditor(g, shapes),
 				Decoder: &Decoder{Shapes: shapes, Report: &blocks.Report{Blocks: c.blocks}}}
+			if v := g.Lookup("state"); v != nil {
+				s.states = []state{{in: v}}
+			}
 			got := s.mixes(g.Nodes[len(g.Nodes)-1])
 			if got != "" && c.want == "" || !strings.Contains(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)

@@ -122,7 +122,7 @@ func (s *builder) mixes(n *graph.Node) string {
 	switch {
 	case n.Is("Conv", "ConvTranspose", "AveragePool", "MaxPool"):
 		kernel, _ := n.Ints("kernel_shape")
-		if len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 }) {
+		if !s.afterState(n) && (len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 })) {
 			return "reads neighbouring tokens"
 		}
 	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
@@ -247,7 +247,7 @@ func (d *Decoder) data() map[*graph.Value]bool {
 	r, data := roles.Find(d.Graph, d.Shapes, d.Report), map[*graph.Value]bool{}
 	for _, v := range d.Graph.Inputs {
 		switch r.Of(v) {
-		case roles.Past, roles.EncoderPast, roles.EncoderOutput, roles.Image, roles.Other:
+		case roles.Past, roles.EncoderPast, roles.EncoderOutput, roles.Image, roles.State, roles.Other:
 			data[v] = v.Tensor == nil
 		}
 	}

@@ -1,0 +1,99 @@
+package decode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opgraft/graft/host/base/diagnostic"
+	"github.com/opgraft/graft/host/generate/engine"
+	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/search"
+	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/ort/session"
+)
+
+// ErrStateDraft is the error of drafts for, or by, a model with recurrent states.
+var ErrStateDraft = errors.New(
+	"the model has recurrent states, which cannot forget drafted tokens that are not chosen; generate without drafts")
+
+// takesDrafts reports drafts that a model's states could not forget.
+func takesDrafts(e *engine.Engine, d search.Draft) error {
+	if d != search.DraftNone && e.HasStates() {
+		return ErrStateDraft
+	}
+	return nil
+}
+
+// checkedTokens are those of the prompt by which states are checked: more than a window of theirs.
+const checkedTokens = 9
+
+// checkStates compares what the graph for prompts says of one with what the engine does, whose states begin at zero and
+// go from token to token. The exporter says nowhere what they begin with.
+func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits string) error {
+	if !g.engine.HasStates() {
+		return nil
+	}
+	tokens, positions, mask := make([]int64, checkedTokens), make([]int64, checkedTokens), make([]int64, checkedTokens)
+	for i := range tokens {
+		tokens[i], positions[i], mask[i] = int64((1+i)*7919%g.config.Vocab), int64(i), 1
+	}
+	s, err := session.OpenContext(ctx, g.options.Library, f.First,
+		session.Options{Unpatched: true, IntraOpThreads: g.options.Threads})
+	if err != nil {
+		return modeldir.About(f.First, err)
+	}
+	defer s.Close()
+	inputs := map[string]*ort.Value{}
+	defer func() {
+		for _, v := range inputs {
+			v.Close()
+		}
+	}()
+	fed := map[roles.Input][]int64{roles.Tokens: tokens, roles.Positions: positions, roles.Mask: mask}
+	for _, in := range s.Inputs() {
+		list := fed[roles.ByName(in.Name)]
+		if list == nil || in.Element != ort.Int64 || len(in.Shape) != 2 {
+			return &diagnostic.Error{Path: f.First, Found: "input " + in.Name,
+				Needed: "tokens, positions and a mask alone, by which recurrent states are checked"}
+		}
+		if inputs[in.Name], err = ort.NewTensor(g.options.Library, []int64{1, checkedTokens}, list); err != nil {
+			return err
+		}
+	}
+	results, err := s.Run(ctx, inputs, logits)
+	if err != nil {
+		return modeldir.About(f.First, err)
+	}
+	defer results[0].Close()
+	want, err := ort.Data[float32](results[0])
+	if err != nil {
+		return err
+	}
+	own := g.engine.NewSequence()
+	defer own.Release()
+	scores, err := g.engine.Step(ctx, []engine.Feed{{Sequence: own, Tokens: tokens, Prompt: true}})
+	if err != nil {
+		return err
+	}
+	if len(want) < scores.Vocab {
+		return f.NoDecoder()
+	}
+	want = want[len(want)-scores.Vocab:]
+	share := 0.01 // of the scores' spread: more than rounding, less than another state
+	if g.options.Weights.Quantizes() {
+		share = 0.25
+	}
+	limit, far := share*float64(slices.Max(want)-slices.Min(want)), 0.0
+	for i, x := range want {
+		far = max(far, float64(x-scores.Data[i]), float64(scores.Data[i]-x))
+	}
+	if far <= limit {
+		return nil
+	}
+	return &diagnostic.Error{Path: f.First,
+		Found:  fmt.Sprintf("its scores of a prompt are %.3g away from those of steps with states that begin at zero", far),
+		Needed: "the same, as recurrent states that begin at zero give them", Fix: "export both graphs of one model"}
+}
