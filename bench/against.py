@@ -57,7 +57,7 @@ def step(tree, name):
     """Milliseconds of a patched step."""
     lengths = [word for length in STEPS[name] for word in ("--dim", length)]
     path = str(model("gpt2-124m") / "model.onnx")
-    return graft(tree, ["bin/graft", "ab", path, *lengths, "--rounds", "10", "-o", "json"])["b"]["median_ms"]
+    return graft(tree, ["bin/graft", "ab", path, *lengths, "--rounds", "50", "-o", "json"])["b"]["median_ms"]
 
 
 def generate(tree, subject, batch, prompt, tokens, seed, search):
