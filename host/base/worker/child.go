@@ -60,7 +60,7 @@ type Options struct {
 	// ScratchBytes bounds what lies in Scratch, in bytes; 0 is 1 GiB. What takes more is ended.
 	ScratchBytes int64
 	// Driver is set where the child uses a device's driver. Drivers may try to start helpers, so that this is an
-	// error and does not end the child.
+	// error and does not end the child, and they listen on Unix sockets.
 	Driver bool
 	// Starts is set where the child starts workers of its own, which end with it: then no filter of system calls holds it.
 	Starts bool

@@ -23,7 +23,8 @@ type rule struct {
 	call   uint32
 	action uint32
 	test   test
-	value  uint32 // of the call's first argument
+	value  uint32 // of an argument
+	second bool   // the argument is the call's second, its first else
 }
 
 type test int
@@ -33,6 +34,7 @@ const (
 	isNot        // the argument is not the value
 	is           // the argument is the value
 	lacksIt      // the argument lacks the value's bit
+	isType       // the argument without a socket's flags is the value
 )
 
 const (
@@ -41,9 +43,12 @@ const (
 	passes   = unix.SECCOMP_RET_ALLOW
 	thread   = unix.CLONE_THREAD
 	x32Calls = 0x40000000
+	flags    = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 )
 
-// rules are the filter's for this process. With a driver nothing ends it but a call of another machine's.
+// rules are the filter's for this process, the first that fits. With a driver nothing ends it but a call of another
+// machine's, and it may listen on Unix sockets: NVIDIA's does in cuInit, and fails where it cannot. They take whoever
+// is in reach, and reach nobody themselves: connect is refused, and so are sockets that send without it.
 func rules(driver bool) []rule {
 	self := uint32(os.Getpid())
 	ends := uint32(unix.SECCOMP_RET_KILL_PROCESS)
@@ -51,14 +56,14 @@ func rules(driver bool) []rule {
 		ends = refuses
 	}
 	list := []rule{
-		{unix.SYS_CLONE, ends, lacksIt, thread},
-		{unix.SYS_CLONE3, unknown, always, 0}, // its flags are in memory; the C library then takes clone
-		{unix.SYS_KILL, ends, isNot, self},
-		{unix.SYS_TGKILL, ends, isNot, self},
-		{unix.SYS_TKILL, refuses, always, 0}, // it does not say whose thread
-		{unix.SYS_RT_SIGQUEUEINFO, ends, isNot, self},
-		{unix.SYS_RT_TGSIGQUEUEINFO, ends, isNot, self},
-		{unix.SYS_PRCTL, refuses, is, unix.PR_SET_PDEATHSIG},
+		{unix.SYS_CLONE, ends, lacksIt, thread, false},
+		{unix.SYS_CLONE3, unknown, always, 0, false}, // its flags are in memory; the C library then takes clone
+		{unix.SYS_KILL, ends, isNot, self, false},
+		{unix.SYS_TGKILL, ends, isNot, self, false},
+		{unix.SYS_TKILL, refuses, always, 0, false}, // it does not say whose thread
+		{unix.SYS_RT_SIGQUEUEINFO, ends, isNot, self, false},
+		{unix.SYS_RT_TGSIGQUEUEINFO, ends, isNot, self, false},
+		{unix.SYS_PRCTL, refuses, is, unix.PR_SET_PDEATHSIG, false},
 	}
 	for _, call := range slices.Concat(processCalls, []uint32{
 		unix.SYS_EXECVE, unix.SYS_EXECVEAT,
@@ -74,8 +79,17 @@ func rules(driver bool) []rule {
 	}) {
 		list = append(list, rule{call: call, action: ends})
 	}
+	for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+		list = append(list, rule{call, refuses, isNot, unix.AF_UNIX, false}, rule{call, refuses, isType, unix.SOCK_DGRAM, true},
+			rule{call, refuses, isType, unix.SOCK_RAW, true}) // which makes a datagram's
+	}
+	if !driver {
+		for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_BIND, unix.SYS_LISTEN} {
+			list = append(list, rule{call: call, action: refuses})
+		}
+	}
 	for _, call := range []uint32{
-		unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN,
+		unix.SYS_CONNECT,
 		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 	} {
 		list = append(list, rule{call: call, action: refuses})
@@ -89,7 +103,7 @@ func rules(driver bool) []rule {
 
 // program is the rules as the kernel runs them. Offsets are those of struct seccomp_data.
 func program(list []rule) []unix.SockFilter {
-	const number, machine, argument = 0, 4, 16
+	const number, machine, first, second = 0, 4, 16, 24
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
@@ -103,18 +117,27 @@ func program(list []rule) []unix.SockFilter {
 		load(number),
 		jump(unix.BPF_JGE, x32Calls, 0, 1), result(unknown)}
 	for _, r := range list {
-		switch r.test {
-		case always:
+		if r.test == always {
 			p = append(p, jump(unix.BPF_JEQ, r.call, 0, 1), result(r.action))
 			continue
-		case is:
-			p = append(p, jump(unix.BPF_JEQ, r.call, 0, 4), load(argument), jump(unix.BPF_JEQ, r.value, 0, 1))
-		case isNot:
-			p = append(p, jump(unix.BPF_JEQ, r.call, 0, 4), load(argument), jump(unix.BPF_JEQ, r.value, 1, 0))
-		case lacksIt:
-			p = append(p, jump(unix.BPF_JEQ, r.call, 0, 4), load(argument), jump(unix.BPF_JSET, r.value, 1, 0))
 		}
-		p = append(p, result(r.action), result(passes))
+		test := []unix.SockFilter{load(first)}
+		if r.second {
+			test[0] = load(second)
+		}
+		switch r.test {
+		case is:
+			test = append(test, jump(unix.BPF_JEQ, r.value, 0, 1))
+		case isNot:
+			test = append(test, jump(unix.BPF_JEQ, r.value, 1, 0))
+		case lacksIt:
+			test = append(test, jump(unix.BPF_JSET, r.value, 1, 0))
+		case isType:
+			test = append(test, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: ^uint32(flags)},
+				jump(unix.BPF_JEQ, r.value, 0, 1))
+		}
+		test = append(test, result(r.action), load(number))
+		p = append(append(p, jump(unix.BPF_JEQ, r.call, 0, uint8(len(test)))), test...)
 	}
 	return append(p, result(passes))
 }

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,18 +44,16 @@ func init() {
 	})
 }
 
-var hostile = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "graft-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(folder, "libhostile.so")
+// hostile is testdata/hostile.c as a library.
+func hostile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "libhostile.so")
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-pthread", "-o", path,
 		"testdata/hostile.c").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
-	return path, nil
-})
+	return path
+}
 
 // Ways in which a system may not allow every layer.
 var (
@@ -71,8 +69,7 @@ const markVariable = "GRAFT_TEST_MARK"
 // TestHostile: whatever native code does, its task ends with an answer or an error that says what it did, and
 // no process, file or descriptor is left; also where the system does not allow every layer.
 func TestHostile(t *testing.T) {
-	library := must.Value(hostile())(t)
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(library)) })
+	library := hostile(t)
 	listener := must.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	port := listener.Addr().(*net.TCPAddr).Port
@@ -154,6 +151,55 @@ func TestHostile(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(folder, "*")); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}
+	}
+}
+
+// TestSockets: a driver may listen on Unix sockets, nothing else may, and neither sends to anybody.
+func TestSockets(t *testing.T) {
+	library := hostile(t)
+	address := filepath.Join(t.TempDir(), "socket")
+	socket := must.Value(net.ListenPacket("unixgram", address))(t)
+	defer socket.Close()
+	t.Setenv("GRAFT_TEST_SOCKET", address)
+	listener := must.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+	for _, test := range []struct {
+		function string
+		argument int
+		driver   bool
+		without  []string
+		want     int // what it gives, of a whisper the bytes that came
+	}{
+		{"hear", syscall.AF_UNIX, true, all, 0},
+		{"hear", syscall.AF_UNIX, true, noNamespaces, 0},
+		{"hear", syscall.AF_UNIX, false, all, -1},
+		{"hear", syscall.AF_INET, true, all, -1},
+		{"reach", port, true, noNamespaces, -1},
+		{"whisper", syscall.SOCK_DGRAM, true, all, 0},
+		{"whisper", syscall.SOCK_RAW, true, all, 0},
+		{"whisper", syscall.SOCK_STREAM, true, all, 0},
+		{"whisper", syscall.SOCK_SEQPACKET, true, all, 0},
+		{"whisper", syscall.SOCK_DGRAM, false, all, 0},
+		{"whisper", syscall.SOCK_DGRAM, false, noFilter, 1},
+	} {
+		t.Run(fmt.Sprint(test.function, test.argument, test.driver, test.without), func(t *testing.T) {
+			child := must.Value(Start(context.Background(),
+				Options{Subject: "/p/libtoy.so", Driver: test.driver, without: test.without}))(t)
+			defer child.Close()
+			var result int
+			must.Succeed(t, child.Run(context.Background(), "behave",
+				behaviour{library, test.function, test.argument}, &result))
+			if test.function == "whisper" {
+				must.Succeed(t, socket.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+				result, _, _ = socket.ReadFrom(make([]byte, 8))
+			}
+			if lacks := missing(child, test.without); lacks != "" {
+				t.Logf("this system lacks %s; got %d", lacks, result)
+			} else if result != test.want {
+				t.Errorf("%d, want %d", result, test.want)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static long forever(void) {
@@ -195,6 +196,24 @@ long reach(long port) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (fd < 0) return -1;
   return connect(fd, (struct sockaddr*)&to, sizeof to);
+}
+
+// Sends to the socket at the path in GRAFT_TEST_SOCKET, without a call of connect.
+long whisper(long type) {
+  int pair[2] = {-1, -1};
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  strncpy(to.sun_path, getenv("GRAFT_TEST_SOCKET"), sizeof to.sun_path - 1);
+  sendto(socket(AF_UNIX, (int)type | SOCK_CLOEXEC, 0), "x", 1, 0, (struct sockaddr*)&to, sizeof to);
+  socketpair(AF_UNIX, (int)type, 0, pair);
+  return sendto(pair[0], "x", 1, 0, (struct sockaddr*)&to, sizeof to) * 0;
+}
+
+// As NVIDIA's driver does when it starts: 0 when it listens on an abstract Unix socket.
+long hear(long family) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0graft-test"};
+  int fd = socket((int)family, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  return bind(fd, (struct sockaddr*)&at, sizeof(sa_family_t) + sizeof "graft-test") || listen(fd, 1) ? -2 : 0;
 }
 
 long crash(long x) { return *(volatile int*)(x - x); }

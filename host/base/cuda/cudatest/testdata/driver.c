@@ -7,6 +7,7 @@
 //  - What was freed is not used again, so a second free is seen; what is left counts (fake_get).
 //  - It takes the process's signal handlers, without SA_ONSTACK, when it starts, and again at its
 //    first module and its first launch.
+//  - It does not start where it may not listen on a Unix socket.
 //
 // It is told what to do by fake_set, or by FAKE_CUDA, "version=12040 devices=0" for example:
 //

@@ -8,11 +8,21 @@ EXPORT CUresult cuDriverGetVersion(int *out) {
   return version > 0 ? SUCCESS : 999;
 }
 
+// listens on an abstract Unix socket of its own, as NVIDIA's driver must to start.
+static bool listens(void) {
+  static int fd = -1;
+  struct sockaddr_un any = {.sun_family = AF_UNIX};
+  if (fd >= 0) return true;
+  fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  return fd >= 0 && !bind(fd, (struct sockaddr *)&any, sizeof any.sun_family) && !listen(fd, 1);
+}
+
 EXPORT CUresult cuInit(unsigned flags) {
   pthread_mutex_lock(&lock);
   if (flags) complain("cuInit: flags %u", flags);
   take_handlers();
   started = true;
+  if (!listens()) return leave(OPERATING_SYSTEM);
   return leave(init_result ? init_result : devices ? SUCCESS : NO_DEVICE);
 }
 
@@ -32,6 +42,7 @@ static const struct {
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -35,6 +37,7 @@ enum {
   INVALID_CONTEXT = 201,
   NO_BINARY = 209,
   INVALID_PTX = 218,
+  OPERATING_SYSTEM = 304,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
   NOT_READY = 600,
