@@ -62,9 +62,9 @@ RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/me
 # lint has vetted all; without debugging information a test links in half the time.
 GO_TEST := go test -vet=off -ldflags=-w
 
-# A number that chooses a third of the seeded faults and of the cases under QEMU, a quarter of the emulator's problems,
-# one architecture of GPUs, a half of what sanitizers and the race detector see, and parts of some tests of Go: others with
-# each commit. SAMPLE= takes all.
+# A number that chooses a third of the seeded faults and of the cases under QEMU, half of the emulator's kernels and a quarter
+# of their problems, one architecture of GPUs, a half of what sanitizers and the race detector see, and parts of some tests of
+# Go: others with each commit. SAMPLE= takes all.
 ifeq ($(origin SAMPLE),undefined)
 SAMPLE := $(shell printf %d 0x$$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0))
 endif
