@@ -197,12 +197,40 @@ func (t *groups) turn(n *graph.Node, rows *graph.Value, of, size int64) *graph.V
 	if half, _ := t.shapes.Of(n.Input(groupCos)).Dim(-1).Const(); 2*half != size {
 		attributes = append(attributes, "num_heads", of, "rotary_embedding_dim", 2*half)
 	}
-	turned := t.node("RotaryEmbedding", []*graph.Value{rows, at, n.Input(groupCos), n.Input(groupSin)}, 1,
-		attributes...)[0]
+	if t.err != nil {
+		return nil
+	}
+	turned := t.node("RotaryEmbedding", []*graph.Value{rows, at, t.angles(n.Input(groupCos), at),
+		t.angles(n.Input(groupSin), at)}, 1, attributes...)[0]
 	if t.err == nil {
 		turned.Producer.Proto.Domain = proto.String("com.microsoft")
 	}
 	return turned
+}
+
+// angles is the table that positions are looked up in. Exporters lengthen the angles of a step's own tokens to as many
+// rows as there are keys, since the operator asks for so many; where the graph shows that positions count the tokens
+// (0, 1, ..), it is those angles alone: rows of a batch share no length of the past.
+func (t *groups) angles(table, at *graph.Value) *graph.Value {
+	longer := table.Producer
+	if !longer.Is("Concat") || longer.Int("axis", -1) != 0 || !at.Producer.Is("Reshape") {
+		return table
+	}
+	own, tokens := t.shapes.Of(longer.Input(0)).Dim(0), t.shapes.Of(at).Count()
+	if !own.Equal(tokens) && !t.shapes.Claimed(own).Equal(t.shapes.Claimed(tokens)) {
+		return table
+	}
+	counted := at.Producer.Input(0).Producer
+	if !counted.Is("Range") || !t.is(counted.Input(0), 0) || !t.is(counted.Input(2), 1) {
+		return table
+	}
+	return longer.Input(0)
+}
+
+// is says that a value is one number.
+func (t *groups) is(v *graph.Value, number int64) bool {
+	elements := t.shapes.Of(v).Elems
+	return len(elements) == 1 && elements[0].Is(number)
 }
 
 // positions is the model's input of positions, (B, S) of int64.

@@ -111,17 +111,7 @@ func TestGroupsCompute(t *testing.T) {
 		if any, err := fused.TakeGroupsApart(g, shapes); err != nil || !any {
 			t.Fatalf("problem %d, %s: taken apart: %t, %v", i, p.text, any, err)
 		}
-		want, got := p.run(t, l, before), p.run(t, l, g.Model())
-		for j, name := range []string{"y", "nk", "nv"} {
-			if len(want[j]) == 0 || len(want[j]) != len(got[j]) {
-				t.Fatalf("problem %d: %d elements of %s, want %d", i, len(got[j]), name, len(want[j]))
-			}
-			for k := range want[j] {
-				if d := math.Abs(float64(got[j][k] - want[j][k])); !(d <= 2e-5) {
-					t.Fatalf("problem %d, %s\nelement %d of %s is %g, want %g", i, p.text, k, name, got[j][k], want[j][k])
-				}
-			}
-		}
+		p.compare(t, l, before, g.Model())
 	}
 }
 
@@ -170,6 +160,56 @@ func TestPastOfAWindow(t *testing.T) {
 				t.Fatalf("%s: element %d is %g, want %g", what, i, all[0][i], want)
 			}
 		}
+	}
+}
+
+// TestAnglesOfAStep: where a table of angles holds those of a step's tokens, lengthened to as many as there are keys, the
+// parts turn by the angles alone; a table of which positions may read more stays.
+func TestAnglesOfAStep(t *testing.T) {
+	l := must.Value(ort.FindAndOpen(""))(t)
+	for _, c := range []struct {
+		name, start, step, rows string
+		own                     bool
+	}{
+		{"each token's", "0", "1", "batch", true},
+		{"from the second on", "1", "1", "batch", false},
+		{"every second", "0", "2", "batch", false},
+		{"of the first token alone", "0", "1", "1", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := &group{batch: 2, seq: 1, past: 6, random: rand.New(rand.NewPCG(1, 17)), inputs: map[string][]float32{}}
+			p.text = fmt.Sprintf(`
+	in q f32[batch, 1, 128]
+	in pk f32[batch, 2, past, 16]
+	in pv f32[batch, 2, past, 16]
+	in lengths i32[batch]
+	in longest i32[1]
+	in angles f32[%s, 1, 8]
+	const fill f32[6, 8]
+	out y f32[batch, 1, 64]
+	out nk f32[batch, 2, total, 16]
+	out nv f32[batch, 2, total, 16]
+	cosines = Cos(angles)
+	sines = Sin(angles)
+	cos_rows = Reshape(cosines, [-1,8])
+	sin_rows = Reshape(sines, [-1,8])
+	cos = Concat(cos_rows, fill) axis=0
+	sin = Concat(sin_rows, fill) axis=0
+	tokens = Shape(pk) start=0 end=1
+	steps = Mul(tokens, [%s])
+	end = Add(steps, [%s])
+	counted = Range([%[3]s], end, [%[2]s])
+	at = Reshape(counted, [-1,1])
+	y, nk, nv = com.microsoft.GroupQueryAttention(q, , , pk, pv, lengths, longest, cos, sin, at) num_heads=4 `+
+				"kv_num_heads=2 do_rotary=1", c.rows, c.step, c.start)
+			before := blockstest.Proto(t, p.text)
+			g, shapes := blockstest.Graph(t, p.text)
+			if any, err := fused.TakeGroupsApart(g, shapes); err != nil || !any {
+				t.Fatalf("taken apart: %t, %v", any, err)
+			}
+			must.Equal(t, g.Lookup("cos") == nil && g.Lookup("sin") == nil, c.own)
+			p.compare(t, l, before, g.Model())
+		})
 	}
 }
 
@@ -229,6 +269,22 @@ func randomGroup(r *rand.Rand) *group {
 	fmt.Fprintf(&text, "y, nk, nv = com.microsoft.GroupQueryAttention(%s)%s", strings.Join(in, ", "), attributes)
 	p.text = text.String()
 	return p
+}
+
+// compare says that two models give the same.
+func (p *group) compare(t *testing.T, l *ort.Library, before, after *onnx.Model) {
+	t.Helper()
+	want, got := p.run(t, l, before), p.run(t, l, after)
+	for j, name := range []string{"y", "nk", "nv"} {
+		if len(want[j]) == 0 || len(want[j]) != len(got[j]) {
+			t.Fatalf("%s\n%d elements of %s, want %d", p.text, len(got[j]), name, len(want[j]))
+		}
+		for k := range want[j] {
+			if d := math.Abs(float64(got[j][k] - want[j][k])); !(d <= 2e-5) {
+				t.Fatalf("%s\nelement %d of %s is %g, want %g", p.text, k, name, got[j][k], want[j][k])
+			}
+		}
+	}
 }
 
 // run feeds a model of the problem, the same numbers each time.

@@ -110,7 +110,7 @@ func (r *Roles) Symbol(name string) Length {
 	if l := r.symbols[name]; l != Unknown {
 		return l
 	}
-	return Named(r.shapes.Claimed(name).String())
+	return Named(r.shapes.Claimed(graph.DimSym(name)).String())
 }
 
 // HasInput reports a model that has such an input.

@@ -233,12 +233,12 @@ func (b *binder) rest(o Options) {
 				if _, ok := b.at[s]; ok {
 					continue
 				}
-				if i == 0 && rows(dims, b.shapes.Claimed(s)) {
+				if i == 0 && rows(dims, b.shapes.Claimed(graph.DimSym(s))) {
 					b.at[s] = lengths[roles.Batch]
 					continue
 				}
 				// Its name may be a sum of names.
-				claim, sum := b.shapes.Claimed(s), map[string]int64{}
+				claim, sum := b.shapes.Claimed(graph.DimSym(s)), map[string]int64{}
 				for _, name := range claim.Symbols() {
 					sum[name] = named(name)
 				}

@@ -195,9 +195,12 @@ func (s *Shapes) Origin(name string) (v *Value, index int) {
 	return at.value, at.index
 }
 
-// Claimed is what the model calls the axis that a symbol was made for: unknown when
-// it has no name. It may be wrong.
-func (s *Shapes) Claimed(name string) Dim { return s.claims[name] }
+// Claimed is a length in the model's own names; unknown where it has none, or none to be believed. It may be wrong.
+func (s *Shapes) Claimed(d Dim) Dim {
+	return d.replace(func(name string) Dim {
+		return s.claims[name] // unknown without one
+	})
+}
 
 // Claims are what the model calls the axes of a value, unknown where they have no
 // name. They may be wrong.

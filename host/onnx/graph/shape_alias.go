@@ -244,17 +244,9 @@ func (s *Shapes) suppose(a, b Dim) {
 	if a, b = s.now(a), s.now(b); a.Equal(b) {
 		return
 	}
-	if x, y := s.claimed(a), s.claimed(b); x.Equal(y) {
+	if x, y := s.Claimed(a), s.Claimed(b); x.Equal(y) {
 		s.equate(a, b)
 	}
-}
-
-// claimed is a length in the model's own names; unknown where it has none, or
-// none to be believed.
-func (s *Shapes) claimed(d Dim) Dim {
-	return d.replace(func(name string) Dim {
-		return s.claims[name] // unknown without one
-	})
 }
 
 // believed is what is believed of the name of an axis: one that an input gives to

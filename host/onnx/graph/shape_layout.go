@@ -79,18 +79,18 @@ func reshapeRule(c *call) {
 // given where the model calls them the same and the number of elements, which
 // must be, is the same under these names.
 func (c *call) counted(x Fact, want []Dim) (Fact, []Dim) {
-	from, to := c.s.claimed(x.Count()), DimInt(1)
+	from, to := c.s.Claimed(x.Count()), DimInt(1)
 	open := 0
 	for i, d := range want {
 		if n, ok := d.Const(); ok && n <= 0 || !d.Known() {
 			if n == 0 && ok && i < x.Rank {
-				to = to.Mul(c.s.claimed(x.Dims[i]))
+				to = to.Mul(c.s.Claimed(x.Dims[i]))
 				continue
 			}
 			open++
 			continue
 		}
-		to = to.Mul(c.s.claimed(d))
+		to = to.Mul(c.s.Claimed(d))
 	}
 	rest, divides := from.Div(to)
 	if open > 1 || open == 1 && !divides || open == 0 && !from.Equal(to) {
@@ -99,7 +99,7 @@ func (c *call) counted(x Fact, want []Dim) (Fact, []Dim) {
 	// Lengths that the model names by numbers are those where the elements beside one other length are just as many.
 	if _, single := rest.symbol(); single || open == 0 {
 		for _, d := range x.Dims {
-			if n, ok := c.s.claimed(d).Const(); ok {
+			if n, ok := c.s.Claimed(d).Const(); ok {
 				c.s.suppose(d, DimInt(n))
 			}
 		}
