@@ -2,8 +2,10 @@ package modeldir
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,6 +78,9 @@ func exported(folder, in string) (*Files, error) {
 	}
 	f := &Files{Folder: folder}
 	if f.Decoder = take(wholeComponent); f.Decoder != "" && len(m.Components) == 0 {
+		if wrong == nil {
+			wrong = f.missing(path)
+		}
 		return f, wrong
 	}
 	_, reads := m.Components[decodeComponent].Metadata.Inputs["encoder_outputs"]
@@ -91,5 +96,20 @@ func exported(folder, in string) (*Files, error) {
 			", of which decode reads encoder_outputs", Needed: "the encoder beside them",
 			Fix: "export model.get_encoder() too, and put it among the components as encoder"}
 	}
+	if wrong == nil {
+		wrong = f.missing(path)
+	}
 	return f, wrong
+}
+
+// missing is an error where a graph that a manifest names is not there.
+func (f *Files) missing(manifest string) error {
+	for _, graph := range []string{f.Decoder, f.First, f.Encoder} {
+		if _, err := os.Stat(graph); graph != "" && errors.Is(err, os.ErrNotExist) {
+			return &diagnostic.Error{Path: manifest, Found: "found no " + filepath.Base(graph) + " beside it",
+				Needed: "the graphs that it names", Fix: "export the model again, or remove " + ManifestName +
+					" if the folder holds other graphs"}
+		}
+	}
+	return nil
 }

@@ -37,10 +37,15 @@ func TestExportManifest(t *testing.T) {
 		{"a file elsewhere", format + part("model", "../model.onnx") + "}}", "", "", "",
 			`component model has the file "../model.onnx"`},
 		{"no JSON", "{", "", "", "", "export.json: "},
+		{"no graph of prompts", format + part("prefill", "gone.onnx") + "," + part("decode", "d.onnx") + "}}", "", "", "",
+			"export.json: found no gone.onnx beside it, needed the graphs that it names; export the model again, or remove " +
+				"export.json if the folder holds other graphs"},
+		{"no graph", format + part("model", "gone.onnx") + "}}", "", "", "", "export.json: found no gone.onnx beside it"},
 		{"no components", `{"export_format": "onnx"}`, "", "", "", "found components"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			folder := folderOf(t, map[string]string{"export.json": c.manifest, "model.onnx": ""})
+			folder := folderOf(t, map[string]string{"export.json": c.manifest, "model.onnx": "", "a.onnx": "", "d.onnx": "",
+				"e.onnx": "", "l.onnx": "", "p.onnx": ""})
 			f, err := modeldir.Find(folder)
 			if c.wrong != "" {
 				must.Fail(t, err, c.wrong)
