@@ -163,8 +163,8 @@ func TestPastOfAWindow(t *testing.T) {
 	}
 }
 
-// TestAnglesOfAStep: where a table of angles holds those of a step's tokens, lengthened to as many as there are keys, the
-// parts turn by the angles alone; a table of which positions may read more stays.
+// TestAnglesOfAStep: where a table of angles holds those of a step's own tokens, lengthened to as many as there are
+// keys, the parts turn by the angles alone; a table of which positions may read more stays.
 func TestAnglesOfAStep(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	for _, c := range []struct {
