@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,19 +32,21 @@ func takesDrafts(e *engine.Engine, d search.Draft) error {
 const checkedTokens = 9
 
 // checkStates compares what the graph for prompts says of one with what the engine does, whose states begin at zero and
-// go from token to token. The exporter says nowhere what they begin with.
+// go from token to token. The exporter says nowhere what they begin with; where one graph reads prompts and steps, it is
+// given zeros.
 func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits string) error {
 	if !g.engine.HasStates() {
 		return nil
 	}
+	path := cmp.Or(f.First, f.Decoder)
 	tokens, positions, mask := make([]int64, checkedTokens), make([]int64, checkedTokens), make([]int64, checkedTokens)
 	for i := range tokens {
 		tokens[i], positions[i], mask[i] = int64((1+i)*7919%g.config.Vocab), int64(i), 1
 	}
-	s, err := session.OpenContext(ctx, g.options.Library, f.First,
+	s, err := session.OpenContext(ctx, g.options.Library, path,
 		session.Options{Unpatched: true, IntraOpThreads: g.options.Threads})
 	if err != nil {
-		return modeldir.About(f.First, err)
+		return modeldir.About(path, err)
 	}
 	defer s.Close()
 	inputs := map[string]*ort.Value{}
@@ -55,8 +58,14 @@ func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits s
 	fed := map[roles.Input][]int64{roles.Tokens: tokens, roles.Positions: positions, roles.Mask: mask}
 	for _, in := range s.Inputs() {
 		list := fed[roles.ByName(in.Name)]
+		if f.First == "" && list == nil && in.Element == ort.Float32 {
+			if inputs[in.Name], err = g.before(in); err != nil {
+				return err
+			}
+			continue
+		}
 		if list == nil || in.Element != ort.Int64 || len(in.Shape) != 2 {
-			return &diagnostic.Error{Path: f.First, Found: "input " + in.Name,
+			return &diagnostic.Error{Path: path, Found: "input " + in.Name,
 				Needed: "tokens, positions and a mask alone, by which recurrent states are checked"}
 		}
 		if inputs[in.Name], err = ort.NewTensor(g.options.Library, []int64{1, checkedTokens}, list); err != nil {
@@ -65,7 +74,7 @@ func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits s
 	}
 	results, err := s.Run(ctx, inputs, logits)
 	if err != nil {
-		return modeldir.About(f.First, err)
+		return modeldir.About(path, err)
 	}
 	defer results[0].Close()
 	want, err := ort.Data[float32](results[0])
@@ -93,7 +102,25 @@ func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits s
 	if far <= limit {
 		return nil
 	}
-	return &diagnostic.Error{Path: f.First,
+	return &diagnostic.Error{Path: path,
 		Found:  fmt.Sprintf("its scores of a prompt are %.3g away from those of steps with states that begin at zero", far),
 		Needed: "the same, as recurrent states that begin at zero give them", Fix: "export both graphs of one model"}
+}
+
+// before is what a graph is given as what came before a prompt: keys and values of no token, and states of zero.
+func (g *Generator) before(in ort.ValueInfo) (*ort.Value, error) {
+	shape, count := slices.Clone(in.Shape), int64(1)
+	for i, d := range shape {
+		switch {
+		case i == 0:
+			shape[i] = 1
+		case d >= 0:
+		case len(shape) == 4 && i == 3:
+			shape[i] = g.config.HeadSize()
+		default:
+			shape[i] = 0
+		}
+		count *= shape[i]
+	}
+	return ort.NewTensor(g.options.Library, shape, make([]float32, count))
 }

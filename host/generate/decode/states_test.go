@@ -52,7 +52,7 @@ func recurrentFolder(t *testing.T, name string, edit func(graph string, m *onnx.
 // TestRecurrentStates generates prompts of several lengths beside one another, of which each has states of its own:
 // the tokens are Hugging Face's. Rows join when others have left.
 func TestRecurrentStates(t *testing.T) {
-	for _, name := range []string{"lfm2", "falcon-h1"} {
+	for _, name := range []string{"lfm2", "falcon-h1", "lfm2-genai"} {
 		t.Run(name, func(t *testing.T) {
 			g := open(t, recurrentFolder(t, name, nil), func(o *decode.Options) { o.Batch = 3 })
 			var cases []struct {

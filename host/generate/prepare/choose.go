@@ -211,9 +211,9 @@ func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 	if d.Steps, err = c.steps(ctx, d); err != nil {
 		return nil, modeldir.About(g.Model.Files.First, err)
 	}
-	if d.Recurrent() && (!d.Steps || g.Model.Placeholder != nil) {
+	if d.Recurrent() && (!d.Steps && !g.Model.Files.Genai() || g.Model.Placeholder != nil) {
 		return nil, errors.New("it has recurrent states, and is no graph of steps beside one that reads prompts, by which " +
-			"they are checked: export it with transformers' export_for_generation")
+			"they are checked: export it with transformers' export_for_generation, or with onnxruntime-genai's builder")
 	}
 	return d, nil
 }

@@ -164,6 +164,8 @@ func TestRare(t *testing.T) {
 			[]string{"f32[b, 12, s, 32]"}},
 		{"CausalConvWithState@27", nil, []string{"f32[b, 64, s]", "f32[64, 1, 4]"},
 			[]string{"f32[b, 64, s]", "f32[b, 64, 3]"}},
+		{"com.microsoft:CausalConvWithState", nil, []string{"f32[b, 64, s]", "f32[64, 1, 4]", "f32[64]", "f32[rows, 64, 3]"},
+			[]string{"f32[b, 64, s]", "f32[rows, 64, 3]"}},
 		{"GridSample", nil, []string{"f32[b, 3, h, w]", "f32[b, 7, 9, 2]"}, []string{"f32[b, 3, 7, 9]"}},
 		{"AffineGrid", nil, []string{"f32[b, 2, 3]", "i64[4]{b, 3, 7, 9}"}, []string{"f32[b, 7, 9, 2]"}},
 		{"RoiAlign", attrs{"output_height": 5}, []string{"f32[b, 3, h, w]", "f32[n, 4]", "i64[n]"},

@@ -16,16 +16,22 @@ func rareRules() map[string]func(*call) {
 		t := onnx.Tensor_DataType(c.n.Int("output_datatype", int64(onnx.Tensor_FLOAT)))
 		c.set(0, shaped(t, c.in(0).one()))
 	}
+	causalConvRule := func(c *call) {
+		x := c.in(0)
+		c.set(0, like(x, onnx.Tensor_UNDEFINED))
+		if past := c.in(3); past.Rank == 3 {
+			c.set(1, like(past, onnx.Tensor_UNDEFINED))
+			return
+		}
+		c.set(1, shaped(x.DType, x.Dim(0), x.Dim(1), c.in(1).Dim(2).sub(DimInt(1))))
+	}
 	return map[string]func(*call){
-		"SwiGLU":                        sameAsFirst,
-		"LinearAttention":               linearAttentionRule,
-		"FlexAttention":                 flexAttentionRule,
-		"ai.onnx.preview.FlexAttention": flexAttentionRule,
-		"CausalConvWithState": func(c *call) {
-			x := c.in(0)
-			c.set(0, like(x, onnx.Tensor_UNDEFINED))
-			c.set(1, shaped(x.DType, x.Dim(0), x.Dim(1), c.in(1).Dim(2).sub(DimInt(1))))
-		},
+		"SwiGLU":                            sameAsFirst,
+		"LinearAttention":                   linearAttentionRule,
+		"FlexAttention":                     flexAttentionRule,
+		"ai.onnx.preview.FlexAttention":     flexAttentionRule,
+		"CausalConvWithState":               causalConvRule,
+		"com.microsoft.CausalConvWithState": causalConvRule,
 		"GridSample": func(c *call) {
 			x, grid := c.in(0), c.in(1)
 			if x.Rank < 2 || grid.Rank != x.Rank {

@@ -1,9 +1,9 @@
-"""Writes decoders with recurrent states beside keys and values, as the exporter of Transformers 5 writes them, and what
-Hugging Face's generate says of them (expected.json). Weights are random.
+"""Writes decoders with recurrent states beside keys and values, as the exporter of Transformers 5 writes them, or the
+builder of onnxruntime-genai, and what Hugging Face's generate says of them (expected.json). Weights are random.
 
     python make.py [NAME...]
 
-Needs models/export/requirements-exporter.txt.
+Needs models/export/requirements-exporter.txt, or requirements-genai.txt for those of the builder.
 """
 
 import gzip
@@ -15,9 +15,12 @@ from pathlib import Path
 import onnx
 import torch
 from transformers import FalconH1Config, FalconH1ForCausalLM, GenerationConfig, Lfm2Config, Lfm2ForCausalLM
-from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[4] / "models" / "export"))
+
+import genai_small  # noqa: E402
+
 WIDTHS = dict(
     vocab_size=48, hidden_size=16, intermediate_size=24, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128,
     initializer_range=0.5, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -27,6 +30,9 @@ MODELS = {
     "falcon-h1": lambda: FalconH1ForCausalLM(FalconH1Config(
         **WIDTHS, num_hidden_layers=2, head_dim=8, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8, mamba_n_groups=1,
         mamba_d_state=6, mamba_d_conv=4, mamba_chunk_size=4)),
+    "lfm2-genai": lambda: Lfm2ForCausalLM(Lfm2Config(
+        **{**WIDTHS, "hidden_size": 32}, num_hidden_layers=2, layer_types=["conv", "full_attention"], conv_L_cache=3,
+        block_multiple_of=8)),
 }
 LENGTHS, TOKENS = (1, 2, 5, 9, 17), 16
 
@@ -64,6 +70,16 @@ def main():
         target.mkdir(exist_ok=True)
         cases = ",\n ".join(json.dumps(c) for c in expected(model))
         (target / "expected.json").write_text(f"[{cases}]\n")
+        model.config.to_json_file(target / "config.json")
+        model.generation_config.to_json_file(target / "generation_config.json")
+        if name.endswith("-genai"):
+            with tempfile.TemporaryDirectory() as scratch:
+                genai_small.build(model, scratch, genai_small.FLOAT32)
+                (target / "model.onnx.gz").write_bytes(strip(Path(scratch) / "model.onnx"))
+                (target / genai_small.CONFIG).write_bytes((Path(scratch) / genai_small.CONFIG).read_bytes())
+            continue
+        from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
         tokens = torch.tensor([[1, 5, 6, 7, 8], [1, 9, 10, 11, 12]])
         exported = OnnxExporter().export_for_generation(
             model, {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, OnnxConfig(dynamic=True),
@@ -77,8 +93,6 @@ def main():
                 components[graph] = {"file": f"{graph}.onnx"}
         manifest = {"export_format": "onnx", "components": components}
         (target / "export.json").write_text(json.dumps(manifest, indent=1) + "\n")
-        model.config.to_json_file(target / "config.json")
-        model.generation_config.to_json_file(target / "generation_config.json")
 
 
 if __name__ == "__main__":
