@@ -80,7 +80,8 @@ func rules(driver bool) []rule {
 		list = append(list, rule{call: call, action: ends})
 	}
 	for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-		list = append(list, rule{call, refuses, isNot, unix.AF_UNIX, false}, rule{call, refuses, isType, unix.SOCK_DGRAM, true},
+		list = append(list, rule{call, refuses, isNot, unix.AF_UNIX, false},
+			rule{call, refuses, isType, unix.SOCK_DGRAM, true},
 			rule{call, refuses, isType, unix.SOCK_RAW, true}) // which makes a datagram's
 	}
 	if !driver {

@@ -32,8 +32,8 @@ func takesDrafts(e *engine.Engine, d search.Draft) error {
 const checkedTokens = 9
 
 // checkStates compares what the graph for prompts says of one with what the engine does, whose states begin at zero and
-// go from token to token. The exporter says nowhere what they begin with; where one graph reads prompts and steps, it is
-// given zeros.
+// go from token to token. The exporter says nowhere what they begin with; where one graph reads prompts and steps, it
+// is given zeros.
 func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits string) error {
 	if !g.engine.HasStates() {
 		return nil

@@ -79,8 +79,8 @@ func Find(folder string) (*Files, error) {
 		"export onnx` or Transformers' exporter writes it", strings.TrimSuffix(folder, "/"))
 }
 
-// Genai reports a folder of the model builder of onnxruntime-genai: one graph reads prompts and steps there, and what it
-// is given of tokens before is nothing, or zeros.
+// Genai reports a folder of the model builder of onnxruntime-genai: one graph reads prompts and steps there, and what
+// it is given of tokens before is nothing, or zeros.
 func (f *Files) Genai() bool {
 	_, err := os.Stat(filepath.Join(filepath.Dir(f.Decoder), GenaiConfigName))
 	return err == nil && f.First == "" && f.Encoder == ""
