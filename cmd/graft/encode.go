@@ -71,7 +71,8 @@ func (o *encoding) open(c *cli) (in input, options encoder.Options, err error) {
 	}
 	// Lines have a size of their own, --max-line.
 	return in, encoder.Options{Library: l, Plugins: set, MaxText: limit.Line, Threads: o.threads,
-		MaxInput: o.maxIn, ModelFile: o.modelFile, Batch: batch.Options[encoder.Row]{MaxTokens: o.tokens}}, nil
+		Note: func(why string) { c.say("graft: %s", why) }, MaxInput: o.maxIn, ModelFile: o.modelFile,
+		Batch: batch.Options[encoder.Row]{MaxTokens: o.tokens}}, nil
 }
 
 func (c *cli) embed() *cobra.Command {

@@ -35,6 +35,7 @@ type Options struct {
 	Threads    int               // of an operator; 0 is one a core
 	Config     map[string]string // entries of the session's configuration
 	Logger     *slog.Logger      // nil for silence
+	Note       func(string)      // is told what a user should know, in place of Logger
 	ModelFile  string            // the graph, below the folder; "" finds it
 	MaxText    int               // bytes of the texts of a row, above which they are refused; 0 is limit.Text
 	MaxInput   int               // tokens to which inputs are cut; 0 is as the model's configuration says

@@ -16,6 +16,7 @@ import (
 	"github.com/opgraft/graft/host/generate/text"
 	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
 	"github.com/opgraft/graft/host/ort/session"
@@ -61,12 +62,14 @@ type runner struct {
 	path      string
 	library   *ort.Library
 	inputs    []input
-	masked    bool // padding can be hidden
-	positions int  // that the model's tables have; 0 for no limit
+	masked    bool   // padding can be hidden
+	mixes     string // which node reads hidden tokens all the same
+	positions int    // that the model's tables have; 0 for no limit
 	outputs   []ort.ValueInfo
 	pad       int64
 	made      session.Options // what sessions are made with, patched or not
 	logger    *slog.Logger
+	told      func(string)
 
 	native   *session.Session
 	patched  bool // by graft's operators
@@ -80,7 +83,7 @@ type runner struct {
 // openSession opens a graph. Which input is which is decided by what the graph does with it. The model is read and
 // recognised once, for that and for the plan.
 func openSession(ctx context.Context, path string, o Options) (s *runner, err error) {
-	s = &runner{path: path, library: o.Library, logger: o.Logger,
+	s = &runner{path: path, library: o.Library, logger: o.Logger, told: o.Note,
 		made: session.Options{IntraOpThreads: o.Threads, LogSeverity: session.LogError, Config: o.Config}}
 	m, err := model.Open(path)
 	if err != nil {
@@ -143,6 +146,16 @@ func (s *runner) meaning(ctx context.Context, view *patch.Analysis) (inputs map[
 			inputs[v.Name] = m
 		}
 		s.positions = int(min(r.Positions, 1<<30))
+		only := func(in roles.Input) *graph.Value {
+			i := slices.IndexFunc(view.Graph.Inputs, func(v *graph.Value) bool { return r.Of(v) == in })
+			if i < 0 {
+				return nil
+			}
+			return view.Graph.Inputs[i]
+		}
+		if tokens, mask := only(roles.Tokens), only(roles.Mask); tokens != nil && mask != nil {
+			s.mixes = padding.Mixes(view.Graph, view.Shapes, view.Report, tokens, mask)
+		}
 		return nil
 	})
 	if err != nil {
@@ -203,6 +216,15 @@ func (s *runner) warn(what string, err error) {
 	}
 }
 
+// note tells a user, or a program's log.
+func (s *runner) note(what, why string) {
+	if s.told != nil {
+		s.told(what + ": " + why)
+	} else if s.logger != nil {
+		s.logger.Info("graft: "+what, "model", s.path, "reason", why)
+	}
+}
+
 // describe reads what a session takes and gives.
 func (s *runner) describe(meaning map[string]meant) error {
 	tokens := ""
@@ -221,7 +243,7 @@ func (s *runner) describe(meaning map[string]meant) error {
 		case roles.Types, roles.Positions:
 			ok = ok && (in.Element == ort.Int64 || in.Element == ort.Int32)
 		case roles.Mask:
-			s.masked = true
+			s.masked = s.mixes == ""
 			ok = ok && slices.Contains([]ort.ElementType{ort.Int64, ort.Int32, ort.Float32, ort.Bool}, in.Element)
 		case roles.Past:
 			past, ok = emptyPast(in, meaning[in.Name].axes)
@@ -239,6 +261,10 @@ func (s *runner) describe(meaning map[string]meant) error {
 		return &diagnostic.Error{Path: s.path, Found: "no input of token ids", Needed: "an encoder of text"}
 	}
 	s.outputs = s.native.Outputs()
+	s.unpadded = s.unpadded || !s.masked // no token is hidden
+	if s.mixes != "" {
+		s.note("texts of one length run together, so that each has the answer that it has alone", s.mixes)
+	}
 	return nil
 }
 
@@ -317,7 +343,7 @@ type output struct {
 }
 
 // run computes outputs of rows, which are padded to the longest, and hands each row its part of each: states of the
-// padded length times a width, or one vector. Where nothing hides padding, rows of one length run together.
+// padded length times a width, or one vector. Where padding would change answers, rows of one length run together.
 func (s *runner) run(ctx context.Context, rows []Row, outputs []output,
 	each func(row, output int, values []float32, width int) error) error {
 	if s.masked {

@@ -91,7 +91,7 @@ func (a *apart) pass(n *graph.Node, in []*trace) *trace {
 	switch {
 	case n.Is("Where"):
 		return a.where(n, in)
-	case pointwise[n.Op()], n.Is("Dropout") && n.Input(2) == nil:
+	case pointwise[n.Op()], inert(n):
 		return a.elements(n, in)
 	case n.Is("QuantizeLinear", "DequantizeLinear"):
 		return a.round(n, in)

@@ -157,10 +157,16 @@ func (r *rows) split(n *graph.Node) *passage {
 
 // dropout passes rows where nothing is dropped.
 func (r *rows) dropout(n *graph.Node) *passage {
-	if len(n.Out) > 1 || n.Input(2) != nil {
+	if len(n.Out) > 1 || !inert(n) {
 		return nil
 	}
 	return r.elements(n)
+}
+
+// inert reports a Dropout that drops nothing.
+func inert(n *graph.Node) bool {
+	training, known := n.Input(2).Ints()
+	return n.Is("Dropout") && (n.Input(2) == nil || known && len(training) == 1 && training[0] == 0)
 }
 
 // scale passes numbers that were taken over all rows, and what is computed of them.

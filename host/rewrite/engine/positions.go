@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/padding"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -119,19 +120,13 @@ func (s *builder) ofRows(v *graph.Value, seen map[*graph.Value]lengthsIn) (in le
 // mixes says how a node computes with several tokens of a sequence, "" where it does not or
 // the model's own past says what a single token is to see.
 func (s *builder) mixes(n *graph.Node) string {
-	switch {
-	case n.Is("Conv", "ConvTranspose", "AveragePool", "MaxPool"):
-		kernel, _ := n.Ints("kernel_shape")
-		if !s.afterState(n) && (len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 })) {
-			return "reads neighbouring tokens"
+	if why := padding.Neighbours(n); why != "" && !s.afterState(n) {
+		return why
+	}
+	if n.Is("CumSum") && !s.takesPast() {
+		if _, constant := s.Shapes.Of(n.In[0]).Count().Const(); !constant { // or as long for any tokens: of experts, say
+			return "counts over tokens, in a model that takes no past"
 		}
-	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
-		return "goes from token to token"
-	case n.Is("CumSum") && !s.takesPast():
-		if _, constant := s.Shapes.Of(n.In[0]).Count().Const(); constant {
-			break // over what is as long for any tokens: how many of them each expert takes, say
-		}
-		return "counts over tokens, in a model that takes no past"
 	}
 	return ""
 }

@@ -179,6 +179,9 @@ func Operators(g *onnx.Graph) (list []string) {
 	return list
 }
 
+// lists are attributes that are lists, of one number too.
+var lists = map[string]bool{"axes": true, "kernel_shape": true, "dilations": true, "strides": true}
+
 func node(t *testing.T, g *onnx.Graph, m []string) *onnx.Node {
 	t.Helper()
 	n := &onnx.Node{Output: strings.Split(m[1], ", "), OpType: proto.String(m[2])}
@@ -201,9 +204,9 @@ func node(t *testing.T, g *onnx.Graph, m []string) *onnx.Node {
 	for _, field := range strings.Fields(m[4]) {
 		name, value, _ := strings.Cut(field, "=")
 		a := &onnx.Attribute{Name: proto.String(name)}
-		if i, err := strconv.ParseInt(value, 10, 64); err == nil && name != "axes" {
+		if i, err := strconv.ParseInt(value, 10, 64); err == nil && !lists[name] {
 			a.Type, a.I = onnx.Attribute_INT.Enum(), proto.Int64(i)
-		} else if x, err := strconv.ParseFloat(value, 32); err == nil && name != "axes" {
+		} else if x, err := strconv.ParseFloat(value, 32); err == nil && !lists[name] {
 			a.Type, a.F = onnx.Attribute_FLOAT.Enum(), proto.Float32(float32(x))
 		} else {
 			a.Type = onnx.Attribute_INTS.Enum()
