@@ -49,12 +49,13 @@ test: go-test cxx-test
 test-long: go-test-long cxx-test-long sanitize race-test cuda-test arm64
 
 # Packages of Go by where and how their tests run; those in no list run in make test. make test-long has those of RACED under
-# the race detector, RACED_FIRST or the others by turns, those of LONG, and those of LONGEST with -short, which make test-longest runs whole. -short leaves
-# something out of packages of LONG and LONGEST alone. make test-longest has RACED_LONG under the race detector, and what
-# internal/sample leaves out, of LONGEST and SAMPLED.
+# the race detector, RACED_FIRST or the others by turns, those of LONG, LONG_FIRST or the others whole and the rest with
+# -short, and those of LONGEST with -short. -short leaves something out of packages of LONG and LONGEST alone. make
+# test-longest has RACED_LONG under the race detector, and what -short and internal/sample leave out.
 RACED      = . internal/opening textgen host/base/cuda/... host/generate/decode host/ort/... host/generate/pipeline host/base/worker
 RACED_FIRST = host/generate/decode host/ort/...
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
+LONG_FIRST = cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
 SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/cuda tests/hostile tests/readme
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
@@ -245,9 +246,10 @@ go-test: graft runtime peers
 	@go list $(RACED:%=./%) $(LONG:%=./%) $(LONGEST:%=./%) | sort -u >$(BUILD)/elsewhere
 	@$(GO_TEST) -short -timeout 20m $$(go list ./... | sort | comm -23 - $(BUILD)/elsewhere)
 
+LONG_NOW = $(call one_of,$(LONG_FIRST),$(filter-out $(LONG_FIRST),$(LONG)))
 go-test-long: graft runtime peers | $(if $(filter test,$(MAKECMDGOALS)),go-test)
-	@$(GO_TEST) -timeout 40m $(LONG:%=./%)
-	@$(GO_TEST) -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED),$(LONGEST)))
+	@$(GO_TEST) -timeout 40m $(LONG_NOW:%=./%)
+	@$(GO_TEST) -short -timeout 40m $(patsubst %,./%,$(filter-out $(RACED) $(LONG_NOW),$(LONG) $(LONGEST)))
 	@$(GO_TEST) -run '^$$' -bench Bounds -benchtime 1x ./host/session/patch
 
 # What takes as long as it is given, and is no part of make test: every fuzz target for TIME, and deaths and load.
@@ -303,7 +305,7 @@ race-test: graft runtime | $(if $(filter test-long,$(MAKECMDGOALS)),go-test-long
 test-longest: export GRAFT_TEST_SAMPLE :=
 test-longest: graft runtime peers
 	@$(GO_TEST) -race -short -timeout 40m $(RACED_LONG:%=./%)
-	@$(GO_TEST) -timeout 60m $(LONGEST:%=./%) $(SAMPLED:%=./%)
+	@$(GO_TEST) -timeout 60m $(sort $(LONG:%=./%) $(LONGEST:%=./%) $(SAMPLED:%=./%))
 	@GRAFT_ISOLATION_RUNS=10000 $(GO_TEST) -timeout 40m -run TestCrashesOften ./host/session/isolation
 	@GRAFT_REPLACED_TRIES=10000 $(GO_TEST) -timeout 3h -run 'TestReplaced$$' ./tests/languages
 
