@@ -58,6 +58,8 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 			switch {
 			case n.Is("Gather") && u.Index == 1 && n.Int("axis", 0) == 0 && isTable(n.Input(0)):
 				found = n.Input(0).Tensor.Dims[0]
+			case n.Is("GatherND") && u.Index == 1 && n.Int("batch_dims", 0) == 0 && isTable(n.Input(0)) && single(n.Input(1)):
+				found = n.Input(0).Tensor.Dims[0]
 			case n.Op() == "com.microsoft.GatherBlockQuantized" && u.Index == 1 && isTable(n.Input(0)):
 				found = n.Input(0).Tensor.Dims[0]
 			case n.Is("GatherElements") && u.Index == 1:
@@ -85,6 +87,15 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 		}
 		return rows
 	})
+}
+
+// single reports numbers that each stand alone in a last axis: coordinates of one axis, to GatherND.
+func single(v *graph.Value) bool {
+	if !v.Producer.Is("Unsqueeze") {
+		return false
+	}
+	axes, ok := v.Producer.Input(1).Ints()
+	return ok && len(axes) == 1 && axes[0] == -1
 }
 
 // rowsOf is the length of an axis of a constant, repeated for each row of a batch or not; 0 of anything else.
