@@ -44,7 +44,7 @@ DECODERS = ("gpt2", "llama", "gptj", "gpt-neo", "gpt-neox", "gpt-bigcode", "bloo
 READERS = ("bart", "marian", "m2m100", "pegasus", "mbart", "blenderbot", "blenderbot-small", "t5-tied", "mt5", "whisper")
 ENCODERS = ("albert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet", "deberta", "deberta-v2", "deberta-v3", "esm", "modernbert",
             "roformer", "bigbird", "nystromformer", "squeezebert", "flan-t5-encoder", "mt5-encoder", "beit", "dinov2", "dinov3", "segformer", "swin", "swinv2",
-            "vit", "yolos", "ast", "hubert", "wav2vec2", "wavlm")
+            "vit", "yolos", "ast", "hubert", "wav2vec2", "wavlm", "convbert", "mobilebert")
 BUILT = {  # by genai's builder, beside those of generation_families
     "ernie4-5": lambda: families.decoder("ernie4_5", **families.LLAMA, head_dim=16),
     "hunyuan": lambda: families.decoder("hunyuan_v1_dense", **families.LLAMA, head_dim=16),
@@ -197,9 +197,14 @@ def dynamo_reader(model, opset, target):
 
 
 def make_encoder(name):
-    import families_export
+    import families_export as known
 
-    return families_export.make(name)[0]
+    known.SUBJECTS.update({  # beside those that are fixtures
+        "convbert": ("convbert", dict(known.TEXT, embedding_size=64)),
+        "dinov3": ("dinov3_vit", dict(known.IMAGE, num_register_tokens=2)),
+        "mobilebert": ("mobilebert", dict(known.TEXT, embedding_size=64, intra_bottleneck_size=32)),
+    })
+    return known.make(name)[0]
 
 
 def dynamo_encoder(name, opset, target):
