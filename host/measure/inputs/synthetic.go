@@ -107,6 +107,11 @@ func inputsOf(l *ort.Library, file *model.Model, o Options,
 			return nil, err
 		}
 	}
+	// What has a default is left out, as callers do: weights that a graph lists among its inputs.
+	g.Inputs = slices.DeleteFunc(g.Inputs, func(v *graph.Value) bool {
+		_, named := given[v.Name]
+		return v.Default && !named
+	})
 	if m.at, err = bind(g, shapes, r, m.kind, given, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -184,3 +184,12 @@ func TestInputsNotMade(t *testing.T) {
 	_, err := Make(library(t), path, Options{})
 	must.FailExactly(t, err, path+": input x: there are no synthetic inputs of type string; give it with --inputs")
 }
+
+// TestInputsWithDefaults: weights that a graph lists among its inputs, as exporters of old do, keep their values.
+func TestInputsWithDefaults(t *testing.T) {
+	path := write(t, []value{{name: "x", dims: []any{"batch_size", 3}}, {name: "w", dims: []any{3, 2}}},
+		[]value{{name: "y", dims: []any{"batch_size", 2}}}, []*onnx.Tensor{table("w", 3, 2)}, "y = MatMul(x, w)")
+	if values, _ := made(t, path, Options{}); len(values) != 1 || values["x"] == nil {
+		t.Errorf("inputs %v, want x alone", values)
+	}
+}

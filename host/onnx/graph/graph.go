@@ -71,6 +71,7 @@ type Value struct {
 	Tensor   *onnx.Tensor // the value's constant, or nil
 	Type     *onnx.Type   // as declared, or nil
 	IsInput  bool
+	Default  bool  // an input that callers may leave out: an initializer holds what it is then
 	IsOutput bool  // a graph output, of its own graph
 	number   int32 // among those that the model's graphs made, from 0
 	Uses     []Use
@@ -144,6 +145,7 @@ func build(p *onnx.Graph, parent *Graph, owner *Node, attribute string, r *root)
 			if !v.IsInput {
 				return nil, fmt.Errorf("initializer %q is defined twice", t.GetName())
 			}
+			v.Default = true
 			continue
 		}
 		v, err := g.define(t.GetName())
