@@ -25,9 +25,8 @@ type Session struct {
 func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wish) (*Session, error) {
 	o := model.SerializeOptions{Held: !mapped, Share: share}
 	if cpu && runtime.GOOS == "linux" { // where there is a file that can be named without being read
-		given := given(p.GetGraph())
-		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, given) }
-		types := elementTypes(p.GetGraph())
+		given, types := given(p.GetGraph()), elementTypes(p.GetGraph())
+		o.InPlace = func(n *onnx.Node, input int) bool { return inPlace(n, input, given, types) }
 		o.Packed = func(n *onnx.Node, input int) bool { return packed(n, input, types) }
 	}
 	out, err := m.Serialize(p, o)
@@ -47,13 +46,15 @@ func Serialize(m *model.Model, p *onnx.Model, cpu, mapped bool, share shared.Wis
 }
 
 // inPlace says of a node's input that ONNX Runtime only hands it on, and lays nothing out anew: an operator of ours, or
-// a table of which the program says what rows are taken.
-func inPlace(n *onnx.Node, input int, given map[string]bool) bool {
+// a table of which the program says what rows are taken. Of a table of float16 ONNX Runtime makes one of float32 where
+// the CPU has no operator for what is computed of it.
+func inPlace(n *onnx.Node, input int, given map[string]bool, types map[string]onnx.Tensor_DataType) bool {
 	switch n.GetDomain() {
 	case manifest.Domain:
 		return true
 	case "", "ai.onnx":
-		return n.GetOpType() == "Gather" && input == 0 && len(n.GetInput()) == 2 && given[n.GetInput()[1]]
+		return n.GetOpType() == "Gather" && input == 0 && len(n.GetInput()) == 2 && given[n.GetInput()[1]] &&
+			types[n.GetInput()[0]] != onnx.Tensor_FLOAT16
 	}
 	return false
 }
