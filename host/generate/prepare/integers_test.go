@@ -87,14 +87,14 @@ func TestIntegersOfOthers(t *testing.T) {
 			nbits(g, n)
 			n.Input[4] = constant(g, "order", onnx.Tensor_INT32, 4*64, 64)
 		}, with: "MatMulNBits", without: "MatMulNBits"},
-		{name: "weights that callers may give", edit: func(g *onnx.Graph, n *onnx.Node) {
+		{name: "weights among the inputs", edit: func(g *onnx.Graph, n *onnx.Node) {
 			nbits(g, n)
 			g.Input = append(g.Input,
 				&onnx.ValueInfo{Name: proto.String("scales"),
 					Type: &onnx.Type{Value: &onnx.Type_TensorType_{TensorType: &onnx.Type_TensorType{
 						ElemType: proto.Int32(int32(onnx.Tensor_FLOAT)),
 						Shape:    &onnx.Shape{Dim: []*onnx.Shape_Dim{{Value: &onnx.Shape_Dim_DimValue{DimValue: 288}}}}}}}})
-		}, err: "input scales is still read by com.microsoft.MatMulNBits"},
+		}, with: "PackedLinear", without: "MatMulNBits"},
 		{name: "sizes that the weight has not", edit: func(g *onnx.Graph, n *onnx.Node) {
 			nbits(g, n)
 			n.Attribute[3].I = proto.Int64(64)

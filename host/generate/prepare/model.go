@@ -6,6 +6,7 @@ package prepare
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -149,11 +150,28 @@ func openExported(path string) (*model.Model, error) {
 		_ = file.Close() // that the model is refused says more
 		return nil, &diagnostic.Error{Path: path, Found: why, Fix: "use the model as it was exported"}
 	}
+	keepDefaults(file.Proto())
 	if err := takeIntegers(file, file.Proto()); err != nil {
 		_ = file.Close() // that error says more
 		return nil, err
 	}
 	return file, nil
+}
+
+// keepDefaults makes inputs that have a default the constants that they are here, where nobody gives others: old
+// exporters list every weight among the inputs.
+func keepDefaults(p *onnx.Model) {
+	g, defaults := p.GetGraph(), map[string]bool{}
+	for _, x := range g.GetInitializer() {
+		defaults[x.GetName()] = true
+	}
+	all := len(g.GetInput())
+	if g != nil {
+		g.Input = slices.DeleteFunc(g.Input, func(in *onnx.ValueInfo) bool { return defaults[in.GetName()] })
+	}
+	if len(g.GetInput()) < all && p.GetIrVersion() < 4 { // before, an initializer had to be an input
+		p.IrVersion = proto.Int64(4)
+	}
 }
 
 // first is the decoder without a past: its file, and its graph.

@@ -265,6 +265,10 @@ func (d *Decoder) Check() error {
 		return errors.New("the model has recurrent states and no self attention, which an engine needs beside them")
 	}
 	if !self {
+		for _, f := range d.Graph.Model().GetFunctions() {
+			return fmt.Errorf("found no self attention, and functions of its own (%s), into which graft does not look: "+
+				"write their nodes into the graph (onnx.inliner.inline_local_functions)", f.GetName())
+		}
 		for _, v := range d.Graph.Inputs {
 			if f := d.Shapes.Of(v); v.Tensor == nil && f.Rank == 4 && f.DType == onnx.Tensor_FLOAT && len(v.Uses) > 0 {
 				return fmt.Errorf("it makes keys and values in every step of what input %s holds, as a latent cache does, and an "+

@@ -4,9 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/rewrite"
 	"github.com/opgraft/graft/internal/must"
 )
@@ -117,4 +120,6 @@ func TestLatentCache(t *testing.T) {
 		y = MatMul(p1, v)`)
 	d := &Decoder{Graph: g, Shapes: shapes, Report: blocks.Find(g, shapes)}
 	must.Fail(t, d.Check(), "what input latent holds, as a latent cache does")
+	g.Model().Functions = []*onnx.Function{{Name: proto.String("Layer")}}
+	must.Fail(t, d.Check(), "found no self attention, and functions of its own (Layer)")
 }
