@@ -81,7 +81,7 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 	case n.Input(groupPastKeys) == nil || n.Input(groupPastValues) == nil || past.Rank != 4 ||
 		past.DType != onnx.Tensor_FLOAT:
 		return "it has no past of float32, (batch, heads, positions, size)"
-	case n.Input(groupSinks) != nil || n.Int("smooth_softmax", 0) != 0:
+	case n.Input(groupSinks) != nil || n.Int("smooth_softmax", 0) == 1: // ONNX Runtime saves -1 for none
 		return "its softmax counts a sink"
 	case given(n.Output(3)):
 		return "its scores are read"

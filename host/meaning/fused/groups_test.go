@@ -71,6 +71,8 @@ func TestWholeGroups(t *testing.T) {
 			"its softmax counts a sink"},
 		{"a smooth softmax", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
 			"smooth_softmax=1" + heads, "its softmax counts a sink"},
+		{"as ONNX Runtime saves it", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
+			"smooth_softmax=-1 causal=1 qk_output=0 sliding_window_cache=0" + heads, ""},
 		{"a cache in fewer bits", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , " +
 			", , sinks, sinks)" + heads, "its input 13, sinks, is not known"},
 		{"a past of a window", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
