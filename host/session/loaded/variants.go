@@ -29,6 +29,7 @@ type Variants struct {
 	opened  bool
 	plugins []*plugin.Plugin
 	refused map[string]string // by plugin: why its library is not used
+	unsaid  []error           // of those that may not be used before they are verified
 	on      map[int]*Backend  // by the device's number
 }
 
@@ -80,6 +81,18 @@ func (v *Variants) On(number int, cpu []*plugin.Plugin) *Backend {
 	return s
 }
 
+// Unverified are the errors of libraries that may not be used before they are verified, once.
+func (v *Variants) Unverified() []error {
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := v.unsaid
+	v.unsaid = nil
+	return list
+}
+
 // Alone reports that a plugin has a library for CUDA and none for the CPU.
 func (v *Variants) Alone(name string) bool {
 	if v == nil {
@@ -108,6 +121,9 @@ func (v *Variants) open(cpu []*plugin.Plugin) {
 		}
 		if err != nil {
 			v.refused[name] = err.Error()
+			if errors.Is(err, refusal.ErrVerification) {
+				v.unsaid = append(v.unsaid, err)
+			}
 			continue
 		}
 		v.plugins = append(v.plugins, p)

@@ -73,6 +73,11 @@ func (s *Patcher) plan(ctx context.Context, r session.Request, without plan.Left
 	manifests := plugin.Manifests(s.Plugins)
 	if device.Kind == "cuda" {
 		p.backend = s.CUDA.On(device.Index, s.Plugins)
+		if s.Logger != nil {
+			for _, err := range s.CUDA.Unverified() {
+				s.Logger.Warn("a library for CUDA is not used", "reason", err)
+			}
+		}
 		if err := lockedOn(r, p.backend.Plugins); err != nil {
 			return nil, err
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/opgraft/graft/host/ort/operator"
 	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/discovery"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/tensor"
@@ -81,8 +82,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// load loads the test plugin with its libraries for these devices.
-func load(t *testing.T, devices ...string) *loaded.Set {
+// pluginFor is the folder of the test plugin with libraries for these devices.
+func pluginFor(t *testing.T, devices ...string) string {
 	t.Helper()
 	libraries := must.Value(check())(t)
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
@@ -92,7 +93,13 @@ func load(t *testing.T, devices ...string) *loaded.Set {
 	for _, d := range devices {
 		copyFile(t, libraries[d], filepath.Join(folder, filepath.Base(libraries[d])))
 	}
-	set, err := loaded.Load([]string{folder}, true)
+	return folder
+}
+
+// load loads that plugin.
+func load(t *testing.T, devices ...string) *loaded.Set {
+	t.Helper()
+	set, err := loaded.Load([]string{pluginFor(t, devices...)}, true)
 	if err != nil || len(set.Refused) > 0 {
 		t.Fatal(err, set.Refused)
 	}
@@ -237,6 +244,17 @@ func TestSessionsChooseVariants(t *testing.T) {
 		t.Errorf("a device that is none: %v", bad.err)
 	}
 
+	t.Run("not verified", func(t *testing.T) {
+		t.Setenv(plugin.UnverifiedVariable, "")
+		set, _ := loaded.Load([]string{pluginFor(t, "cpu", "cuda")}, false) // the CPU's neither, which is an error
+		for i, want := range []bool{true, false} { // it is said once
+			m := newSession(t, set, onCUDA)
+			m.expectAnswer(t)
+			if got := strings.Contains(m.log, "graft plugin verify "); got != want || m.choice.Operator != nil {
+				t.Errorf("session %d: chose %+v, log %s", i, m.choice, m.log)
+			}
+		}
+	})
 	t.Run("a variant for the CPU alone", func(t *testing.T) {
 		m := newSession(t, load(t, "cpu"), onCUDA)
 		m.expectAnswer(t)
