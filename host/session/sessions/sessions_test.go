@@ -247,7 +247,7 @@ func TestSessionsChooseVariants(t *testing.T) {
 	t.Run("not verified", func(t *testing.T) {
 		t.Setenv(plugin.UnverifiedVariable, "")
 		set, _ := loaded.Load([]string{pluginFor(t, "cpu", "cuda")}, false) // the CPU's neither, which is an error
-		for i, want := range []bool{true, false} { // it is said once
+		for i, want := range []bool{true, false} {                          // it is said once
 			m := newSession(t, set, onCUDA)
 			m.expectAnswer(t)
 			if got := strings.Contains(m.log, "graft plugin verify "); got != want || m.choice.Operator != nil {
