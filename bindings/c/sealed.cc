@@ -52,7 +52,12 @@ int Keep(const char* name, const Bytes& bytes) {
     at += n;
     left -= static_cast<size_t>(n);
   }
-  if (left == 0 && fcntl(fd, kAddSeals, kEverySeal) == 0) return fd;
+  // The kernel may still hold pages that were just written, above all on a machine under load.
+  for (unsigned tries = 0; left == 0 && tries < 30; ++tries) {
+    if (fcntl(fd, kAddSeals, kEverySeal) == 0) return fd;
+    if (errno != EBUSY) break;
+    usleep(tries * 1000);
+  }
   close(fd);
   return -1;
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import fcntl
 import hashlib
 import json
@@ -319,6 +320,18 @@ def _is(fd: int, was: os.stat_result) -> bool:
         return False
 
 
+def _seal(fd: int) -> None:
+    # The kernel may still hold pages that were just written, above all on a machine under load.
+    for attempt in range(30):
+        try:
+            fcntl.fcntl(fd, _ADD_SEALS, _EVERY_SEAL)
+            return
+        except OSError as e:
+            if e.errno != errno.EBUSY or attempt == 29:
+                raise
+            time.sleep(attempt / 1000)
+
+
 def _memory(library: Library) -> int:
     fd = -1
     try:
@@ -333,7 +346,7 @@ def _memory(library: Library) -> int:
         except OSError:  # before Linux 6.3
             fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         _write(fd, code)
-        fcntl.fcntl(fd, _ADD_SEALS, _EVERY_SEAL)
+        _seal(fd)
     except OSError as e:
         if fd >= 0:
             os.close(fd)

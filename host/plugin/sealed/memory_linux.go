@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/host/base/memory"
 )
 
 // maxName bounds the name of a memory file, which /proc/PID/maps shows.
@@ -27,8 +29,7 @@ func newMemory(name string) (*os.File, error) {
 
 // seal forbids every change, by anyone, for as long as the file exists.
 func seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
-		unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	err := memory.Seal(f.Fd(), unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	if errors.Is(err, unix.EINVAL) {
 		return nil // not a memory file
 	}

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/opgraft/graft/host/base/memory"
 )
 
 // hugePage is the size of large pages.
@@ -164,7 +166,7 @@ func memoryFile(name string) (fd int, err error) {
 // mapped only where it was opened for reading, as others open it.
 func (r *Region) seal(size int64) error {
 	r.unmap()
-	if _, err := unix.FcntlInt(uintptr(r.file), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {
+	if err := memory.Seal(uintptr(r.file), unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {
 		return own("a memory file cannot be sealed: %w", err)
 	}
 	reading, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", r.file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
