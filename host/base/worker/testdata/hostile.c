@@ -213,7 +213,9 @@ long hear(long family) {
   struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0graft-test"};
   int fd = socket((int)family, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  return bind(fd, (struct sockaddr*)&at, sizeof(sa_family_t) + sizeof "graft-test") || listen(fd, 1) ? -2 : 0;
+  return bind(fd, (struct sockaddr*)&at, sizeof(sa_family_t) + sizeof "graft-test") || listen(fd, 1)
+             ? -2
+             : 0;
 }
 
 long crash(long x) { return *(volatile int*)(x - x); }
