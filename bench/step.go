@@ -56,7 +56,6 @@ func figures() []figure {
 		step("bart-large", "BART-large decoder with past, fp32, 16 rows, 1,024 encoder positions", 1.3, bart, bart,
 			map[string]int64{"batch_size": 16, "encoder_sequence_length": 1024, "past_decoder_sequence_length": 64}),
 		prefill(),
-		load(),
 		opening("opening-gpt2", "gpt2-124m", 2),
 		opening("opening-bart", "bart-large", 2),
 		linear(false),
@@ -77,5 +76,5 @@ func figures() []figure {
 		profile("profile-gpt2", "what generate-gpt2's time goes into", "gpt2-124m", 704, 64, varied{1, 1.3}),
 		profile("profile-bart", "what the decoder of generate-bart's time goes into, one request", "bart-large", 1024, 64,
 			varied{3, 1.2}),
-	}, attentionFigures()...)
+	}, append(loads(), attentionFigures()...)...)
 }
