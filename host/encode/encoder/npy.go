@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
+
+	"github.com/opgraft/graft/host/base/npy"
 )
 
 // npyHeader is the length of the header of a file of NumPy, whatever is in it: rows are written before their number
@@ -66,17 +67,10 @@ func (n *NPY) row(v []float32) error {
 // Close writes the header, and leaves the place of writing at its end.
 func (n *NPY) Close() error {
 	n.rows += n.gaps // of no width
-	header := npyHead("<f4", fmt.Sprintf("(%d, %d)", n.rows, n.width))
+	header := npy.Header{Type: "<f4", Shape: []int64{int64(n.rows), int64(n.width)}}.Append(nil, npyHeader)
 	if _, err := n.to.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err := io.WriteString(n.to, header)
+	_, err := n.to.Write(header)
 	return err
-}
-
-// npyHead is the head of an array.
-func npyHead(kind, shape string) string {
-	head := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", kind, shape)
-	head = "\x93NUMPY\x01\x00" + string(binary.LittleEndian.AppendUint16(nil, npyHeader-10)) + head
-	return head + strings.Repeat(" ", npyHeader-1-len(head)) + "\n"
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/opgraft/graft/host/base/npy"
 	"github.com/opgraft/graft/host/base/storage"
 )
 
@@ -140,10 +141,10 @@ func (n *NPZ) dense(v []float32) error {
 func (n *NPZ) Close() (err error) {
 	defer func() { err = errors.Join(err, n.discard()) }()
 	z := zip.NewWriter(n.to)
-	entry := func(name, kind, shape string, content io.Reader) error {
+	entry := func(name, kind string, content io.Reader, shape ...int64) error {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: name + ".npy", Method: zip.Store})
 		if err == nil {
-			_, err = io.WriteString(w, npyHead(kind, shape))
+			_, err = w.Write(npy.Header{Type: kind, Shape: shape}.Append(nil, npyHeader))
 		}
 		if err == nil {
 			_, err = io.Copy(w, content)
@@ -158,22 +159,22 @@ func (n *NPZ) Close() (err error) {
 		if _, err := a.file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		shape := fmt.Sprintf("(%d,)", a.bytes/int64(a.kind[2]-'0'))
-		if name == "embeddings" || name == "token_embeddings" {
-			shape = fmt.Sprintf("(%d, %d)", n.rows, n.width)
-			if name != "embeddings" {
-				shape = fmt.Sprintf("(%d, %d)", n.ends["offsets"], n.other["tokens"])
-			}
+		shape := []int64{a.bytes / int64(a.kind[2]-'0')}
+		switch name {
+		case "embeddings":
+			shape = []int64{int64(n.rows), int64(n.width)}
+		case "token_embeddings":
+			shape = []int64{n.ends["offsets"], int64(n.other["tokens"])}
 		}
-		if err := entry(name, a.kind, shape, a.file); err != nil {
+		if err := entry(name, a.kind, a.file, shape...); err != nil {
 			return err
 		}
 	}
 	if n.gives.Sparse {
 		shape := binary.LittleEndian.AppendUint64(nil, uint64(n.rows))
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(n.other["sparse"]))
-		if err := errors.Join(entry("shape", "<i8", "(2,)", bytes.NewReader(shape)),
-			entry("format", "|S3", "()", bytes.NewReader([]byte("csr")))); err != nil {
+		if err := errors.Join(entry("shape", "<i8", bytes.NewReader(shape), 2),
+			entry("format", "|S3", bytes.NewReader([]byte("csr")))); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/opgraft/graft/host/base/limit"
+	"github.com/opgraft/graft/host/base/npy"
 	"github.com/opgraft/graft/host/base/storage"
 )
 
@@ -107,7 +108,7 @@ func (e *Extractor) File(path string) (values []float32, err error) {
 	b := bufio.NewReaderSize(f, 1<<16)
 	magic, err := b.Peek(6)
 	switch {
-	case string(magic) == npyMagic:
+	case string(magic) == npy.Magic:
 		values, err = readNPY(b, e.shape)
 	case len(magic) >= 4 && string(magic[:4]) == "RIFF" && e.missing != nil:
 		return nil, e.missing

@@ -2,7 +2,6 @@ package inputs
 
 import (
 	"archive/zip"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,13 +9,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/opgraft/graft/host/base/npy"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -118,8 +116,6 @@ func readTensor(data []byte) (tensor, error) {
 	return tensor{t.GetName(), t.GetDataType(), t.Dims, raw}, nil
 }
 
-var npyHeader = regexp.MustCompile(`'descr':\s*'([^']+)',\s*'fortran_order':\s*(True|False),\s*'shape':\s*\(([^)]*)\)`)
-
 var npyTypes = map[string]onnx.Tensor_DataType{
 	"<f4": onnx.Tensor_FLOAT, "<f8": onnx.Tensor_DOUBLE, "<f2": onnx.Tensor_FLOAT16,
 	"<i8": onnx.Tensor_INT64, "<i4": onnx.Tensor_INT32, "<i2": onnx.Tensor_INT16, "|i1": onnx.Tensor_INT8,
@@ -138,7 +134,6 @@ const (
 	maxArrays    = 8 << 30
 	arraysFree   = 64 << 20
 	arraysFactor = 50
-	maxRank      = 64
 )
 
 // readNPZ reads the arrays of a numpy archive by name.
@@ -180,61 +175,33 @@ func readNPY(f *zip.File, left int64) (array, error) {
 		return array{}, err
 	}
 	defer r.Close()
-	head := make([]byte, 10)
-	if _, err := io.ReadFull(r, head); err != nil || string(head[:6]) != "\x93NUMPY" {
-		return array{}, fmt.Errorf("no numpy array")
-	}
-	size := int(binary.LittleEndian.Uint16(head[8:]))
-	if head[6] > 1 {
-		more := make([]byte, 2)
-		if _, err := io.ReadFull(r, more); err != nil {
-			return array{}, err
-		}
-		size |= int(binary.LittleEndian.Uint16(more)) << 16
-	}
-	if size > 1<<20 {
-		return array{}, fmt.Errorf("a header of %d bytes", size)
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(r, text); err != nil {
+	h, err := npy.ReadHeader(r)
+	if err != nil {
 		return array{}, err
 	}
-	m := npyHeader.FindSubmatch(text)
-	if m == nil {
-		return array{}, fmt.Errorf("a header that is not understood: %.80s", text)
-	}
-	t, ok := npyTypes[string(m[1])]
+	t, ok := npyTypes[h.Type]
 	if !ok {
-		return array{}, fmt.Errorf("numpy type %s is not read", m[1])
+		return array{}, fmt.Errorf("numpy type %s is not read", h.Type)
 	}
-	if string(m[2]) == "True" {
-		return array{}, fmt.Errorf("an array in Fortran order is not read; save np.ascontiguousarray of it")
-	}
-	a := array{element: t}
 	n := int64(1)
-	for _, part := range strings.Split(string(m[3]), ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
+	for _, d := range h.Shape {
+		if d > maxInputElements || d > 0 && n > maxInputElements/d {
+			return array{}, fmt.Errorf("its shape %d is not read", h.Shape)
 		}
-		d, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || d < 0 || d > maxInputElements || d > 0 && n > maxInputElements/d || len(a.shape) == maxRank {
-			return array{}, fmt.Errorf("shape (%.80s) is not read", m[3])
-		}
-		a.shape = append(a.shape, d)
 		n *= d
 	}
 	size64 := n * int64(model.ElementBits(t)/8)
 	if uint64(size64) > f.UncompressedSize64 {
-		return array{}, fmt.Errorf("its data end early: shape (%s) needs %d bytes, the entry has %d", m[3], size64,
+		return array{}, fmt.Errorf("its data end early: shape %d needs %d bytes, the entry has %d", h.Shape, size64,
 			f.UncompressedSize64)
 	}
 	if size64 > left {
 		return array{}, fmt.Errorf("its %d bytes are more than the %d that an archive of this size may still hold; save "+
 			"with np.savez, which does not compress", size64, max(left, 0))
 	}
-	a.data = make([]byte, size64)
-	if _, err := io.ReadFull(r, a.data); err != nil {
+	data := make([]byte, size64)
+	if _, err := io.ReadFull(r, data); err != nil {
 		return array{}, fmt.Errorf("its data end early: %w", err)
 	}
-	return a, nil
+	return array{element: t, shape: h.Shape, data: h.Rows(data, model.ElementBits(t)/8)}, nil
 }

@@ -2,13 +2,12 @@ package inputs
 
 import (
 	"archive/zip"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
+	"github.com/opgraft/graft/host/base/npy"
 	"github.com/opgraft/graft/host/base/storage"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -54,16 +53,8 @@ func writeNPY(to io.Writer, v *ort.Value) error {
 	if err != nil {
 		return err
 	}
-	var shape strings.Builder
-	for _, n := range v.Shape() {
-		fmt.Fprintf(&shape, "%d, ", n)
-	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr,
-		strings.TrimSuffix(shape.String(), " "))
-	const before = 10 // of the magic, the version and the length
-	text += strings.Repeat(" ", 63-(before+len(text))%64) + "\n"
-	head := append([]byte("\x93NUMPY\x01\x00"), binary.LittleEndian.AppendUint16(nil, uint16(len(text)))...)
-	for _, part := range [][]byte{head, []byte(text), data} {
+	head := npy.Header{Type: descr, Shape: v.Shape()}.Append(nil, 0)
+	for _, part := range [][]byte{head, data} {
 		if _, err := to.Write(part); err != nil {
 			return err
 		}
