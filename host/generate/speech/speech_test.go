@@ -129,8 +129,8 @@ func TestConfigurationsAreChecked(t *testing.T) {
 	}
 }
 
-// arrayFile is a NumPy file as numpy.save writes it.
-func arrayFile(descr, order, shape string, values []float32) []byte {
+// npyOf is a NumPy file as numpy.save writes it.
+func npyOf(descr, order, shape string, values []float32) []byte {
 	head := "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }"
 	head += strings.Repeat(" ", 118-len(head)) + "\n"
 	out := append([]byte("\x93NUMPY\x01\x00"), byte(len(head)), 0)
@@ -148,15 +148,15 @@ func TestFeaturesFromNumPy(t *testing.T) {
 		data []byte
 		want string // "": read
 	}{
-		{arrayFile("<f4", "False", "(2, 3)", values), ""},
-		{arrayFile("<f4", "False", "(1, 2, 3)", values), ""},
-		{arrayFile("<f8", "False", "(2, 3)", values), "numbers of type <f8"},
-		{arrayFile("<f4", "True", "(2, 3)", []float32{1, 4, 2, 5, 3, 6}), ""},
-		{arrayFile("<f4", "True", "(1, 2, 3)", []float32{1, 4, 2, 5, 3, 6}), ""},
-		{arrayFile("<f4", "False", "(3, 2)", values), "has the shape [3 2], needed is [2 3], mel bins and frames"},
-		{arrayFile("<f4", "False", "(2, 3)", values[:5]), "ends after 20 of 24 bytes"},
-		{arrayFile("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, float32(math.NaN()), 6}), "feature 1 of bin 1 is NaN"},
-		{arrayFile("<f4", "False", "(2, x)", values), "shape (2, x) is not read"},
+		{npyOf("<f4", "False", "(2, 3)", values), ""},
+		{npyOf("<f4", "False", "(1, 2, 3)", values), ""},
+		{npyOf("<f8", "False", "(2, 3)", values), "numbers of type <f8"},
+		{npyOf("<f4", "True", "(2, 3)", []float32{1, 4, 2, 5, 3, 6}), ""},
+		{npyOf("<f4", "True", "(1, 2, 3)", []float32{1, 4, 2, 5, 3, 6}), ""},
+		{npyOf("<f4", "False", "(3, 2)", values), "has the shape [3 2], needed is [2 3], mel bins and frames"},
+		{npyOf("<f4", "False", "(2, 3)", values[:5]), "ends after 20 of 24 bytes"},
+		{npyOf("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, float32(math.NaN()), 6}), "feature 1 of bin 1 is NaN"},
+		{npyOf("<f4", "False", "(2, x)", values), "shape (2, x) is not read"},
 		{[]byte("\x93NUMPY\x01\x00\xff"), "ends in its head"},
 		{[]byte("fLaC and more"), `begins with "fLaC a"; needed is a WAV file`},
 		{nil, "it cannot be read, or is empty"},
@@ -242,7 +242,7 @@ func FuzzReadWAV(f *testing.F) {
 }
 
 func FuzzReadNPY(f *testing.F) {
-	f.Add(arrayFile("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, 5, 6}))
+	f.Add(npyOf("<f4", "False", "(2, 3)", []float32{1, 2, 3, 4, 5, 6}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		must.CostLittle(t, len(data), func() {
 			if v, err := readNPY(bytes.NewReader(data), []int64{1, 2, 3}); err == nil && len(v) != 6 {

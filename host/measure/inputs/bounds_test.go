@@ -39,14 +39,14 @@ func inFile(t testing.TB, data []byte) string {
 
 // TestNumpyBombs: an archive takes memory as its size says, whatever its entries say of theirs.
 func TestNumpyBombs(t *testing.T) {
-	zeros := func(n int) []byte { return arrayFile(1, "|u1", "False", fmt.Sprint(n, ","), make([]byte, n)) }
+	zeros := func(n int) []byte { return npyOf(1, "|u1", "False", fmt.Sprint(n, ","), make([]byte, n)) }
 	names := func(n int) (list []string) {
 		for i := range n {
 			list = append(list, fmt.Sprintf("x%d.npy", i))
 		}
 		return list
 	}
-	lies := archive(t, zip.Store, names(1), arrayFile(1, "<f8", "False", "2147483640,", nil))
+	lies := archive(t, zip.Store, names(1), npyOf(1, "<f8", "False", "2147483640,", nil))
 	data := must.Value(os.ReadFile(lies))(t)
 	at := bytes.Index(data, []byte("PK\x01\x02")) // sizes in the central directory
 	binary.LittleEndian.PutUint32(data[at+20:], 0xfffffff0)
@@ -57,8 +57,10 @@ func TestNumpyBombs(t *testing.T) {
 		"many":      {archive(t, zip.Deflate, names(30), zeros(8<<20)), "are more than the"},
 		"its size":  {inFile(t, data), "x0.npy: "},
 		"twice":     {archive(t, zip.Store, []string{"x.npy", "x"}, zeros(1)), "a second array of that name"},
-		"axes":      {archive(t, zip.Store, names(1), arrayFile(1, "|u1", "False", strings.Repeat("1,", 65), nil)), "is not read"},
-		"zero axes": {archive(t, zip.Store, names(1), arrayFile(1, "|u1", "False", "0, 9223372036854775807", nil)), "is not read"},
+		"axes":      {archive(t, zip.Store, names(1), npyOf(1, "|u1", "False", strings.Repeat("1,", 65), nil)),
+			"is not read"},
+		"zero axes": {archive(t, zip.Store, names(1), npyOf(1, "|u1", "False", "0, 9223372036854775807", nil)),
+			"is not read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			size := must.Value(os.Stat(c.path))(t).Size()
@@ -83,7 +85,7 @@ func FuzzNPZ(f *testing.F) {
 	f.Add(numpy)
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		data := must.Value(os.ReadFile(
-			archive(f, method, []string{"x.npy", "y.npy"}, arrayFile(2, "<f4", "False", "2, 1", make([]byte, 8)))))(f)
+			archive(f, method, []string{"x.npy", "y.npy"}, npyOf(2, "<f4", "False", "2, 1", make([]byte, 8)))))(f)
 		f.Add(data)
 	}
 	path := filepath.Join(f.TempDir(), "inputs.npz")

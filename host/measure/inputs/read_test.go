@@ -59,7 +59,7 @@ func TestReadMLTypes(t *testing.T) {
 	for element, as := range descr {
 		name := element.String()
 		m.Graph.Input = append(m.Graph.Input, &onnx.ValueInfo{Name: proto.String(name), Type: graph.TensorType(element, 2)})
-		entries[name+".npy"] = arrayFile(1, as, "False", "2,", []byte{1, 2, 3, 4}[:2*int(as[2]-'0')])
+		entries[name+".npy"] = npyOf(1, as, "False", "2,", []byte{1, 2, 3, 4}[:2*int(as[2]-'0')])
 	}
 	given := must.Value(readFile(npz(t, entries), must.Value(graph.New(m, nil))(t)))(t)
 	for element := range descr {
@@ -113,8 +113,8 @@ func npz(t *testing.T, entries map[string][]byte) string {
 	return path
 }
 
-// arrayFile is an array in version 1 of the format, or 2.
-func arrayFile(version byte, descr, order, shape string, data []byte) []byte {
+// npyOf is an array in version 1 of the format, or 2.
+func npyOf(version byte, descr, order, shape string, data []byte) []byte {
 	head := fmt.Sprintf("{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }\n", descr, order, shape)
 	b := append([]byte("\x93NUMPY"), version, 0)
 	if version == 1 {
@@ -133,15 +133,15 @@ func TestReadBadNumpy(t *testing.T) {
 		want string
 	}{
 		{"not an array", []byte("hello, this is no array"), "it is no NumPy array"},
-		{"cut in the header", arrayFile(1, "<f4", "False", "2,", eight)[:20], "EOF"},
-		{"cut in the data", arrayFile(1, "<f4", "False", "3,", eight), "its data end early"},
-		{"big-endian", arrayFile(1, ">f4", "False", "2,", eight), "numpy type >f4 is not read"},
-		{"objects", arrayFile(1, "|O", "False", "2,", eight), "numpy type |O is not read"},
-		{"negative", arrayFile(1, "<f4", "False", "-2,", eight), "shape (-2,) is not read"},
-		{"too many elements", arrayFile(1, "<f4", "False", "4294967296, 4294967296", eight), "is not read"},
-		{"more than there is", arrayFile(1, "<f4", "False", "2147483647,", eight),
+		{"cut in the header", npyOf(1, "<f4", "False", "2,", eight)[:20], "EOF"},
+		{"cut in the data", npyOf(1, "<f4", "False", "3,", eight), "its data end early"},
+		{"big-endian", npyOf(1, ">f4", "False", "2,", eight), "numpy type >f4 is not read"},
+		{"objects", npyOf(1, "|O", "False", "2,", eight), "numpy type |O is not read"},
+		{"negative", npyOf(1, "<f4", "False", "-2,", eight), "shape (-2,) is not read"},
+		{"too many elements", npyOf(1, "<f4", "False", "4294967296, 4294967296", eight), "is not read"},
+		{"more than there is", npyOf(1, "<f4", "False", "2147483647,", eight),
 			"its data end early: shape [2147483647] needs 8589934588 bytes, the entry has"},
-		{"a header of garbage", arrayFile(1, "'", "?", "", nil), "a head that is not understood"},
+		{"a header of garbage", npyOf(1, "'", "?", "", nil), "a head that is not understood"},
 		{"a huge header", append([]byte("\x93NUMPY\x02\x00"), 255, 255, 255, 127), "a head of 2147483647 bytes"},
 	}
 	for _, c := range cases {
@@ -151,11 +151,12 @@ func TestReadBadNumpy(t *testing.T) {
 			must.Fail(t, err, c.want, path+": x.npy: ")
 		})
 	}
-	if given, err := readNPZ(npz(t, map[string][]byte{"x.npy": arrayFile(2, "<f4", "False", "2,", eight)})); err != nil ||
+	if given, err := readNPZ(npz(t, map[string][]byte{"x.npy": npyOf(2, "<f4", "False", "2,", eight)})); err != nil ||
 		len(given["x"].data) != 8 {
 		t.Errorf("version 2 of the format: %v, %v", given, err)
 	}
-	columns := must.Value(readNPZ(npz(t, map[string][]byte{"x.npy": arrayFile(1, "|u1", "True", "2, 3", []byte("adbecf"))})))(t)
+	byColumns := npyOf(1, "|u1", "True", "2, 3", []byte("adbecf"))
+	columns := must.Value(readNPZ(npz(t, map[string][]byte{"x.npy": byColumns})))(t)
 	must.Equal(t, string(columns["x"].data), "abcdef")
 	text := filepath.Join(t.TempDir(), "x.npz")
 	must.Succeed(t, os.WriteFile(text, []byte("no archive"), 0o644))
@@ -166,7 +167,7 @@ func TestReadBadNumpy(t *testing.T) {
 // for inputs that are made, and what does not fit is said.
 func TestGivenInputs(t *testing.T) {
 	path := decoder(t)
-	ids := arrayFile(1, "<i8", "False", "3, 2", make([]byte, 48))
+	ids := npyOf(1, "<i8", "False", "3, 2", make([]byte, 48))
 	good := npz(t, map[string][]byte{"input_ids.npy": ids})
 	_, infos := made(t, path, Options{File: good, Dims: map[string]int64{"past": 5}})
 	must.Equal(t, infos["input_ids"].From, good)
@@ -176,7 +177,7 @@ func TestGivenInputs(t *testing.T) {
 	}
 	// The mask's length is the past's and the new tokens' together.
 	_, infos = made(t, path, Options{File: npz(t,
-		map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": arrayFile(1, "<i8", "False", "3, 9", make([]byte, 216))})})
+		map[string][]byte{"input_ids.npy": ids, "attention_mask.npy": npyOf(1, "<i8", "False", "3, 9", make([]byte, 216))})})
 	must.Equal(t, fmt.Sprint(infos["past_key_values.0.key"].Shape), "[3 2 7 4]")
 	cases := []struct {
 		name string
@@ -186,13 +187,13 @@ func TestGivenInputs(t *testing.T) {
 	}{
 		{"name", map[string][]byte{"ids.npy": ids}, nil,
 			`has an array "ids", the model's inputs are input_ids, token_type_ids`},
-		{"type", map[string][]byte{"input_ids.npy": arrayFile(1, "<i4", "False", "3, 2", make([]byte, 24))}, nil,
+		{"type", map[string][]byte{"input_ids.npy": npyOf(1, "<i4", "False", "3, 2", make([]byte, 24))}, nil,
 			"as int32, the model takes int64"},
-		{"rank", map[string][]byte{"input_ids.npy": arrayFile(1, "<i8", "False", "6,", make([]byte, 48))}, nil,
+		{"rank", map[string][]byte{"input_ids.npy": npyOf(1, "<i8", "False", "6,", make([]byte, 48))}, nil,
 			"in shape [6], the model takes rank 2"},
 		{"length", map[string][]byte{"input_ids.npy": ids}, map[string]int64{"batch": 4},
 			"in shape [3 2], but axis 0 is batch_size = 4"},
-		{"fixed length", map[string][]byte{"use_cache_branch.npy": arrayFile(1, "|b1", "False", "2,", make([]byte, 2))}, nil,
+		{"fixed length", map[string][]byte{"use_cache_branch.npy": npyOf(1, "|b1", "False", "2,", make([]byte, 2))}, nil,
 			"in shape [2], but axis 0 is 1 = 1"},
 	}
 	for _, c := range cases {

@@ -89,7 +89,7 @@ func TestPaddingOfTexts(t *testing.T) {
 		got > 0.7 {
 		t.Errorf("%g of the positions are padding, want %g", got, want)
 	}
-	given := npz(t, map[string][]byte{"attention_mask.npy": arrayFile(1, "<i8", "False", "1, 4",
+	given := npz(t, map[string][]byte{"attention_mask.npy": npyOf(1, "<i8", "False", "1, 4",
 		append(make([]byte, 24), 1, 0, 0, 0, 0, 0, 0, 0))})
 	b := must.Value(Make(library(t), path, Options{File: given}))(t)
 	defer b.Close()
