@@ -53,11 +53,11 @@ func TestNumpyBombs(t *testing.T) {
 	binary.LittleEndian.PutUint32(data[at+24:], 0xfffffff0)
 	binary.LittleEndian.PutUint16(data[at+10:], zip.Deflate)
 	for name, c := range map[string]struct{ path, want string }{
-		"zeros":     {archive(t, zip.Deflate, names(1), zeros(200<<20)), "are more than the"},
-		"many":      {archive(t, zip.Deflate, names(30), zeros(8<<20)), "are more than the"},
-		"its size":  {inFile(t, data), "x0.npy: "},
-		"twice":     {archive(t, zip.Store, []string{"x.npy", "x"}, zeros(1)), "a second array of that name"},
-		"axes":      {archive(t, zip.Store, names(1), npyOf(1, "|u1", "False", strings.Repeat("1,", 65), nil)),
+		"zeros":    {archive(t, zip.Deflate, names(1), zeros(200<<20)), "are more than the"},
+		"many":     {archive(t, zip.Deflate, names(30), zeros(8<<20)), "are more than the"},
+		"its size": {inFile(t, data), "x0.npy: "},
+		"twice":    {archive(t, zip.Store, []string{"x.npy", "x"}, zeros(1)), "a second array of that name"},
+		"axes": {archive(t, zip.Store, names(1), npyOf(1, "|u1", "False", strings.Repeat("1,", 65), nil)),
 			"is not read"},
 		"zero axes": {archive(t, zip.Store, names(1), npyOf(1, "|u1", "False", "0, 9223372036854775807", nil)),
 			"is not read"},
