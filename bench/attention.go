@@ -34,12 +34,13 @@ func attentionFigures() []figure {
 }
 
 // openAttention opens a model whose layers all use the named strategies.
-func openAttention(l *ort.Library, set *loaded.Set, folder, strategy string, batch int) (*decode.Generator, error) {
+func openAttention(ctx context.Context, l *ort.Library, set *loaded.Set, folder, strategy string,
+	batch int) (*decode.Generator, error) {
 	attention, err := prepare.ParseAttention(strategy, nil)
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder,
+	g, err := decode.Open(ctx, folder,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 32 << 30, Batch: batch, Attention: attention})
 	if err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func generateOneChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	g, err := openAttention(l, set, j.Folder, j.Strategy, j.Batch)
+	g, err := openAttention(ctx, l, set, j.Folder, j.Strategy, j.Batch)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (d *bytesDetail) bart(ctx context.Context, b *bench) error {
 
 // exportedCross is what the model as exported stores of one input for all its beams.
 func exportedCross(ctx context.Context, b *bench, folder string, j generateJob) (int64, error) {
-	g, err := exported.Open(folder, decode.Options{Library: b.library, ReferenceSelector: true})
+	g, err := exported.Open(ctx, folder, decode.Options{Library: b.library, ReferenceSelector: true})
 	if err != nil {
 		return 0, err
 	}
@@ -138,7 +138,7 @@ func (d *bytesDetail) whisper(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, strategy := range []string{strategyShared, "keys", strategyLeast} {
-		g, err := openAttention(b.library, b.set, folder, strategy, 1)
+		g, err := openAttention(ctx, b.library, b.set, folder, strategy, 1)
 		if err != nil {
 			return err
 		}

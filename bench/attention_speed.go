@@ -154,7 +154,7 @@ func (d *speedDetail) whole(ctx context.Context, b *bench) error {
 		return err
 	}
 	for i, strategy := range []string{strategyShared, strategyOutput} {
-		g, err := openAttention(b.library, b.set, folder, strategy, 1)
+		g, err := openAttention(ctx, b.library, b.set, folder, strategy, 1)
 		if err != nil {
 			return err
 		}

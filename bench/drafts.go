@@ -114,7 +114,7 @@ func (d drafting) run(ctx context.Context, b *bench, outputs, together int) (*ou
 			return nil, err
 		}
 	}
-	g, err := generate.Open(folder, o)
+	g, err := generate.Open(ctx, folder, o)
 	if err != nil {
 		return nil, err
 	}

@@ -150,10 +150,10 @@ type sideProcess struct {
 // stopSpinning lets the threads of a side sleep while the other is timed.
 const stopSpinning = "session.force_spinning_stop"
 
-// serveSide answers requests until there are no more.
-func serveSide(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+// serveSide answers requests on standard input until there are no more.
+func serveSide(ctx context.Context, args []string) error {
 	p := &sideProcess{}
-	encoder, decoder := gob.NewEncoder(out), gob.NewDecoder(in)
+	encoder, decoder := gob.NewEncoder(os.Stdout), gob.NewDecoder(os.Stdin)
 	err := p.start(args)
 	if err != nil {
 		p.hello = encodeReply{Error: err.Error()}

@@ -173,7 +173,7 @@ func comparePanels(ctx context.Context, b *bench, path string, _ int) (*linearDe
 		return nil, false, err
 	}
 	defer unpatched.Close()
-	packed, err := openPanels(path, b.library, b.set)
+	packed, err := openPanels(ctx, path, b.library, b.set)
 	if err != nil {
 		return nil, false, err
 	}
@@ -236,13 +236,13 @@ type runner interface {
 const panelsSide = "panels"
 
 // openPanels opens a model as an engine does.
-func openPanels(path string, l *ort.Library, set *loaded.Set) (*engine.Session, error) {
-	g, err := prepare.Single(path, set, plan.Options{Plugins: []string{"packed-linear"}})
+func openPanels(ctx context.Context, path string, l *ort.Library, set *loaded.Set) (*engine.Session, error) {
+	g, err := prepare.Single(ctx, path, set, plan.Options{Plugins: []string{"packed-linear"}})
 	if err != nil {
 		return nil, err
 	}
 	defer g.Close()
-	return engine.OpenSession(g,
+	return engine.OpenSession(ctx, g,
 		engine.Options{Library: l, Plugins: set, PanelBytes: memory.Half(),
 			Config: map[string]string{"session.force_spinning_stop": "1"}})
 }

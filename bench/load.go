@@ -94,15 +94,15 @@ func load(name, what, model string, command []string, maxTime, maxPeak float64) 
 }
 
 // child runs what a process of its own is for, and gives its status.
-func child(run func([]string) error, args []string) int {
-	if err := run(args); err != nil {
+func child(ctx context.Context, run func(context.Context, []string) error, args []string) int {
+	if err := run(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}
 	return 0
 }
 
-func loadOne(args []string) error {
+func loadOne(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("%s needs a side and a model", loadChild)
 	}
@@ -128,7 +128,7 @@ func loadOne(args []string) error {
 		if err != nil {
 			return err
 		}
-		open = func() (interface{ Close() }, error) { return openPanels(args[1], l, set) }
+		open = func() (interface{ Close() }, error) { return openPanels(ctx, args[1], l, set) }
 	}
 	start := time.Now()
 	s, err := open()

@@ -30,13 +30,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	for name, run := range map[string]func([]string) error{loadChild: loadOne, openChild: openOne} {
+	for name, run := range map[string]func(context.Context, []string) error{loadChild: loadOne, openChild: openOne,
+		encodeChild: serveSide} {
 		if len(os.Args) > 1 && os.Args[1] == name {
-			os.Exit(child(run, os.Args[2:]))
+			os.Exit(child(ctx, run, os.Args[2:]))
 		}
-	}
-	if len(os.Args) > 1 && os.Args[1] == encodeChild {
-		os.Exit(child(func(args []string) error { return serveSide(ctx, args, os.Stdin, os.Stdout) }, os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == generateChild {
 		if err := generateOneChild(ctx, os.Stdin, os.Stdout); err != nil {

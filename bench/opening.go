@@ -96,7 +96,7 @@ func openApart(ctx context.Context, folder string) (m loading, err error) {
 }
 
 // openOne opens the folder that the arguments name and prints what it took.
-func openOne(args []string) error {
+func openOne(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s needs a model folder", openChild)
 	}
@@ -109,7 +109,7 @@ func openOne(args []string) error {
 		return err
 	}
 	start := time.Now()
-	g, err := decode.Open(args[0], decode.Options{Library: l, Plugins: set})
+	g, err := decode.Open(ctx, args[0], decode.Options{Library: l, Plugins: set})
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (c peerCase) open(ctx context.Context, b *bench, weights string) (*peerWork
 	if err != nil {
 		return nil, err
 	}
-	g, err := decode.Open(folder,
+	g, err := decode.Open(ctx, folder,
 		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: c.subject.batch, Weights: types})
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func perplexity(venv string) figure {
 					return nil, err
 				}
 			}
-			if err := r.open(b, from, s.weights, s.file); err != nil {
+			if err := r.open(ctx, b, from, s.weights, s.file); err != nil {
 				return nil, err
 			}
 		}
@@ -121,7 +121,7 @@ func dequantized(ctx context.Context, venv, folder, file string) (string, error)
 	return made, nil
 }
 
-func (r *perplexityReport) open(b *bench, folder, weights, file string) error {
+func (r *perplexityReport) open(ctx context.Context, b *bench, folder, weights, file string) error {
 	w, err := prepare.ParseWeights(weights)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *perplexityReport) open(b *bench, folder, weights, file string) error {
 	if file != "" {
 		s.Name = file + ", rows of " + weights
 	}
-	if s.generator, err = decode.Open(folder,
+	if s.generator, err = decode.Open(ctx, folder,
 		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 1 << 30, Batch: 1, MaxPositions: perplexityWindow,
 			Weights: w}); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)

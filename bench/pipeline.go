@@ -37,7 +37,7 @@ func pipelineFigure() figure {
 			if err != nil {
 				return nil, err
 			}
-			g, err := generate.Open(folder, decode.Options{Library: b.library, Plugins: b.set, Batch: 32})
+			g, err := generate.Open(ctx, folder, decode.Options{Library: b.library, Plugins: b.set, Batch: 32})
 			if err != nil {
 				return nil, err
 			}

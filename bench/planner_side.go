@@ -40,7 +40,7 @@ type fillOf []float64
 
 // openSide opens a model as an engine does with the named strategies, with room for the
 // decoder's weights alone: no encoder runs.
-func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
+func (b *bench) openSide(ctx context.Context, a *asked, folder, name string) (*plannerSide, error) {
 	attention, err := prepare.ParseAttention(name, nil)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (b *bench) openSide(a *asked, folder, name string) (*plannerSide, error) {
 		}
 	}
 	s := &plannerSide{Name: name, Strategies: map[string]int{}, Fill: map[int64]fillOf{}}
-	s.engine, err = engine.Open(generation,
+	s.engine, err = engine.Open(ctx, generation,
 		engine.Options{Library: b.library, Plugins: b.set, CacheBytes: plannerCache, PanelBytes: panels,
 			Config: map[string]string{"session.force_spinning_stop": "1"}})
 	if err != nil {

@@ -30,11 +30,11 @@ type openSides struct {
 }
 
 // add opens a side, unless it is there.
-func (o *openSides) add(name string) error {
+func (o *openSides) add(ctx context.Context, name string) error {
 	if o.named(name) != nil {
 		return nil
 	}
-	s, err := o.bench.openSide(o.asked, o.folder, name)
+	s, err := o.bench.openSide(ctx, o.asked, o.folder, name)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (b *bench) timeCells(ctx context.Context, a *asked, folder string, m planne
 		}
 	}()
 	for _, name := range a.sides() {
-		if err := o.add(name); err != nil {
+		if err := o.add(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (b *bench) timeCells(ctx context.Context, a *asked, folder string, m planne
 		if err := a.choose(c); err != nil {
 			return err
 		}
-		if err := o.add(c.Choice); err != nil {
+		if err := o.add(ctx, c.Choice); err != nil {
 			return err
 		}
 		c.Timed = o.named(c.Choice).Name

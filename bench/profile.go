@@ -84,7 +84,7 @@ func (r runTime) String() string {
 // generateOnce generates twice with a profile: what is first read and made in the
 // first run is there in the second.
 func generateOnce(ctx context.Context, b *bench, folder, prefix string, prompt, tokens int, v varied) error {
-	g, err := decode.Open(folder,
+	g, err := decode.Open(ctx, folder,
 		decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 8 << 30, Batch: 1, Profile: prefix})
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func quantizedStep() figure {
 				if s.weights, err = prepare.ParseWeights(name); err != nil {
 					return nil, err
 				}
-				if s.generator, err = decode.Open(folder,
+				if s.generator, err = decode.Open(ctx, folder,
 					decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 2 << 30, Batch: 4,
 						Weights: s.weights}); err != nil {
 					return nil, err

@@ -129,7 +129,8 @@ func TestQuantizedResultIsFlat(t *testing.T) {
 func TestStepFloor(t *testing.T) {
 	c := &stepCell{Rows: 4, Requests: 1, Beams: 4, Bandwidth: []float64{9, 10, 11}}
 	folder, b := tinyDecoder(t)
-	g, err := decode.Open(folder, decode.Options{Library: b.library, Plugins: b.set, CacheBytes: 64 << 20, Batch: 4})
+	g, err := decode.Open(t.Context(), folder, decode.Options{Library: b.library, Plugins: b.set,
+		CacheBytes: 64 << 20, Batch: 4})
 	must.Succeed(t, err)
 	defer g.Close()
 	c.Sides = []stepTime{{Steps: []float64{5, 6, 7}}}

@@ -127,7 +127,7 @@ func (s *wordsSide) hear(ctx context.Context, b *bench, folder string, sounds []
 			}
 		}
 	}
-	g, err := open(folder, o)
+	g, err := open(ctx, folder, o)
 	if err != nil {
 		return err
 	}

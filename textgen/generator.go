@@ -90,7 +90,7 @@ func (o *Options) open(ctx context.Context, folder string) (*generate.Generator,
 	if err != nil {
 		return nil, err
 	}
-	d := decode.Options{Context: ctx, Library: library, Plan: common.Plan(), Threads: o.Threads, CacheBytes: o.MaxCache,
+	d := decode.Options{Library: library, Plan: common.Plan(), Threads: o.Threads, CacheBytes: o.MaxCache,
 		Batch: o.BatchSize, MapWeights: o.MapWeights, Share: common.Share()}
 	if d.Weights, err = o.Weights.prepared(); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (o *Options) open(ctx context.Context, folder string) (*generate.Generator,
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	g, err := generate.Open(folder, d)
+	g, err := generate.Open(ctx, folder, d)
 	if err != nil {
 		return nil, opening.Public(err, graft.ErrBadModel)
 	}

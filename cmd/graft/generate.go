@@ -273,7 +273,8 @@ func (c *cli) runGenerate(cmd *cobra.Command, folder string, o *generation) erro
 	if o.baseline {
 		open = generate.OpenExported
 	}
-	g, err := open(folder, decode.Options{Library: l, Plugins: set, Threads: o.threads, CacheBytes: cache, Batch: batch,
+	g, err := open(cmd.Context(), folder, decode.Options{Library: l, Plugins: set, Threads: o.threads,
+		CacheBytes: cache, Batch: batch,
 		Attention: attention, Weights: weights, Draft: small})
 	if err != nil {
 		return err

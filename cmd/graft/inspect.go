@@ -121,7 +121,7 @@ rests on what its blocks took (graft profile).`,
 					"profile", "dim"); err != nil {
 					return err
 				}
-				return c.inspectFolder(args[0], &attention, maxCache, beams, batch)
+				return c.inspectFolder(cmd.Context(), args[0], &attention, maxCache, beams, batch)
 			}
 			if err := without(cmd, args[0], "a model folder", "attention", "cache", "prefer", "max-cache", "beam",
 				"batch-size"); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +34,8 @@ type attentionKind struct {
 
 // inspectFolder prepares a folder for generation and says which strategy its attention has, and
 // why. No engine is opened.
-func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache string, beams, batch int) error {
+func (c *cli) inspectFolder(ctx context.Context, folder string, flags *attentionFlags, maxCache string, beams,
+	batch int) error {
 	cache, err := bytesOf("--max-cache", maxCache, limit.Cache)
 	if err != nil {
 		return err
@@ -52,7 +54,7 @@ func (c *cli) inspectFolder(folder string, flags *attentionFlags, maxCache strin
 	}
 	attention.Beams = beams
 	p := c.progress("planning " + folder)
-	g, err := decode.Prepare(folder,
+	g, err := decode.Prepare(ctx, folder,
 		decode.Options{Library: l, Plugins: set, Attention: attention, CacheBytes: cache, Batch: batch, Explain: true})
 	p.end()
 	if err != nil {

@@ -59,13 +59,13 @@ type Generator struct {
 }
 
 // Open opens a model folder as an engine.
-func Open(folder string, o decode.Options) (*Generator, error) {
-	return open(folder, func() (Device, error) { return decode.Open(folder, o) })
+func Open(ctx context.Context, folder string, o decode.Options) (*Generator, error) {
+	return open(folder, func() (Device, error) { return decode.Open(ctx, folder, o) })
 }
 
 // OpenExported opens a model folder as it is, without graft.
-func OpenExported(folder string, o decode.Options) (*Generator, error) {
-	return open(folder, func() (Device, error) { return exported.Open(folder, o) })
+func OpenExported(ctx context.Context, folder string, o decode.Options) (*Generator, error) {
+	return open(folder, func() (Device, error) { return exported.Open(ctx, folder, o) })
 }
 
 // open opens a device and what a folder has around its graphs. What changes meanwhile is opened once more.

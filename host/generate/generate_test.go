@@ -1,6 +1,7 @@
 package generate_test
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -29,10 +30,10 @@ func options(t *testing.T, batch int) decode.Options {
 	return decode.Options{Library: l, Plugins: set, Batch: batch, CacheBytes: 64 << 20}
 }
 
-func opened(t *testing.T, open func(string, decode.Options) (*generate.Generator, error),
+func opened(t *testing.T, open func(context.Context, string, decode.Options) (*generate.Generator, error),
 	o decode.Options) *generate.Generator {
 	t.Helper()
-	g := must.Value(open(g2p, o))(t)
+	g := must.Value(open(t.Context(), g2p, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -124,7 +125,7 @@ func sameSequences(a, b generate.Result) bool {
 // A run that continues another samples what one run would have sampled.
 func TestFirstContinuesSampling(t *testing.T) {
 	inputs := words(t, 30)
-	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){
+	for name, open := range map[string]func(context.Context, string, decode.Options) (*generate.Generator, error){
 		"engine": generate.Open, "exported": generate.OpenExported,
 	} {
 		g := opened(t, open, options(t, 4))
@@ -152,7 +153,7 @@ func TestModelsOfSoundAreRefused(t *testing.T) {
 		for name, text := range map[string]string{"config.json": c.config, "model.onnx": ""} {
 			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
-		_, err := generate.Open(dir, decode.Options{})
+		_, err := generate.Open(t.Context(), dir, decode.Options{})
 		must.Fail(t, err, "config.json: the model makes sound ("+c.class+"), needed one that makes text")
 	}
 }
@@ -163,6 +164,6 @@ func TestExportedRefusesDecoderWithoutPast(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(g2p, "tokenizer.json"))
 	must.Succeed(t, err)
 	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), data, 0o644))
-	_, err = generate.OpenExported(dir, options(t, 1))
+	_, err = generate.OpenExported(t.Context(), dir, options(t, 1))
 	must.Fail(t, err, exported.ErrNoPast, "model.onnx: the decoder was exported without a past")
 }

@@ -35,7 +35,8 @@ func TestEngineGivesHuggingFacesTokens(t *testing.T) {
 			t.Run(f.Name, func(t *testing.T) {
 				dir := t.TempDir()
 				must.Succeed(t, models.Small(f.Name, dir))
-				g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1}))(t)
+				g := must.Value(decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set,
+					CacheBytes: 256 << 20, Threads: 1}))(t)
 				defer g.Close()
 				asked := *e
 				if strings.Contains(f.Name, "-exporter") { // other graphs of models that were asked in full

@@ -43,14 +43,14 @@ func TestFamiliesGiveHuggingFacesTokens(t *testing.T) {
 			}
 			dir := t.TempDir()
 			must.Succeed(t, models.Small(f.Name, dir))
-			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
+			g, err := decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1})
 			must.Succeed(t, err)
 			defer g.Close()
 			compare(t, g, e)
 			if slices.Contains(wideHeads, f.Name) {
 				return
 			}
-			x, err := exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
+			x, err := exported.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1})
 			if strings.HasSuffix(f.Name, "-whole") {
 				if !errors.Is(err, exported.ErrNoPast) {
 					t.Error(err)
@@ -130,7 +130,7 @@ func TestOneGraphOfTransformers(t *testing.T) {
 	for _, other := range []string{"prefill.onnx", "export.json"} {
 		must.Succeed(t, os.Remove(filepath.Join(dir, other)))
 	}
-	g := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1}))(t)
+	g := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, Batch: 2, Threads: 1}))(t)
 	defer g.Close()
 	e := must.Value(Load("qwen2"))(t)
 	e.Cases = few(e.Cases)

@@ -27,11 +27,12 @@ func TestGenaiQuantisedFolders(t *testing.T) {
 			dir := t.TempDir()
 			must.Succeed(t, models.Small(f.Name, dir))
 			e := must.Value(Load(f.Model))(t)
-			x := must.Value(exported.Open(dir, decode.Options{Library: l, Plugins: set, Threads: 1}))(t)
+			x := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, Threads: 1}))(t)
 			defer x.Close()
 			want := generated(t, x, e,
 				func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
-			g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1}))(t)
+			g := must.Value(decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set,
+				CacheBytes: 64 << 20, Threads: 1}))(t)
 			defer g.Close()
 			if r := g.Weights(); len(r.Linear) == 0 || r.Linear[0].Type != "int4 of the model" {
 				t.Errorf("weights are %+v, want int4 of the model", r)

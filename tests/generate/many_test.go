@@ -69,13 +69,13 @@ func TestManyPromptsOfQuantisedFolders(t *testing.T) {
 				var runtimes [2][][][]int32
 				var e *Expected
 				for i, level := range []session.OptimizationLevel{session.OptimizeDefault, session.OptimizeNone} {
-					x := must.Value(exported.OpenAt(dir, o, level))(t)
+					x := must.Value(exported.OpenAt(t.Context(), dir, o, level))(t)
 					defer x.Close()
 					e = randomCases(prompts, x.Config().Vocab)
 					runtimes[i] = together(t, x, e,
 						func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
 				}
-				g := must.Value(decode.Open(dir, o))(t)
+				g := must.Value(decode.Open(t.Context(), dir, o))(t)
 				defer g.Close()
 				got := together(t, g, e, g.SearchWith)
 				var optimised, plain, own, alone int

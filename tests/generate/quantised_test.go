@@ -65,11 +65,12 @@ func TestQuantizedFolders(t *testing.T) {
 				if testing.Short() {
 					e.Cases = few(e.Cases)
 				}
-				x := must.Value(exported.OpenAt(dir, decode.Options{Library: l, Plugins: set, Threads: 1}, c.level))(t)
+				x := must.Value(exported.OpenAt(t.Context(), dir, decode.Options{Library: l, Plugins: set, Threads: 1}, c.level))(t)
 				defer x.Close()
 				want := generated(t, x, e,
 					func(object []byte) (search.Options, error) { return decode.SearchOf(dir, x.Config(), object) })
-				g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1}))(t)
+				g := must.Value(decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set,
+					CacheBytes: 64 << 20, Threads: 1}))(t)
 				defer g.Close()
 				if r := g.Weights(); c.holds != "" && (len(r.Linear) == 0 || r.Linear[0].Type != c.holds) {
 					t.Errorf("weights are %+v, want %s", r, c.holds)
@@ -132,9 +133,9 @@ func TestQuantizedFolderOfACaller(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
 	o := decode.Options{Library: l, Plugins: set, Batch: 1}
-	g := must.Value(generate.Open(folder, o))(t)
+	g := must.Value(generate.Open(t.Context(), folder, o))(t)
 	defer g.Close()
-	x := must.Value(generate.OpenExported(folder, o))(t)
+	x := must.Value(generate.OpenExported(t.Context(), folder, o))(t)
 	defer x.Close()
 	t.Logf("weights: %+v", g.Device.(*decode.Generator).Weights())
 	words := strings.Fields(string(raw))

@@ -31,7 +31,7 @@ func TestASeedGivesTheSameTokens(t *testing.T) {
 		// The answers of a generator, once to all inputs.
 		answers := func(o decode.Options) (list []string) {
 			o.Library, o.Plugins, o.CacheBytes, o.Folds = l, set, 64<<20, folds
-			g := must.Value(decode.Open(dir, o))(t, name)
+			g := must.Value(decode.Open(t.Context(), dir, o))(t, name)
 			defer g.Close()
 			s := must.Value(g.SearchWith(asked))(t)
 			const inputs = 4

@@ -24,9 +24,9 @@ func TestSoundsOfAnyLength(t *testing.T) {
 	dir := t.TempDir()
 	must.Succeed(t, models.Small("moonshine", dir))
 	o := decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Threads: 1, Batch: 2}
-	g := must.Value(decode.Open(dir, o))(t)
+	g := must.Value(decode.Open(t.Context(), dir, o))(t)
 	defer g.Close()
-	x := must.Value(exported.Open(dir, o))(t)
+	x := must.Value(exported.Open(t.Context(), dir, o))(t)
 	defer x.Close()
 	var want [][]int32
 	lengths := []int64{modeldir.MinSamples, 8000, 8001, 8001, 160_000, 385 * 384, 3000}

@@ -45,7 +45,7 @@ func TestEveryStrategy(t *testing.T) {
 				t.Run(f.Name+"/"+name, func(t *testing.T) {
 					dir := t.TempDir()
 					must.Succeed(t, models.Small(f.Name, dir))
-					g := must.Value(decode.Open(dir,
+					g := must.Value(decode.Open(t.Context(), dir,
 						decode.Options{Library: l, Plugins: set, CacheBytes: 256 << 20, Threads: 1, Attention: a, Folds: folds}))(t)
 					defer g.Close()
 					if name == "either" && !g.Engine().HasEncoder() {

@@ -46,7 +46,7 @@ func TestGenerationWithLyingNames(t *testing.T) {
 // generated are the best sequences of a few inputs.
 func generated(t *testing.T, l *ort.Library, set *loaded.Set, dir string) [][]int32 {
 	t.Helper()
-	g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20}))(t)
+	g := must.Value(decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20}))(t)
 	defer g.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 2, 8

@@ -3,6 +3,7 @@ package speech
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -141,7 +142,7 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 	for _, c := range e.Cases {
 		groups[c.name()] = append(groups[c.name()], c)
 	}
-	opens := map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+	opens := map[string]func(context.Context, string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
 		"exported": generate.OpenExported}
 	for _, export := range []string{"whisper", "whisper-merged"} {
 		for name, cases := range groups {
@@ -153,7 +154,7 @@ func TestSoundToTextIsHuggingFaces(t *testing.T) {
 			}
 			for way, open := range opens {
 				t.Run(export+"/"+way+"/"+name, func(t *testing.T) {
-					g := must.Value(open(dir, options(t)))(t)
+					g := must.Value(open(t.Context(), dir, options(t)))(t)
 					defer g.Close()
 					o := g.Search()
 					for key, value := range cases[0].Options {
@@ -194,9 +195,10 @@ func TestMoonshine(t *testing.T) {
 		must.Succeed(t, os.WriteFile(lines[i], sound(i, samples), 0o644))
 	}
 	var first []generate.Result
-	for name, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+	for name, open := range map[string]func(context.Context, string, decode.Options) (*generate.Generator,
+		error){"engine": generate.Open,
 		"exported": generate.OpenExported} {
-		g := must.Value(open(dir, options(t)))(t)
+		g := must.Value(open(t.Context(), dir, options(t)))(t)
 		defer g.Close()
 		o := g.Search()
 		o.MaxNewTokens = 12
@@ -232,7 +234,7 @@ func TestSoundsThatCannotBeTranscribed(t *testing.T) {
 	}
 	wants := []string{"", "none.wav: no such file", "no such file",
 		"the sound has 44100 samples a second, needed are 16000", "text.txt: it begins with", ""}
-	g := must.Value(generate.Open(dir, options(t)))(t)
+	g := must.Value(generate.Open(t.Context(), dir, options(t)))(t)
 	defer g.Close()
 	o := g.Search()
 	results := run(t, g, o, lines)
@@ -264,7 +266,7 @@ func TestFeaturesInsteadOfSound(t *testing.T) {
 	dir := e.folder(t, "whisper", nil)
 	path := filepath.Join(dir, "a.wav")
 	must.Succeed(t, os.WriteFile(path, sound(2, 9000), 0o644))
-	g, err := generate.Open(dir, options(t))
+	g, err := generate.Open(t.Context(), dir, options(t))
 	must.Succeed(t, err)
 	defer g.Close()
 	values := must.Value(g.Files.File(path))(t)

@@ -139,7 +139,7 @@ func TestLinearLayers(t *testing.T) {
 	for _, weights := range []string{"float32", "int8", "int4"} {
 		t.Run("used with "+weights, func(t *testing.T) {
 			w := must.Value(prepare.ParseWeights(weights))(t)
-			g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w})
+			g, err := decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Weights: w})
 			must.Succeed(t, err)
 			defer g.Close()
 			taken(t, "used", g.Plugins(), name, own)

@@ -77,7 +77,7 @@ func TestStrategyOfAStranger(t *testing.T) {
 			}
 		}
 		t.Run(model+" used", func(t *testing.T) {
-			g := must.Value(decode.Open(dir,
+			g := must.Value(decode.Open(t.Context(), dir,
 				decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: attention}))(t)
 			defer g.Close()
 			for _, l := range g.Engine().Strategies() {
@@ -104,7 +104,7 @@ func TestStrategyThatIsNotExact(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gpt2")
 	must.Succeed(t, models.Small("gpt2", dir))
 	for _, named := range []plan.Strategy{"", interleaved} {
-		g := must.Value(decode.Prepare(dir,
+		g := must.Value(decode.Prepare(t.Context(), dir,
 			decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Self: named}}))(t)
 		c := g.Choices[0]
 		g.Close()
@@ -119,7 +119,8 @@ func TestStrategyThatIsNotExact(t *testing.T) {
 
 // planned: the planner weighs the strategy beside the others, by its own bytes and cost.
 func planned(t *testing.T, library *ort.Library, set *loaded.Set, dir string) {
-	g := must.Value(decode.Prepare(dir, decode.Options{Library: library, Plugins: set, CacheBytes: 64 << 20}))(t)
+	g := must.Value(decode.Prepare(t.Context(), dir, decode.Options{Library: library, Plugins: set,
+		CacheBytes: 64 << 20}))(t)
 	defer g.Close()
 	for _, c := range g.Choices {
 		var usual, own *plan.Option

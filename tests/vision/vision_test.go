@@ -3,6 +3,7 @@ package vision
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"image"
@@ -140,10 +141,11 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 				groups[asked] = append(groups[asked], c)
 			}
 		}
-		for way, open := range map[string]func(string, decode.Options) (*generate.Generator, error){"engine": generate.Open,
+		for way, open := range map[string]func(context.Context, string, decode.Options) (*generate.Generator,
+			error){"engine": generate.Open,
 			"exported": generate.OpenExported} {
 			t.Run(f.Name+"/"+way, func(t *testing.T) {
-				g := must.Value(open(dir, options(t)))(t)
+				g := must.Value(open(t.Context(), dir, options(t)))(t)
 				defer g.Close()
 				for _, cases := range groups {
 					var files []string
@@ -167,7 +169,7 @@ func TestPictureToTextIsHuggingFaces(t *testing.T) {
 func TestPicturesThatCannotBeRead(t *testing.T) {
 	e := load(t)
 	dir := e.folder(t, "trocr", "trocr")
-	g := must.Value(generate.Open(dir, options(t)))(t)
+	g := must.Value(generate.Open(t.Context(), dir, options(t)))(t)
 	defer g.Close()
 	files := []string{write(t, dir, "1.png", picture(t, 1)), filepath.Join(dir, "none.png"), "",
 		write(t, dir, "text.png", []byte("no picture")), filepath.Join(dir, "1.png")}
@@ -185,7 +187,7 @@ func TestPicturesThatCannotBeRead(t *testing.T) {
 	must.Fail(t, must.Error(g.Run(t.Context(), o, func() (string, error) { return "", io.EOF }, nil,
 		pipeline.Options{})), "the model reads images")
 	must.Succeed(t, os.Remove(filepath.Join(dir, "preprocessor_config.json")))
-	if _, err := generate.Open(dir, options(t)); err == nil ||
+	if _, err := generate.Open(t.Context(), dir, options(t)); err == nil ||
 		!strings.Contains(err.Error(), "preprocessor_config.json: not found, needed how pixel values are computed") {
 		t.Errorf("%v", err)
 	}

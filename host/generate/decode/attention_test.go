@@ -118,7 +118,7 @@ func TestPluginsThatAreRuledOut(t *testing.T) {
 	o := Options{CacheBytes: 64 << 20, Plan: plan.Options{Except: []string{"el-attention"}},
 		Attention: prepare.Attention{Cross: plan.PromptHiddenStates}}
 	load(t, &o)
-	if _, err := Open(dir, o); err == nil ||
+	if _, err := Open(t.Context(), dir, o); err == nil ||
 		!strings.HasSuffix(err.Error(), ": cross attention is to use prompt_hidden_states, and el-attention is excepted") {
 		t.Errorf("found %v", err)
 	}

@@ -39,7 +39,7 @@ func openSmall(t *testing.T, model string, o Options) *Generator {
 	t.Helper()
 	dir := t.TempDir()
 	must.Succeed(t, models.Small(model, dir))
-	g := must.Value(Open(dir, o))(t)
+	g := must.Value(Open(t.Context(), dir, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }

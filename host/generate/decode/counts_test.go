@@ -38,7 +38,8 @@ func TestOpeningReadsOnce(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), c.model)
 		must.Succeed(t, models.Small(c.model, dir))
 		files, graphs := model.Opened(), graph.Inferred()
-		g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: c.attention})
+		g, err := decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+			Attention: c.attention})
 		must.Succeed(t, err)
 		g.Close()
 		if files, graphs = model.Opened()-files, graph.Inferred()-graphs; files != c.files || graphs != c.graphs {
@@ -55,7 +56,7 @@ func TestPreparingPacksNothing(t *testing.T) {
 	set := must.Value(loaded.Load(nil, true))(t)
 	dir := filepath.Join(t.TempDir(), "bart")
 	must.Succeed(t, models.Small("bart", dir))
-	g := must.Value(decode.Prepare(dir,
+	g := must.Value(decode.Prepare(t.Context(), dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
 			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}))(t)
 	defer g.Close()

@@ -147,14 +147,15 @@ func sameTokens(folder string, config *modeldir.Config, draft string, small *mod
 }
 
 // openHelper opens a draft model that checkDraftModel has passed. Its cache takes its bytes from the budget.
-func openHelper(d DraftModel, config *modeldir.Config, o Options, bounded bool, budget *cache.Budget,
+func openHelper(ctx context.Context, d DraftModel, config *modeldir.Config, o Options, bounded bool,
+	budget *cache.Budget,
 	target *engine.Engine) (_ *helper, err error) {
 	watch := modeldir.NewWatch(d.Folder)
-	m, err := prepare.Open(o.Context, d.Folder)
+	m, err := prepare.Open(ctx, d.Folder)
 	if err != nil {
 		return nil, err
 	}
-	p, err := m.Make(o.Context,
+	p, err := m.Make(ctx,
 		prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads,
 			Attention: prepare.Attention{Beams: o.Attention.Beams}, CacheBytes: o.CacheBytes, Bounded: bounded,
 			MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
@@ -162,8 +163,8 @@ func openHelper(d DraftModel, config *modeldir.Config, o Options, bounded bool, 
 		return nil, err
 	}
 	h := &helper{DraftModel: d, config: config, share: 0.25}
-	h.engine, err = engine.Open(p,
-		engine.Options{Context: o.Context, Library: o.Library, Plugins: o.Plugins, Threads: o.Threads,
+	h.engine, err = engine.Open(ctx, p,
+		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads,
 			CacheBytes: o.CacheBytes, Budget: budget,
 			PanelBytes: memory.Available() / 2, Weights: d.Weights, Quantized: o.Quantized, MapWeights: o.MapWeights,
 			Share: o.Share})

@@ -37,7 +37,7 @@ func allLogits(t *testing.T, f decode.Forced, err error, r *rand.Rand, n, skip i
 // reference is a model as exported, at a level of ONNX Runtime's optimiser.
 func reference(t *testing.T, l *ort.Library, folder string, level session.OptimizationLevel) *exported.Generator {
 	t.Helper()
-	m := must.Value(exported.OpenAt(folder, decode.Options{Library: l, ReferenceSelector: true}, level))(t)
+	m := must.Value(exported.OpenAt(t.Context(), folder, decode.Options{Library: l, ReferenceSelector: true}, level))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -144,7 +144,7 @@ func TestForcedByPlaceholder(t *testing.T) {
 		if self, _, cross, _ := g.Engine().Memory(); self+cross != 0 {
 			t.Errorf("%s: %d and %d bytes of the cache are taken", folder, self, cross)
 		}
-		m := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
+		m := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 		defer m.Close()
 		if _, err := m.Force(t.Context(), in); err == nil ||
 			!strings.Contains(err.Error(), "after the last of its tokens alone") {
@@ -159,7 +159,7 @@ func TestForcedRefused(t *testing.T) {
 	must.Succeed(t, models.Small("gpt2", dir))
 	l := must.Value(ort.FindAndOpen(""))(t)
 	g := open(t, dir, nil)
-	m := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
+	m := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 	defer m.Close()
 	for _, c := range []struct {
 		tokens []int32

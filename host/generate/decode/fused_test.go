@@ -58,7 +58,7 @@ func TestFusionsOfTransformers5(t *testing.T) {
 	}
 	head.Attribute = append(head.Attribute,
 		&onnx.Attribute{Name: proto.String("transBatchA"), Type: onnx.Attribute_INT.Enum(), I: proto.Int64(1)})
-	_, err := decode.Open(folder(), decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
+	_, err := decode.Open(t.Context(), folder(), decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
 		Plugins: must.Value(loaded.Load(nil, true))(t)})
 	must.Fail(t, err, "the scores come from com.microsoft.FusedMatMul", "needed is a linear layer to the vocabulary")
 }

@@ -26,7 +26,6 @@ import (
 
 // Options are what a generator is opened with.
 type Options struct {
-	Context context.Context // ends the opening, loads within ONNX Runtime too; nil for none that ends
 	Library *ort.Library
 	Plugins *loaded.Set
 	Plan    plan.Options
@@ -118,22 +117,22 @@ type Output struct {
 }
 
 // Prepare leads a model folder to what an engine is opened with, and opens none.
-func Prepare(path string, o Options) (*prepare.Generation, error) {
+func Prepare(ctx context.Context, path string, o Options) (*prepare.Generation, error) {
 	bounded := o.CacheBytes > 0
 	o = o.withDefaults()
-	m, err := prepare.Open(o.Context, path)
+	m, err := prepare.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	return m.Make(o.Context,
+	return m.Make(ctx,
 		prepare.Options{Library: o.Library, Plugins: o.Plugins, Plan: o.Plan, Threads: o.Threads, Attention: o.Attention,
 			Explain:    o.Explain,
 			CacheBytes: o.CacheBytes, Bounded: bounded, MaxPositions: o.MaxPositions, Batch: o.Batch, Folds: o.Folds})
 }
 
 // Open opens a model folder. One that changes meanwhile is an error of kind model.ErrInUse: generate.Open opens it
-// once more.
-func Open(path string, o Options) (_ *Generator, err error) {
+// once more. The context ends the opening, loads within ONNX Runtime too.
+func Open(ctx context.Context, path string, o Options) (_ *Generator, err error) {
 	watch := modeldir.NewWatch(path)
 	var small *modeldir.Config
 	if o.Draft.Folder != "" { // before anything large is read
@@ -145,7 +144,7 @@ func Open(path string, o Options) (_ *Generator, err error) {
 			return nil, err
 		}
 	}
-	prepared, err := Prepare(path, o)
+	prepared, err := Prepare(ctx, path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -170,19 +169,19 @@ func Open(path string, o Options) (_ *Generator, err error) {
 	}
 	files, logits := prepared.Model.Files, prepared.Model.Logits
 	budget := cache.NewBudget(g.options.CacheBytes)
-	g.engine, err = engine.Open(prepared,
-		engine.Options{Context: o.Context, Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
+	g.engine, err = engine.Open(ctx, prepared,
+		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
 			CacheBytes: g.options.CacheBytes, Budget: budget, PanelBytes: memory.Available() / 2, Weights: o.Weights,
 			Quantized: o.Quantized, MapWeights: o.MapWeights, Share: o.Share})
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkStates(g.options.Context, files, logits); err != nil {
+	if err := g.checkStates(ctx, files, logits); err != nil {
 		g.engine.Close()
 		return nil, err
 	}
 	if small != nil {
-		if g.helper, err = openHelper(o.Draft, small, g.options, g.bounded, budget, g.engine); err != nil {
+		if g.helper, err = openHelper(ctx, o.Draft, small, g.options, g.bounded, budget, g.engine); err != nil {
 			g.engine.Close()
 			return nil, err
 		}
@@ -224,9 +223,6 @@ func SelectorOf(set *loaded.Set, threads int) (search.Selector, func(), error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = memory.Half()
 	}

@@ -24,7 +24,7 @@ func open(t *testing.T, folder string, change func(*decode.Options)) *decode.Gen
 	if change != nil {
 		change(&o)
 	}
-	g := must.Value(decode.Open(folder, o))(t)
+	g := must.Value(decode.Open(t.Context(), folder, o))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -58,7 +58,7 @@ func TestEngineAgainstTheModelAsExported(t *testing.T) {
 			must.Succeed(t, models.Small(f.Name, dir))
 			g := open(t, dir, nil)
 			l := must.Value(ort.FindAndOpen(""))(t)
-			m, err := exported.Open(dir, decode.Options{Library: l, Threads: 1, Batch: 3, ReferenceSelector: true})
+			m, err := exported.Open(t.Context(), dir, decode.Options{Library: l, Threads: 1, Batch: 3, ReferenceSelector: true})
 			if errors.Is(err, exported.ErrNoPast) || g.Config().ModelType == "whisper" {
 				return // compared with Hugging Face's tokens alone, in tests/generate
 			}

@@ -76,7 +76,8 @@ func TestNamesOfInputs(t *testing.T) {
 				must.Equal(t, out.Hypotheses[0].Tokens, want[i].Hypotheses[0].Tokens, i)
 			}
 			// The loop over the model as exported goes by names, and says so.
-			_, err := exported.Open(other, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t), Batch: 1, Threads: 1})
+			_, err := exported.Open(t.Context(), other, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
+				Batch: 1, Threads: 1})
 			must.Fail(t, err, "no output logits, needed the names that exporters give")
 		})
 	}

@@ -200,7 +200,7 @@ func TestOddLayers(t *testing.T) {
 func likeExported(t *testing.T, g *decode.Generator, dir string) {
 	t.Helper()
 	l := must.Value(ort.FindAndOpen(""))(t)
-	m := must.Value(exported.Open(dir, decode.Options{Library: l, Threads: 1, ReferenceSelector: true}))(t)
+	m := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, Threads: 1, ReferenceSelector: true}))(t)
 	defer m.Close()
 	o := g.Search()
 	o.NumBeams, o.MaxNewTokens = 3, 20

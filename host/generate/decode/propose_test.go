@@ -295,7 +295,7 @@ func TestDraftModelsThatAreRefused(t *testing.T) {
 	} {
 		o := Options{Draft: DraftModel{Folder: c.draft}}
 		load(t, &o)
-		g, err := Open(c.model, o)
+		g, err := Open(t.Context(), c.model, o)
 		if g != nil {
 			g.Close()
 		}

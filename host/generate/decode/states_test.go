@@ -133,8 +133,9 @@ func forcedInParts(t *testing.T, g *decode.Generator) {
 func TestStatesThatAreNone(t *testing.T) {
 	refused := func(t *testing.T, edit func(graph string, m *onnx.Model), want ...any) {
 		t.Helper()
-		_, err := decode.Open(recurrentFolder(t, "lfm2", edit), decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
-			Plugins: must.Value(loaded.Load(nil, true))(t), CacheBytes: 64 << 20})
+		_, err := decode.Open(t.Context(), recurrentFolder(t, "lfm2", edit),
+			decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
+				Plugins: must.Value(loaded.Load(nil, true))(t), CacheBytes: 64 << 20})
 		must.Fail(t, err, want...)
 	}
 	t.Run("not handed out", func(t *testing.T) {

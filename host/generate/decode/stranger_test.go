@@ -102,7 +102,7 @@ func TestStrangersCost(t *testing.T) {
 	prepared := func(folder string) plan.CacheChoice {
 		set := loadedFrom(t, append(built("slim-attention", "packed-linear"), folder)...)
 		t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without what was measured before
-		g := must.Value(decode.Prepare(dir,
+		g := must.Value(decode.Prepare(t.Context(), dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Attention: prepare.Attention{Beams: 4}}))(t)
 		defer g.Close()
 		return g.Choices[0]
@@ -136,7 +136,7 @@ func TestStrangersTypeOfCache(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gpt2")
 	must.Succeed(t, models.Small("gpt2", dir))
 	set := loadedFrom(t, append(built("slim-attention", "packed-linear"), plainDecode)...)
-	_, err = decode.Prepare(dir,
+	_, err = decode.Prepare(t.Context(), dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
 			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Int8}})
 	want := "self attention is to store keys_values in int8, and PlainDecode of the plugin plain-decode reads float32 " +
@@ -144,7 +144,7 @@ func TestStrangersTypeOfCache(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	g := must.Value(decode.Prepare(dir,
+	g := must.Value(decode.Prepare(t.Context(), dir,
 		decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
 			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}}))(t)
 	g.Close()

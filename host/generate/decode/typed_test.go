@@ -46,7 +46,7 @@ func TestTypedCachesAgainstRounding(t *testing.T) {
 			rounded := t.TempDir()
 			roundKeysAndValues(t, dir, rounded, storage)
 			want := exportedLogits(t, l, rounded, in, r, n)
-			g := must.Value(decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
+			g := must.Value(decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
 				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues, Storage: storage}}))(t)
 			f, err := g.Force(t.Context(), in)
 			got := allLogits(t, f, err, r, n, 0)
@@ -79,7 +79,7 @@ func tokensOf(r *rand.Rand, n int) []int32 {
 // exportedLogits are those of the exported model, of all tokens.
 func exportedLogits(t *testing.T, l *ort.Library, dir string, in *decode.Input, r *rand.Rand, n int) []float32 {
 	t.Helper()
-	g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
+	g := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, ReferenceSelector: true}))(t)
 	defer g.Close()
 	f, err := g.Force(t.Context(), in)
 	return allLogits(t, f, err, r, n, 0)
@@ -240,7 +240,7 @@ func TestTypedCacheIsNamed(t *testing.T) {
 	must.Succeed(t, models.Small("gpt2", dir))
 	bytes := map[plan.Storage]int64{}
 	for _, storage := range []plan.Storage{"", plan.BFloat16, plan.Int8} {
-		g := must.Value(decode.Prepare(dir,
+		g := must.Value(decode.Prepare(t.Context(), dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20,
 				Attention: prepare.Attention{Self: plan.KeysValues, Storage: storage}}))(t)
 		c := g.Choices[0]

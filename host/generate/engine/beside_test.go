@@ -92,7 +92,7 @@ func outputsOf(t *testing.T, apart bool, weights string, x []float32) (list [][]
 	g := must.Value(graph.New(m.Proto(), m))(t)
 	g.Provide(capability.LinearPanels, "graft.PackedLinear")
 	w := must.Value(prepare.ParseWeights(weights))(t)
-	s := must.Value(engine.OpenSession(
+	s := must.Value(engine.OpenSession(t.Context(),
 		&prepare.Graph{Graph: g, Model: m, Shapes: graph.Infer(g), Plugins: []string{"packed-linear"}},
 		engine.Options{Library: l, Plugins: set, Threads: 2, PanelBytes: 1 << 30, Weights: w,
 			Quantized: fold.At(t.TempDir(), nil)}))(t)

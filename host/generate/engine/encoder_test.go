@@ -19,7 +19,7 @@ func TestOutputsOfEncoders(t *testing.T) {
 	dir := t.TempDir()
 	must.Succeed(t, models.Small("bart", dir))
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates, plan.Keys} {
-		g := must.Value(decode.Open(dir,
+		g := must.Value(decode.Open(t.Context(), dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20,
 				Attention: prepare.Attention{Self: plan.KeysValues, Cross: strategy}}))(t)
 		e := g.Engine()
@@ -63,7 +63,7 @@ func TestPromptBytes(t *testing.T) {
 	must.Succeed(t, models.Small("gpt2", dir))
 	steps := map[plan.Strategy]int64{}
 	for _, strategy := range []plan.Strategy{plan.KeysValues, plan.PromptHiddenStates} {
-		g := must.Value(decode.Open(dir,
+		g := must.Value(decode.Open(t.Context(), dir,
 			decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 20, Attention: prepare.Attention{Self: strategy}}))(t)
 		layers := g.Choices()[0].Kind.Layers
 		want := plan.Candidate{Strategy: strategy}.Bytes(layers, plan.Shape{Keys: 16, Beams: 1}) / 16

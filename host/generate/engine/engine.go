@@ -24,7 +24,6 @@ import (
 
 // Options are what an engine is opened with.
 type Options struct {
-	Context context.Context // ends the opening, loads within ONNX Runtime too; nil for none that ends
 	Library *ort.Library
 	Plugins *loaded.Set
 	Threads int // 0: one a core
@@ -92,8 +91,8 @@ type pool struct {
 }
 
 // Open makes an engine of a prepared generation, which it takes over, also where there is
-// an error.
-func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
+// an error. The context ends the opening, loads within ONNX Runtime too.
+func Open(ctx context.Context, g *prepare.Generation, o Options) (_ *Engine, err error) {
 	e := &Engine{graph: g.Interface, library: o.Library, plugins: o.Plugins.Plugins, positions: g.Positions,
 		threads: o.Threads,
 		storage: g.Storage, storing: g.Store, fillerLengths: g.FillerLengths,
@@ -125,7 +124,7 @@ func Open(g *prepare.Generation, o Options) (_ *Engine, err error) {
 		if s.graph == nil {
 			continue
 		}
-		if *s.to, err = openSession(s.graph, o, r); err != nil {
+		if *s.to, err = openSession(ctx, s.graph, o, r); err != nil {
 			return nil, modeldir.About(s.path, err)
 		}
 		o.Profile = "" // of the decoder alone

@@ -35,7 +35,7 @@ func TestQuantizedFoldersHaveTheSameNumbers(t *testing.T) {
 		must.Succeed(t, models.Small(c.model, dir))
 		must.Value(quantization.Folder(t.Context(), dir, to,
 			quantization.Options{Plugins: set.Plugins, Weights: w}))(t)
-		g := must.Value(decode.Prepare(dir,
+		g := must.Value(decode.Prepare(t.Context(), dir,
 			decode.Options{Library: l, Plugins: set,
 				Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}}))(t)
 		for _, part := range []struct {

@@ -24,7 +24,8 @@ func TestImagine(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), c.model)
 		must.Succeed(t, models.Small(c.model, folder))
 		attention := must.Value(prepare.ParseAttention(c.strategy, nil))(t)
-		g, err := decode.Open(folder, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 28, Attention: attention})
+		g, err := decode.Open(t.Context(), folder, decode.Options{Library: l, Plugins: set, CacheBytes: 1 << 28,
+			Attention: attention})
 		must.Succeed(t, err)
 		e := g.Engine()
 		var cross *engine.Encoded

@@ -30,7 +30,8 @@ func TestPoolsCountWhatThePlannerPredicts(t *testing.T) {
 				t.Run(model+"/"+plan.Candidate{Strategy: strategy, Storage: storage}.String(), func(t *testing.T) {
 					dir := t.TempDir()
 					must.Succeed(t, models.Small(model, dir))
-					g, err := decode.Open(dir, decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
+					g, err := decode.Open(t.Context(), dir, decode.Options{Library: l, Plugins: set,
+						CacheBytes: 64 << 20, Folds: folds,
 						Attention: prepare.Attention{Self: strategy.Within("self"), Cross: strategy.Within("cross"), Storage: storage}})
 					must.Succeed(t, err)
 					defer g.Close()

@@ -46,7 +46,7 @@ func quantised(t *testing.T, dir, weights string, cache *fold.Cache,
 	for _, f := range change {
 		f(&o)
 	}
-	return decode.Open(dir, o)
+	return decode.Open(t.Context(), dir, o)
 }
 
 // scores are the logits after a prompt and after each of some tokens.
@@ -197,7 +197,7 @@ func TestQuantizedAgainstDequantized(t *testing.T) {
 // dequantize copies a model folder with the numbers in the place of weights that their integers stand for.
 func dequantize(t *testing.T, dir, to string, o engine.Options) {
 	t.Helper()
-	g, err := decode.Prepare(dir,
+	g, err := decode.Prepare(t.Context(), dir,
 		decode.Options{Library: o.Library, Plugins: o.Plugins,
 			Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}})
 	must.Succeed(t, err)

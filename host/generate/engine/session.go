@@ -25,12 +25,12 @@ type Session struct {
 
 // OpenSession makes a session of a graph that prepare made: weights of linear layers are laid
 // out anew where PanelBytes has room for them, or are stored as Weights says.
-func OpenSession(g *prepare.Graph, o Options) (*Session, error) {
-	return openSession(g, o, &report{})
+func OpenSession(ctx context.Context, g *prepare.Graph, o Options) (*Session, error) {
+	return openSession(ctx, g, o, &report{})
 }
 
 // openSession is OpenSession that reports what became of weights.
-func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error) {
+func openSession(ctx context.Context, g *prepare.Graph, o Options, r *report) (_ *Session, err error) {
 	if o.Quantized == nil {
 		o.Quantized = fold.UserQuantized(nil)
 	}
@@ -52,10 +52,6 @@ func openSession(g *prepare.Graph, o Options, r *report) (_ *Session, err error)
 	domain, err := loaded.Domain(o.Plugins.Plugins, s.plugins, patch.Placed(g.Graph.Model()), o.Library)
 	if err != nil {
 		return nil, err
-	}
-	ctx := o.Context
-	if ctx == nil {
-		ctx = context.Background()
 	}
 	s.Session, err = g.Open(ctx, o.Library, session.Options{
 		Unpatched: true, IntraOpThreads: o.Threads, Config: maps.Clone(o.Config), Profile: o.Profile,

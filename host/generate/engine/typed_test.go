@@ -34,7 +34,7 @@ func TestCachesOfEveryType(t *testing.T) {
 			dir := t.TempDir()
 			must.Succeed(t, models.Small(c.model, dir))
 			logits := func(s plan.Storage) [][]float32 {
-				g := must.Value(decode.Open(dir,
+				g := must.Value(decode.Open(t.Context(), dir,
 					decode.Options{Library: l, Plugins: set, CacheBytes: 64 << 20, Folds: folds,
 						Attention: prepare.Attention{Self: c.self, Cross: c.cross, Storage: s}}))(t)
 				defer g.Close()

@@ -34,13 +34,14 @@ type Generator struct {
 // Open opens a model folder as it is. Of the options the cache's own do not count:
 // memory is taken as a batch needs it. A decoder that was exported without a past is
 // refused (ErrNoPast).
-func Open(folder string, o decode.Options) (*Generator, error) {
-	return OpenAt(folder, o, session.OptimizeDefault)
+func Open(ctx context.Context, folder string, o decode.Options) (*Generator, error) {
+	return OpenAt(ctx, folder, o, session.OptimizeDefault)
 }
 
 // OpenAt is Open with a level of ONNX Runtime's own optimiser, which rounds otherwise in places: of models that round
 // rows as they run, how many answers differ between two levels says how many a rounding decides.
-func OpenAt(folder string, o decode.Options, level session.OptimizationLevel) (*Generator, error) {
+func OpenAt(ctx context.Context, folder string, o decode.Options,
+	level session.OptimizationLevel) (*Generator, error) {
 	files, err := modeldir.Find(folder)
 	if err != nil {
 		return nil, err
@@ -53,10 +54,6 @@ func OpenAt(folder string, o decode.Options, level session.OptimizationLevel) (*
 		closeSelector: func() {}}
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
-	}
-	ctx := o.Context
-	if ctx == nil {
-		ctx = context.Background()
 	}
 	if g.model, err = openSessions(ctx, o.Library, files, o.Threads, level); err != nil {
 		return nil, err

@@ -62,12 +62,11 @@ func replace(ctx context.Context, x *patch.Analysis, o Options, edit func(*graph
 }
 
 // Single prepares a model alone, as an encoder is. Close closes its file.
-func Single(path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
+func Single(ctx context.Context, path string, plugins *loaded.Set, p plan.Options) (*Graph, error) {
 	m, err := openExported(path)
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
 	x, err := patch.View(ctx, m, m.Proto())
 	if err == nil {
 		var g *Graph

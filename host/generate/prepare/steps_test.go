@@ -111,6 +111,7 @@ func TestPastOfOneLength(t *testing.T) {
 		}
 	})
 	must.Fail(t, made(t, folder), "decode.onnx: node_Softmax_128: its past is 1 long in every step, needed is one of any")
-	_, err := exported.Open(folder, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t), Batch: 1, Threads: 1})
+	_, err := exported.Open(t.Context(), folder, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
+		Batch: 1, Threads: 1})
 	must.Fail(t, err, "cache.layers.0.keys is 1 long in every step, needed a past of any length")
 }

@@ -40,7 +40,7 @@ func mean(t *testing.T, folder, quantised string, inputs [][]int32) float64 {
 	l, _ := open(t)
 	var sides [2]*exported.Generator
 	for i, dir := range []string{folder, quantised} {
-		g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
+		g := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
 		defer g.Close()
 		sides[i] = g
 	}

@@ -60,7 +60,7 @@ func names(t testing.TB, folder string) (list []string) {
 func logits(t *testing.T, dir string) []float32 {
 	t.Helper()
 	l, _ := open(t)
-	g := must.Value(exported.Open(dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
+	g := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, ReferenceSelector: true, Threads: 1}))(t)
 	defer g.Close()
 	in := &decode.Input{Tokens: []int32{5, 17, 9, 44, 61, 8, 70}, Prompt: []int32{6, 30, 12, 50}}
 	if shape := g.Config().FeatureShape(); shape != nil {

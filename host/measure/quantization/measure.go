@@ -74,7 +74,7 @@ func newMeasure(ctx context.Context, folder string, o MeasureOptions, b Bound) (
 	if b.Tokens > 0 {
 		most = b.Tokens
 	}
-	g, closeIt, err := m.options.open(folder, prepare.Weights{})
+	g, closeIt, err := m.options.open(ctx, folder, prepare.Weights{})
 	if err != nil {
 		return nil, err
 	}
@@ -164,12 +164,12 @@ func outputOf(ctx context.Context, g *decode.Generator, tokens []int32) (found [
 }
 
 // open opens a model with weights of some types. Nothing is stored that outlives it.
-func (o MeasureOptions) open(folder string, w prepare.Weights) (*decode.Generator, func(), error) {
+func (o MeasureOptions) open(ctx context.Context, folder string, w prepare.Weights) (*decode.Generator, func(), error) {
 	temporary, err := storage.Temporary("")
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := decode.Open(folder, decode.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Batch: 1,
+	g, err := decode.Open(ctx, folder, decode.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Batch: 1,
 		Attention: prepare.Attention{Self: plan.KeysValues, Cross: plan.KeysValues}, Weights: w,
 		Quantized: fold.At(temporary.Path, nil), ReferenceSelector: true})
 	if err != nil {
@@ -208,7 +208,7 @@ func (m *measure) logits(ctx context.Context, g *decode.Generator, p part) ([]fl
 func (m *measure) of(ctx context.Context, folder string, w prepare.Weights) (*divergence.Divergence, [2]float64,
 	error) {
 	var both [2]float64
-	g, closeIt, err := m.options.open(folder, w)
+	g, closeIt, err := m.options.open(ctx, folder, w)
 	if err != nil {
 		return nil, both, err
 	}

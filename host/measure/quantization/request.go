@@ -159,7 +159,7 @@ func calibrationOf(ctx context.Context, path string, folder bool, texts []string
 	if err := readsTexts(path, known.config); err != nil {
 		return nil, err
 	}
-	g, closeIt, err := m.open(path, prepare.Weights{})
+	g, closeIt, err := m.open(ctx, path, prepare.Weights{})
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,12 @@ const (
 
 // fusionsOf are what ONNX Runtime fuses in a session's model. Those that operators would take in are among them where
 // the operators have the bits of its nodes here: kernels of another version, or for another CPU, round otherwise.
-func (s *Patcher) fusionsOf(r session.Request) ([]plan.Fusion, error) {
+func (s *Patcher) fusionsOf(ctx context.Context, r session.Request) ([]plan.Fusion, error) {
 	list, err := fusions(r)
 	if err != nil || !slices.ContainsFunc(list, func(f plan.Fusion) bool { return kind(f) != "" }) {
 		return list, err
 	}
-	equal, err := s.equalBits(r.Library)
+	equal, err := s.equalBits(ctx, r.Library)
 	if err != nil && s.Logger != nil {
 		s.Logger.Warn("bits of ONNX Runtime's nodes are not known, and nodes between matmuls of integers are left", "reason",
 			err)
@@ -68,7 +68,7 @@ type comparedWith struct {
 }
 
 // equalBits says which kinds have equal bits. It runs two models of a few nodes, once for a library and a plugin.
-func (s *Patcher) equalBits(l *ort.Library) (map[string]bool, error) {
+func (s *Patcher) equalBits(ctx context.Context, l *ort.Library) (map[string]bool, error) {
 	p, attends, err := plugin.Provider(s.Plugins, capability.NodewiseAttention,
 		func(name string) bool { return s.Options.RulesOut(name) != "" })
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Patcher) equalBits(l *ort.Library) (map[string]bool, error) {
 	models := []*onnx.Model{bitsModel("", ""), bitsModel(multiplies, attends)}
 	for i, o := range []session.Options{{}, {Domains: []operator.Domain{domain}}} {
 		o.IntraOpThreads, o.Unpatched, o.Optimization, o.LogSeverity = 1, true, session.OptimizeNone, session.LogError
-		if sides[i], err = bitsOf(l, o, models[i]); err != nil {
+		if sides[i], err = bitsOf(ctx, l, o, models[i]); err != nil {
 			return nil, fmt.Errorf("the model that compares them: %w", err)
 		}
 	}
@@ -112,12 +112,13 @@ const (
 var bitsRuns = []struct{ keys, size int64 }{{37, 32}, {300, 64}}
 
 // bitsOf are the outputs of one of the models, for each run.
-func bitsOf(l *ort.Library, o session.Options, m *onnx.Model) (runs []map[string][]byte, err error) {
+func bitsOf(ctx context.Context, l *ort.Library, o session.Options,
+	m *onnx.Model) (runs []map[string][]byte, err error) {
 	model, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
-	s, err := session.FromBytes(l, model, o)
+	s, err := session.FromBytesContext(ctx, l, model, o)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func bitsOf(l *ort.Library, o session.Options, m *onnx.Model) (runs []map[string
 				return nil, err
 			}
 		}
-		results, err := s.Run(context.Background(), fed)
+		results, err := s.Run(ctx, fed)
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 func TestEqualBits(t *testing.T) {
 	l := must.Value(ort.FindAndOpen(""))(t)
 	set := must.Value(loaded.Load(nil, true))(t)
-	equal := must.Value((&Patcher{Plugins: set.Plugins}).equalBits(l))(t)
+	equal := must.Value((&Patcher{Plugins: set.Plugins}).equalBits(t.Context(), l))(t)
 	if kinds := slices.Sorted(maps.Keys(equal)); !slices.Equal(kinds, []string{attentionBits, geluBits, normBits}) {
 		t.Fatalf("compared are %v", kinds)
 	}
@@ -29,7 +29,7 @@ func TestEqualBits(t *testing.T) {
 			t.Errorf("%s has other bits", kind)
 		}
 	}
-	if none, err := (&Patcher{}).equalBits(l); err != nil || len(none) != 0 {
+	if none, err := (&Patcher{}).equalBits(t.Context(), l); err != nil || len(none) != 0 {
 		t.Errorf("without the plugin: %v, %v", none, err)
 	}
 }

@@ -86,7 +86,7 @@ func (s *Patcher) plan(ctx context.Context, r session.Request, without plan.Left
 	}
 	from, key := view, ""
 	if device.Kind == tensor.CPU.Kind {
-		o.Fusions = func() ([]plan.Fusion, error) { return s.fusionsOf(r) }
+		o.Fusions = func() ([]plan.Fusion, error) { return s.fusionsOf(ctx, r) }
 		if view == nil {
 			key = s.key(r, without)
 		}

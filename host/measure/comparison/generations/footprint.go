@@ -51,7 +51,7 @@ func RunChild(ctx context.Context, l *ort.Library, set *loaded.Set, in io.Reader
 	if err != nil {
 		return err
 	}
-	w, err := openWay(l, set, j.Folder, j.Side, config, inputs, j.Options)
+	w, err := openWay(ctx, l, set, j.Folder, j.Side, config, inputs, j.Options)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,8 @@ func sideOf(name string) (base string, r rounded, err error) {
 }
 
 // openWay opens a side by its name, as Options says.
-func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config, inputs []*decode.Input,
+func openWay(ctx context.Context, l *ort.Library, set *loaded.Set, folder, name string, config *modeldir.Config,
+	inputs []*decode.Input,
 	o Options) (_ *way, err error) {
 	w := &way{Side: Side{Name: name}, inputs: inputs}
 	name, other := folderOf(name)
@@ -106,10 +107,10 @@ func openWay(l *ort.Library, set *loaded.Set, folder, name string, config *model
 		w.search.Draft, w.Drafts = drafts.kind, &Drafts{From: drafts.from}
 	}
 	if base == "none" {
-		w.device, err = exported.Open(folder, options)
+		w.device, err = exported.Open(ctx, folder, options)
 	} else if err = attend(&options, base, w.search, lossy.cache); err == nil {
 		var g *decode.Generator
-		if g, err = decode.Open(folder, options); err == nil {
+		if g, err = decode.Open(ctx, folder, options); err == nil {
 			w.device, w.engine, w.Attention = g, g.Engine(), g.Engine().Strategies()
 			if r := g.Weights(); r.Quantized() {
 				w.Weights = r

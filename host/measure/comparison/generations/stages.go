@@ -54,7 +54,7 @@ type here struct {
 	forcing *forcing
 }
 
-func (h *here) open(_ context.Context, side int) error {
+func (h *here) open(ctx context.Context, side int) error {
 	names := h.options.names()
 	if side != len(h.sides) || side >= len(names) {
 		return fmt.Errorf("side %d after %d of %d", side, len(h.sides), len(names))
@@ -67,7 +67,7 @@ func (h *here) open(_ context.Context, side int) error {
 	if err != nil {
 		return err
 	}
-	w, err := openWay(h.library, h.set, h.folder, names[side], config, inputs, h.options)
+	w, err := openWay(ctx, h.library, h.set, h.folder, names[side], config, inputs, h.options)
 	if err == nil {
 		h.sides = append(h.sides, w)
 	}
