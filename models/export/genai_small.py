@@ -38,4 +38,4 @@ def build(model, directory, precision, options=()):
         subprocess.run(
             [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", scratch, "-o", directory,
              "-p", precision, "-e", "cpu", "-c", Path(scratch) / "cache", *(["--extra_options", *options] if options else [])],
-            check=True)
+            check=True, stderr=subprocess.PIPE, text=True)

@@ -5,7 +5,8 @@
 The ways of torch and Transformers need requirements-exporter.txt, those of genai requirements-genai.txt. GRAFT names the
 command, bin/graft else. Every graph is compared with itself, patched (graft ab, as it is, --force, and --force with rows
 that are padded on the left and on the right); generation with Hugging Face's, greedy and with four beams. All is kept below
-DIR/WAY/MODEL: graphs, tokens of Hugging Face (expected.json) and what the commands said (row.json).
+DIR/WAY/MODEL: graphs, tokens of Hugging Face (expected.json) and what the commands said (row.json). --table FILE writes the
+rows below DIR, of this call and earlier ones, as sweep.tsv has them.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,8 @@ EXPORTER = {"exporter": {}, "exporter23": {"opset_version": 23}, "exporter24": {
 DYNAMO = {"dynamo18": 18, "dynamo23": 23, "dynamo24": 24}
 GENAI = {"genai": (genai_small.FLOAT32, ()), "genai-int4": (genai_small.INT4, (genai_small.EXACT,))}
 WAYS = (*DYNAMO, *EXPORTER, *GENAI)
+PACKAGES = ("torch", "transformers", "onnxscript", "onnxruntime-genai")
+COLUMNS = ("way", "model", "opset", "attention", "forced", "default", "padded", *BEAMS, "reason")
 
 DECODERS = ("gpt2", "llama", "gptj", "gpt-neo", "gpt-neox", "gpt-bigcode", "bloom", "opt", "falcon", "falcon-new", "mpt", "mistral", "qwen2",
             "qwen3", "phi", "phi3", "gemma", "gemma2", "gemma3", "stablelm", "granite", "olmo", "olmo2", "smollm3", "cohere", "helium", "glm",
@@ -65,7 +69,7 @@ def turned(name, size=32):
 def models_of(way):
     if way in DYNAMO:
         return (*DECODERS, *READERS, *ENCODERS)
-    return (*DECODERS, *BUILT) if way in GENAI else (*DECODERS, *BUILT, *READERS)
+    return (*DECODERS, *BUILT) if way in GENAI else (*DECODERS, *BUILT, *READERS, *ENCODERS)
 
 
 # torch's exporter alone.
@@ -154,15 +158,18 @@ def pasts(prefix, layers, kinds):
 
 
 def dynamo_decoder(model, opset, target):
+    from transformers.exporters.exporter_onnx import use_experts_implementation
+
     tokens = torch.arange(6).reshape(2, 3) + 3
     with torch.no_grad():
         past = legacy(model(torch.arange(10).reshape(2, 5) + 3, use_cache=True).past_key_values)
     mask, positions = torch.ones(2, 8, dtype=torch.int64), torch.arange(5, 8).expand(2, 3).contiguous()
     axes = {0: B, 2: P}
     layers, kinds = len(past), ("key", "value")
-    save(Decoder(model), (tokens, mask, positions, past), ({0: B, 1: S}, {0: B, 1: T}, {0: B, 1: S}, ((axes, axes),) * layers),
-         ["input_ids", "attention_mask", "position_ids", *pasts("past_key_values", layers, kinds)],
-         ["logits", *pasts("present", layers, kinds)], opset, target / "model.onnx")
+    with use_experts_implementation(model, "batched_mm"):  # torch has no ONNX for the grouped one
+        save(Decoder(model), (tokens, mask, positions, past), ({0: B, 1: S}, {0: B, 1: T}, {0: B, 1: S}, ((axes, axes),) * layers),
+             ["input_ids", "attention_mask", "position_ids", *pasts("past_key_values", layers, kinds)],
+             ["logits", *pasts("present", layers, kinds)], opset, target / "model.onnx")
 
 
 def dynamo_reader(model, opset, target):
@@ -207,21 +214,24 @@ def make_encoder(name):
     return known.make(name)[0]
 
 
-def dynamo_encoder(name, opset, target):
-    model = make_encoder(name)
+def encoder_sample(model):
+    """What an encoder reads, two of it, and the axes that have names."""
     text = {0: B, 1: S}
-    tokens = torch.arange(18).reshape(2, 9) + 3
     main = getattr(model, "main_input_name", "input_ids")
     if main == "pixel_values":
         size = model.config.image_size
         high, wide = size if isinstance(size, (list, tuple)) else (size, size)
-        examples, axes = {main: torch.randn(2, model.config.num_channels, high, wide)}, [{0: B}]
-    elif main == "input_values":
-        spectrum = name == "ast"
-        examples = {main: torch.randn(2, model.config.max_length, model.config.num_mel_bins) if spectrum else torch.randn(2, 2000)}
-        axes = [{0: B} if spectrum else {0: B, 1: "samples"}]
-    else:
-        examples, axes = {main: tokens, "attention_mask": torch.ones_like(tokens)}, [text, text]
+        return {main: torch.randn(2, model.config.num_channels, high, wide)}, [{0: B}]
+    if main == "input_values" and model.config.model_type == "audio-spectrogram-transformer":
+        return {main: torch.randn(2, model.config.max_length, model.config.num_mel_bins)}, [{0: B}]
+    if main == "input_values":
+        return {main: torch.randn(2, 2000)}, [{0: B, 1: "samples"}]
+    tokens = torch.arange(18).reshape(2, 9) + 3
+    return {main: tokens, "attention_mask": torch.ones_like(tokens)}, [text, text]
+
+
+def dynamo_encoder(model, opset, target):
+    examples, axes = encoder_sample(model)
     save(Encoder(model, list(examples)), tuple(examples.values()), (tuple(axes),), list(examples), ["last_hidden_state"], opset,
          target / "model.onnx")
 
@@ -244,6 +254,13 @@ def by_exporter(model, options, target):
     if start and "encoder" not in exported.components:
         exported.components["encoder"] = exporter.export(model.get_encoder(), sample, config).components["model"]
     exported.generation_config = None
+    exported.save_pretrained(target)
+
+
+def exporter_encoder(model, options, target):
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    exported = OnnxExporter().export(model, encoder_sample(model)[0], OnnxConfig(dynamic=True, **options))
     exported.save_pretrained(target)
 
 
@@ -348,15 +365,18 @@ def compared(path):
         "ab": {},
     }
     few = ("--rounds", 1, "--warmup", 1, "-o", "json")
-    two = [o for i in seen["inputs"] for n, c in enumerate(i.get("counts") or []) if c == "batch" for o in ("--dim", f"{i['name']}.{n}=2")]
+    axes = lambda count, size: [o for i in seen["inputs"] for n, c in enumerate(i.get("counts") or []) if c == count
+                                for o in ("--dim", f"{i['name']}.{n}={size}")]
+    # Some graphs hold for one row alone, some for fewer tokens than ab takes.
+    tries = {"": axes("batch", 2), "one row": axes("batch", 1), "a past of 32": [*axes("batch", 2), *axes("past", 32)]}
     masks = None
     for form, options in {"forced": ["--force"], "default": [], "padded": ["--force"]}.items():
         if form == "padded":
             if not masks:
                 continue
             options = [*options, "--inputs", masks]
-        for batch in (two, [o.replace("=2", "=1") for o in two]):  # some graphs hold for one row alone
-            code, out, said = graft("ab", path, *options, *batch, *few)
+        for sizes, dims in tries.items():
+            code, out, said = graft("ab", path, *options, *dims, *few)
             error = error_of(out, said)
             if "a (none): onnxruntime" not in error:
                 break
@@ -369,8 +389,8 @@ def compared(path):
             continue
         row["ab"][form] = {"equal": made["parity"]["ok"], "replaced": made["b"]["replaced"],
                            "worst": max((o.get("of_tolerance") or 0 for o in made["parity"]["outputs"]), default=0)}
-        if batch != two:
-            row["ab"][form]["one row"] = "ONNX Runtime does not run two"
+        if sizes:
+            row["ab"][form]["of"] = f"{sizes}: ONNX Runtime does not run more"
         if form == "forced":
             masks = padded(made, path.with_suffix(".npz"))
     return row
@@ -437,8 +457,12 @@ def run(way, name, target):
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     row = {"way": way, "model": name}
-    if name in ENCODERS and way in DYNAMO:
-        dynamo_encoder(name, DYNAMO[way], target)
+    if name in ENCODERS:
+        encoder = make_encoder(name)
+        if way in EXPORTER:
+            exporter_encoder(encoder, EXPORTER[way], target)
+        else:
+            dynamo_encoder(encoder, DYNAMO[way], target)
     else:
         subject = subjects.find(name)
         model, given, answers = asked(name, "eager" if name in families.EAGER or way in GENAI else scale.choose("sdpa"))
@@ -468,44 +492,82 @@ def measure(target):
     return row
 
 
-def printed(row):
-    """A row of the table, and below it what is not as it should be."""
+def cells_of(row):
+    """A row of the table, without its reasons."""
     graphs = row.get("graphs", {})
-    good = lambda form: [g["ab"].get(form) for g in graphs.values() if "ab" in g and form in g["ab"]]
-    share = lambda form: f"{sum(isinstance(v, dict) and v['equal'] for v in good(form))}/{len(good(form))}"
-    seen = sum(len(g.get("attention", ())) for g in graphs.values())
-    replaced = sum(bool(a["plugin"]) for g in graphs.values() for a in g.get("attention", ()))
+
+    def share(form):
+        made = [g["ab"][form] for g in graphs.values() if form in g.get("ab", ())]
+        return f"{sum(isinstance(v, dict) and v['equal'] for v in made)}/{len(made)}" if made else ""
+
+    seen = [a for g in graphs.values() for a in g.get("attention", ())]
     missed = sum(len(g.get("unrecognised", ())) for g in graphs.values())
     generate = row.get("generate", {})
     opsets = {g.get("opset") for g in graphs.values()} - {None}
-    cells = [row["model"], row["way"], "/".join(map(str, sorted(opsets))), f"{replaced} of {seen}" + (f", {missed} not" if missed else ""),
-             share("forced"), share("default"), share("padded"),
-             *(f"{generate[s]}/{PROMPTS}" if isinstance(generate.get(s), int) else "refused" if s in generate else "" for s in BEAMS)]
-    lines = [f"| {' | '.join(cells)} |"]
-    if "failed" in row:
-        lines = [f"| {row['model']} | {row['way']} | not exported: {row['failed']} |"]
-    for graph, g in graphs.items():
+    attention = f"{sum(bool(a['plugin']) for a in seen)} of {len(seen)}" if graphs else ""
+    return [row["way"], row["model"], "/".join(map(str, sorted(opsets))), attention + (f", {missed} not" if missed else ""),
+            *map(share, ("forced", "default", "padded")),
+            *(f"{generate[s]}/{PROMPTS}" if isinstance(generate.get(s), int) else "refused" if s in generate else "" for s in BEAMS)]
+
+
+def reasons_of(row):
+    """What is not as it should be."""
+    lines = [f"not exported: {row['failed']}"] if "failed" in row else []
+    for graph, g in row.get("graphs", {}).items():
         if "error" in g:
-            lines.append(f"    {graph}: {g['error']}")
-        lines += [f"    {graph}: {u.get('node')}: {u.get('reason')}" for u in g.get("unrecognised", ())]
-        lines += [f"    {graph}: {a['node']} left: {a['reason']}" for a in g.get("attention", ()) if not a["plugin"]][:2]
-        lines += [f"    {graph} {form}: {v}" for form, v in g.get("ab", {}).items() if not isinstance(v, dict) or not v["equal"] or "one row" in v]
-    lines += [f"    generate, {s}: {v if isinstance(v, str) else f'{v}/{PROMPTS}'}" for s, v in generate.items() if isinstance(v, str) or "," in s]
-    return "\n".join(lines)
+            lines.append(f"{graph}: {g['error']}")
+        lines += [f"{graph}: {u.get('node')}: {u.get('reason')}" for u in g.get("unrecognised", ())]
+        lines += [f"{graph}: {a['node']} left: {a['reason']}" for a in g.get("attention", ()) if not a["plugin"]][:2]
+        lines += [f"{graph} {form}: {v}" for form, v in g.get("ab", {}).items() if not isinstance(v, dict) or not v["equal"] or "of" in v]
+    return lines + [f"generate, {s}: {v if isinstance(v, str) else f'{v}/{PROMPTS}'}"
+                    for s, v in row.get("generate", {}).items() if isinstance(v, str) or "," in s]
+
+
+def versions():
+    """The packages here that write graphs."""
+    made = []
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            made.append(f"{package} {metadata.version(package)}")
+    return ", ".join(made)
+
+
+def failure_of(error):
+    """What an exporter's error came from."""
+    while error.__cause__:
+        error = error.__cause__
+    if isinstance(error, subprocess.CalledProcessError):
+        return (error.stderr or str(error)).strip().splitlines()[-1][:200]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def write_table(directory, path):
+    """All rows below a directory, sorted, below the versions that made them."""
+    rows = sorted((json.loads(file.read_text()) for file in directory.glob("*/*/row.json")), key=lambda row: (row["way"], row["model"]))
+    made = {}
+    for row in rows:
+        made.setdefault(row["versions"], set()).add(row["way"])
+    lines = [f"# {', '.join(sorted(ways))}: {versions}" for versions, ways in sorted(made.items())]
+    lines.append("\t".join(COLUMNS))
+    for row in rows:
+        said = "; ".join(reasons_of(row)).replace(f"{directory / row['way'] / row['model']}/", "").replace("\t", " ").replace("\n", " ")
+        lines.append("\t".join((*cells_of(row), said)))
+    path.write_text("\n".join(lines) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
-    parser.add_argument("ways")
+    parser.add_argument("ways", help="an empty one writes the table alone")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--again", action="store_true", help="ask graft again about what was exported")
+    parser.add_argument("--table", type=Path, help="where to write all rows below the directory, with the versions that made them")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    print("| model | way | opset | attention replaced | forced | default | padded | greedy | beam 4 |\n|---|---|---|---|---|---|---|---|---|")
-    ways = given.ways.split(",")
+    print(f"| {' | '.join(COLUMNS[:-1])} |\n{'|---' * len(COLUMNS[:-1])}|")
+    ways = [way for way in given.ways.split(",") if way]
     if set(ways) & set(GENAI):
         families.MAKERS.update({name: functools.partial(turned, name) for name in ("qwen3", "gemma", "gemma2", "gemma3", "nemotron", "phi")})
         families.MAKERS["phi3"] = lambda: families.decoder("phi3", **families.LLAMA, original_max_position_embeddings=192)  # else of long texts
@@ -524,11 +586,13 @@ def main():
                     with contextlib.redirect_stdout(io.StringIO()) as said:
                         row = run(way, name, target)
             except Exception as error:  # an exporter's own failure is a row
-                text = f"{type(error).__name__}: {error}".splitlines()
-                row["failed"] = text[0][:200]
+                row["failed"] = failure_of(error)
                 (target / "failed.txt").write_text(traceback.format_exc())
+            row["versions"] = versions()
             (target / "row.json").write_text(json.dumps(row, indent=1))
-            print(printed(row), flush=True)
+            print(f"| {' | '.join(cells_of(row))} |", *reasons_of(row), sep="\n    ", flush=True)
+    if given.table:
+        write_table(given.directory, given.table)
 
 
 if __name__ == "__main__":
