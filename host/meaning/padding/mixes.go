@@ -9,13 +9,15 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
+var windows = set("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "AveragePool", "MaxPool", "LpPool",
+	"com.microsoft.FusedConv")
+
 // Neighbours says how an operator by itself computes a position of a sequence from others: "" for one that does not.
 func Neighbours(n *graph.Node) string {
 	switch {
 	case n.Is("LSTM", "GRU", "RNN", "Scan", "Loop"):
 		return "goes from token to token"
-	case n.Is("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "AveragePool", "MaxPool", "LpPool"),
-		n.Op() == "com.microsoft.FusedConv":
+	case windows[n.Op()]:
 		kernel, _ := n.Ints("kernel_shape")
 		if len(kernel) == 0 || slices.ContainsFunc(kernel, func(k int64) bool { return k != 1 }) {
 			return "reads neighbouring tokens"
@@ -25,10 +27,12 @@ func Neighbours(n *graph.Node) string {
 }
 
 // Mixes says which node computes what visible tokens get from hidden ones too, so that a text's answer depends on how
-// much padding stands behind it: "" where none is known. tokens is the input (B, S), mask that which hides some. What
-// reads earlier tokens alone does not see padding, which stands behind a text.
+// much padding stands behind it: "" where none does. tokens is the input (B, S), mask that which hides some. What
+// reads earlier tokens alone does not see padding, which stands behind a text. A node that is not known to keep tokens
+// apart is named too.
 func Mixes(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, tokens, mask *graph.Value) (why string) {
-	m := &mixing{shapes: shapes, masks: newMasks(g, shapes), positions: shapes.Of(tokens).Dim(1)}
+	m := &mixing{shapes: shapes, masks: newMasks(g, shapes), positions: shapes.Of(tokens).Dim(1), mask: mask,
+		states: map[*graph.Value]state{}, blocks: map[string]*blocks.Block{}}
 	if len(m.positions.Symbols()) == 0 {
 		return ""
 	}
@@ -38,24 +42,24 @@ func Mixes(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, tokens, 
 	m.masks.follow(mask, false)
 	for _, b := range report.Blocks {
 		a, w := b.Attention, b.Wiring
-		if a != nil && w != nil && a.Type == "self" && !a.Causal && a.Mask == nil && w.Lengths == nil &&
-			w.PastKey == nil && w.Queries.Equal(m.positions) && w.AllKeys.Equal(m.positions) {
+		m.blocks[b.Node] = b
+		if a != nil && w != nil && !a.Causal && a.Mask == nil && w.Lengths == nil && m.counts(w.AllKeys) {
 			return fmt.Sprintf("%s sees hidden keys", b.Node)
 		}
 	}
 	g.Walk(func(n *graph.Node) {
 		g.Spend(1 + len(n.In))
-		if why != "" || n.Input(0) == nil || !m.real(n.Input(0)) {
+		if why != "" {
 			return
 		}
-		how := Neighbours(n)
+		how := m.node(n)
 		_, window := n.Ints("kernel_shape")
 		switch {
-		case window && m.apart(n):
-			return
-		case how != "":
+		case how != "" || n.Input(0) == nil || !m.real(n.Input(0)) || window && m.apart(n):
+		case Neighbours(n) != "":
+			how = Neighbours(n)
 		case n.Is("DFT", "STFT") && slices.ContainsFunc(shapes.Of(n.Input(0)).Dims, m.counts):
-			how = "reads all tokens"
+			how = readsAll
 		case n.Is("Pad", "Concat") && m.moves(n):
 			how = "moves tokens to their neighbours"
 		}
@@ -71,6 +75,9 @@ type mixing struct {
 	shapes    *graph.Shapes
 	masks     *masks
 	positions graph.Dim
+	mask      *graph.Value
+	states    map[*graph.Value]state
+	blocks    map[string]*blocks.Block // by node
 }
 
 func (m *mixing) counts(d graph.Dim) bool { return has(d, m.positions) }

@@ -208,6 +208,8 @@ func node(t *testing.T, g *onnx.Graph, m []string) *onnx.Node {
 			a.Type, a.I = onnx.Attribute_INT.Enum(), proto.Int64(i)
 		} else if x, err := strconv.ParseFloat(value, 32); err == nil && !lists[name] {
 			a.Type, a.F = onnx.Attribute_FLOAT.Enum(), proto.Float32(float32(x))
+		} else if strings.Contains(value, "->") {
+			a.Type, a.S = onnx.Attribute_STRING.Enum(), []byte(value)
 		} else {
 			a.Type = onnx.Attribute_INTS.Enum()
 			for _, s := range strings.Split(value, ",") {
