@@ -70,6 +70,9 @@ type configured struct {
 	class     string
 }
 
+// namesNormalized is the first version of transformers whose tokenizers (0.23) names an added token by its normalised form.
+var namesNormalized = [2]int{5, 16}
+
 // configure changes a tokenizer.json as the files beside it say.
 func configure(dir string, f *file) error {
 	c := &configured{dir: dir, path: filepath.Join(dir, "tokenizer_config.json"), file: f,
@@ -83,6 +86,7 @@ func configure(dir string, f *file) error {
 	c.text("tokenizer_class", &c.class)
 	by := writer(dir)
 	c.class, c.major = strings.TrimSuffix(cmp.Or(c.class, by.class), "Fast"), by.major
+	f.namesNormalized = slices.Compare([]int{by.major, by.minor}, namesNormalized[:]) >= 0
 	for _, step := range []func() error{c.model, c.tokens, c.around, c.normalizer, c.prefix} {
 		if err := step(); err != nil {
 			return err
@@ -108,7 +112,8 @@ func optional(path string, into any) error {
 
 // writtenBy is what a folder's config.json says of who wrote it.
 type writtenBy struct {
-	major int    // version of transformers; 0 where it is not said
+	major int // version of transformers; 0 where it is not said
+	minor int
 	class string // of the tokenizer, where tokenizer_config.json names none
 }
 
@@ -121,9 +126,12 @@ func writer(dir string) (w writtenBy) {
 		return w // who needs the file reports it
 	}
 	w.class = c.Class
-	major, _, _ := strings.Cut(c.Version, ".")
-	if n, err := strconv.Atoi(major); err == nil {
-		w.major = n
+	major, rest, _ := strings.Cut(c.Version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	for into, part := range map[*int]string{&w.major: major, &w.minor: minor} {
+		if n, err := strconv.Atoi(part); err == nil {
+			*into = n
+		}
 	}
 	return w
 }

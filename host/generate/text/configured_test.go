@@ -52,6 +52,35 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
+// TestNamesOfNormalizedTokens: an added token that is looked for in normalised text is decoded to what it was added as, and
+// from transformers 5.16 on (tokenizers 0.23) to its normalised form, which is no special token. Texts are those of
+// transformers 4.55.4 and 5.24.0.
+func TestNamesOfNormalizedTokens(t *testing.T) {
+	const tokenizer = `{"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type":
+		"WordLevel", "unk_token": "<unk>", "vocab": {"<unk>": 0, "in": 1, "is": 2}}, "added_tokens": [{"content": "Berlin",
+		"normalized": true}, {"content": "[IN]", "normalized": true, "special": true}, {"content": "[X]", "special": true}]}`
+	for version, want := range map[string][2]string{
+		"4.55.4": {"in Berlin [IN] is [X]", "in Berlin is"},
+		"5.15.1": {"in Berlin [IN] is [X]", "in Berlin is"},
+		"5.16.0": {"in berlin [in] is [X]", "in berlin [in] is"},
+		"5.24.0": {"in berlin [in] is [X]", "in berlin [in] is"},
+		"6":      {"in berlin [in] is [X]", "in berlin [in] is"},
+		"":       {"in Berlin [IN] is [X]", "in Berlin is"},
+	} {
+		dir := t.TempDir()
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o644))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"transformers_version": "`+version+`"}`), 0o644))
+		tok := must.Value(Open(dir))(t)
+		ids := must.Value(tok.Encode(t.Context(), "in Berlin [IN] is [X]", EncodeOptions{}))(t)
+		must.Equal(t, ids, []int64{1, 3, 4, 2, 5})
+		for k, skip := range []bool{false, true} {
+			if got := must.Value(tok.Decode(ids, DecodeOptions{SkipSpecialTokens: skip}))(t); got != want[k] {
+				t.Errorf("%q, %v: %q, want %q", version, skip, got, want[k])
+			}
+		}
+	}
+}
+
 // TestClassesMakeComponents: what classes of tokenizers make of their keys is done, or refused where tokenizer.json has
 // it otherwise. Ids are those of transformers 4.55.4 and 5.24.0.
 func TestClassesMakeComponents(t *testing.T) {

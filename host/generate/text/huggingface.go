@@ -157,8 +157,9 @@ func (h *huggingFace) decoder(next sink, b *budget) sink { return h.chain(next, 
 // add gives every added token its id: the model's where it knows the token, the
 // next free one otherwise. The ids written in the file are not asked, as
 // Hugging Face's reader does not ask them. Special tokens are looked for before
-// others; of several of the same text each has the flags of the last one.
-func (h *huggingFace) add(tokens []addedToken) error {
+// others; of several of the same text each has the flags of the last one. With
+// namesNormalized a token of the normalised text is named by its form there, which may not be the special one's.
+func (h *huggingFace) add(tokens []addedToken, namesNormalized bool) error {
 	h.addedIDs, h.addedNames = map[string]int32{}, map[int32]string{}
 	next := int32(h.model.size())
 	h.vocabulary = h.model.size()
@@ -215,6 +216,9 @@ func (h *huggingFace) add(tokens []addedToken) error {
 				"normalized false", t.Content)
 		}
 		normalized, normalizedForms = append(normalized, found), append(normalizedForms, form)
+		if namesNormalized && found.Normalized {
+			h.addedNames[found.ID] = form
+		}
 	}
 	h.verbatim = newAddedSet(verbatim, verbatimForms)
 	h.normalized = newAddedSet(normalized, normalizedForms)

@@ -27,6 +27,8 @@ type file struct {
 		Strategy  json.RawMessage
 	}
 
+	namesNormalized bool // an added token that is looked for in normalised text has that form's name
+
 	rebuilt   *component // what the configuration makes of the post-processor; nil where it says nothing
 	rebuiltBy string     // a file, where it is not known whether it does
 }
@@ -125,7 +127,7 @@ func (f *file) codec() (*huggingFace, map[string]bool, error) {
 			return nil, nil, fmt.Errorf("decoder: %w", err)
 		}
 	}
-	if err := h.add(f.AddedTokens); err != nil {
+	if err := h.add(f.AddedTokens, f.namesNormalized); err != nil {
 		return nil, nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	if err := f.rebuild(h); err != nil {
