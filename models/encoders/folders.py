@@ -279,6 +279,16 @@ def main():
     torch.manual_seed(1)
     for number in range(20):
         mixed(number)
+    if VERSION >= (5, 0):
+        for f in (nn.ReLU(), nn.GELU(), nn.SiLU(), nn.Softplus(), nn.ELU(), nn.LeakyReLU(), nn.Hardswish(), nn.Softsign(), nn.LogSigmoid()):
+            reranker(type(f).__name__, activation_fn=f)
+        reranker("cased", t=tokenizer(lower=False))
+        reranker("short on the left", t=tokenizer(model_max_length=7, truncation_side="left"))
+        reranker("max_length", max_length=6)
+        reranker("longer than positions", t=tokenizer(model_max_length=10**30))
+        reranker("special tokens", t=tokenizer(additional_special_tokens=["<x>"]))
+        reranker("without types", t=tokenizer(model_input_names=["input_ids", "attention_mask"]), activation_fn=nn.Identity())
+        reranker("the activation of config.json", edit=edited("config.json", sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"}))
     write(HERE / f"{st.__version__}.json", texts=TEXTS, pairs=PAIRS, cases=cases, blobs=blobs)
 
 
