@@ -69,7 +69,8 @@ func TestNamesOfNormalizedTokens(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o644))
-		must.Succeed(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"transformers_version": "`+version+`"}`), 0o644))
+		config := []byte(`{"transformers_version": "` + version + `"}`)
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644))
 		tok := must.Value(Open(dir))(t)
 		ids := must.Value(tok.Encode(t.Context(), "in Berlin [IN] is [X]", EncodeOptions{}))(t)
 		must.Equal(t, ids, []int64{1, 3, 4, 2, 5})
