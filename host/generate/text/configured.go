@@ -70,7 +70,8 @@ type configured struct {
 	class     string
 }
 
-// namesNormalized is the first version of transformers whose tokenizers (0.23) names an added token by its normalised form.
+// namesNormalized is the first version of transformers whose tokenizers (0.23) names an added token by its normalised
+// form.
 var namesNormalized = [2]int{5, 16}
 
 // configure changes a tokenizer.json as the files beside it say.

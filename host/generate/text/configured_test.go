@@ -52,8 +52,8 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestNamesOfNormalizedTokens: an added token that is looked for in normalised text is decoded to what it was added as, and
-// from transformers 5.16 on (tokenizers 0.23) to its normalised form, which is no special token. Texts are those of
+// TestNamesOfNormalizedTokens: an added token that is looked for in normalised text is decoded to what it was added as,
+// and from transformers 5.16 on (tokenizers 0.23) to its normalised form, which is no special token. Texts are those of
 // transformers 4.55.4 and 5.24.0.
 func TestNamesOfNormalizedTokens(t *testing.T) {
 	const tokenizer = `{"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type":
