@@ -225,6 +225,10 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 		var b *Block
 		var err error
 		f.inside = n.Graph
+		if why := f.calls(n); why != "" {
+			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: why})
+			return
+		}
 		softmax := n.Is("Softmax")
 		if !softmax && !IsAttentionOperator(n) {
 			return
@@ -261,4 +265,5 @@ type finder struct {
 	origins map[*graph.Value]origin
 	leaves  map[leave]*graph.Value
 	tables  map[tableQuestion]bool
+	hidden  map[string]string // what stands in functions of the model, by their names
 }

@@ -4,10 +4,16 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/meaning/fused"
 	"github.com/opgraft/graft/host/meaning/padding"
+	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
+	"github.com/opgraft/graft/internal/must"
 )
 
 // TestUnread: attention that says more than is read of its operator is left alone, with what that is as the reason.
@@ -187,4 +193,27 @@ func TestOutputsLeftOut(t *testing.T) {
 			t.Error("rows of no value have a place")
 		}
 	}
+}
+
+// TestFunctions: attention in a function of the model's own is left alone, and the reason names both.
+func TestFunctions(t *testing.T) {
+	p := blockstest.Proto(t, "in x f32[b, s, 8]\nout y f32[b, s, 8]\nz = own.Norm(x)\ny = own.Outer(z)")
+	node := func(domain, op, in, out string) *onnx.Node {
+		return &onnx.Node{Domain: &domain, OpType: &op, Input: []string{in}, Output: []string{out}}
+	}
+	for _, f := range []struct{ name, domain, op string }{{"Outer", "own", "Inner"}, {"Inner", "", "Softmax"},
+		{"Norm", "", "Relu"}} {
+		p.Functions = append(p.Functions, &onnx.Function{Name: proto.String(f.name), Domain: proto.String("own"),
+			Input: []string{"a"}, Output: []string{"c"}, Node: []*onnx.Node{node(f.domain, f.op, "a", "c")},
+			OpsetImport: p.OpsetImport})
+	}
+	p.OpsetImport = append(p.OpsetImport, &onnx.OperatorSet{Domain: proto.String("own"), Version: proto.Int64(1)})
+	m := must.Value(model.Parse(must.Value(proto.Marshal(p))(t), ""))(t)
+	g := must.Value(graph.New(m.Proto(), m))(t)
+	r := blocks.Find(g, graph.Infer(g))
+	must.Equal(t, len(r.Unrecognised), 1)
+	u := r.Unrecognised[0]
+	must.Equal(t, u.Node, "y_own.Outer")
+	must.Equal(t, u.Reason, "its Softmax stands in own.Outer, a function of the model, and functions are left as they "+
+		"are; onnx.inliner.inline_local_functions writes the model without")
 }
