@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tokenizers 0.23.3: decode(ids, skip_special_tokens=True) keeps a special token that was added with normalized=True where the
+# tokenizers 0.23.3: decode(ids, skip_special_tokens=True) retains a special token that was added with normalized=True where the
 # normaliser changes it. The text of such a token is its normalised form, "[sep]", and the set of special tokens has only the form
 # in which it was added, "[SEP]". Where the normaliser leaves the token as it is, or with normalized=False, it is left out as meant.
 set -euo pipefail
