@@ -47,8 +47,8 @@ var named = regexp.MustCompile(`(?i)hugging[ _-]?(?:" \+)?(?:\n\s*(?://|#|")? ?)
 var spared = []string{"bench/results/", "tests/soak/results/", "tests/words/"}
 
 type rule struct {
-	begins string // what a text without it need not be searched for
-	find   *regexp.Regexp
+	begins string         // the first word, in lower case
+	find   *regexp.Regexp // of a text from the letter before that word on
 	say    string
 }
 
@@ -59,7 +59,7 @@ func rules() []rule {
 		for form := range strings.SplitSeq(p.forms, "|") {
 			first, rest := form[:1], strings.ReplaceAll(form[1:], " ", `\s+`)
 			upper := strings.ToUpper(first)
-			expression := fmt.Sprintf(`(?:(?:^|[^A-Za-z])%s|%s)%s(?:$|[^a-z])|(?:^|[^A-Za-z])%s(?:$|[^A-Za-z])`,
+			expression := fmt.Sprintf(`(?s)^(?:(?:[^A-Za-z]?%s|.?%s)%s(?:$|[^a-z])|[^A-Za-z]?%s(?:$|[^A-Za-z]))`,
 				first, upper, rest, strings.ReplaceAll(strings.ToUpper(form), " ", `\s+`))
 			list = append(list, rule{strings.Fields(form)[0], regexp.MustCompile(expression), p.say})
 		}
@@ -73,15 +73,26 @@ func findings(text string, rules []rule) []string {
 		return regexp.MustCompile(`[^\n]`).ReplaceAllString(name, "_")
 	})
 	var list []string
-	lower := strings.ToLower(text)
+	lower := bytes.ToLower([]byte(strings.ToValidUTF8(text, "?")))
+	if len(lower) != len(text) { // a capital with another length in lower case: none is in a word of the list
+		lower = []byte(text)
+	}
 	for _, r := range rules {
-		if !strings.Contains(lower, r.begins) {
-			continue
-		}
-		for _, at := range r.find.FindAllStringIndex(text, -1) {
-			word := strings.TrimFunc(text[at[0]:at[1]],
+		for after := 0; ; {
+			i := bytes.Index(lower[after:], []byte(r.begins))
+			if i < 0 {
+				break
+			}
+			start := after + i
+			after = start + 1
+			// the letter before it counts, and no form with its blanks is as long as what follows
+			near := text[max(0, start-1):min(len(text), start+200)]
+			at := r.find.FindStringIndex(near)
+			if at == nil {
+				continue
+			}
+			word := strings.TrimFunc(near[at[0]:at[1]],
 				func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') })
-			start := at[0] + strings.Index(text[at[0]:at[1]], word)
 			list = append(list, fmt.Sprintf("%d: %s: say %s", 1+strings.Count(text[:start], "\n"),
 				strings.Join(strings.Fields(word), " "), r.say))
 		}
@@ -137,7 +148,7 @@ func TestPrivateWords(t *testing.T) {
 // TestFindings shows what is a private word and what is not.
 func TestFindings(t *testing.T) {
 	for text, want := range map[string]int{
-		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "FACE_COUNT": 1, "mends:": 1, "drawn\n// as": 0,
+		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "Face": 1, "face": 1, "FACE_COUNT": 1, "mends:": 1, "drawn\n// as": 0,
 		"drawn\nas":                      1,
 		"interface, surface, interfaces": 0, "Hugging Face's, HuggingFace, huggingface, Hugging\n\t// Face computes": 0,
 		"recommends, amended, commend": 0,
