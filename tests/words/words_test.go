@@ -148,7 +148,8 @@ func TestPrivateWords(t *testing.T) {
 // TestFindings shows what is a private word and what is not.
 func TestFindings(t *testing.T) {
 	for text, want := range map[string]int{
-		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "Face": 1, "face": 1, "FACE_COUNT": 1, "mends:": 1, "drawn\n// as": 0,
+		"a face of it": 1, "outFace": 1, "FaceOf(x)": 1, "faces_test": 1, "Face": 1, "face": 1, "FACE_COUNT": 1,
+		"mends:": 1, "drawn\n// as": 0,
 		"drawn\nas":                      1,
 		"interface, surface, interfaces": 0, "Hugging Face's, HuggingFace, huggingface, Hugging\n\t// Face computes": 0,
 		"recommends, amended, commend": 0,
