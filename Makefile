@@ -57,13 +57,13 @@ RACED_FIRST = host/generate/decode host/ort/...
 LONG       = bench cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing host/distribute/store host/measure/profile host/measure/profile/runs host/measure/quantization tests/hostile tests/readme
 LONG_FIRST = cmd/graft host/generate/engine host/generate host/session/isolation host/plugin host/distribute/signing
 LONGEST    = host/generate/decode tests/equivalent tests/generate tests/languages tests/parity tests/patterns tests/python
-SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/cuda tests/hostile tests/readme
+SAMPLED    = cmd/graft host/encode/encoder host/generate/text tests/cuda tests/hostile tests/padding tests/readme
 RACED_LONG = host/plan/machine host/encode/batch host/measure/comparison host/measure/comparison/divergence host/generate/exported host/encode/encoder host/session/fold host/generate host/onnx/graph host/distribute/hub/... host/session/isolation host/session/loaded host/onnx/model host/onnx/model/onnx host/plan host/plugin host/distribute/archive host/distribute/author host/plugin/conformance host/plugin/embedded host/plugin/plugintest host/plugin/verification host/measure/profile/runs host/measure/quantization host/session/sessions host/generate/text host/base/threads models tests/faults tests/soak
 
 # lint has vetted all; without debugging information a test links in half the time.
 GO_TEST := go test -vet=off -ldflags=-w
 
-# A number that chooses a third of the seeded faults and of the cases under QEMU, half of the emulator's kernels and a quarter
+# A number that chooses a third of the seeded faults and of the cases under QEMU, a third of the emulator's kernels and a quarter
 # of their problems, one architecture of GPUs, a half of what sanitizers and the race detector see, and parts of some tests of
 # Go: others with each commit. SAMPLE= takes all.
 ifeq ($(origin SAMPLE),undefined)

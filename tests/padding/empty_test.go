@@ -11,6 +11,7 @@ import (
 	"github.com/opgraft/graft/host/ort/session"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/internal/must"
+	"github.com/opgraft/graft/internal/sample"
 	"github.com/opgraft/graft/models"
 )
 
@@ -18,8 +19,9 @@ import (
 func TestNothingToEncode(t *testing.T) {
 	b := open(t)
 	runs := 0
-	for _, f := range models.Fixtures() {
-		if f.Exporter == "full" {
+	_, all := sample.Number()
+	for i, f := range models.Fixtures() {
+		if f.Exporter == "full" || !sample.Has(i, 3) {
 			continue
 		}
 		t.Run(f.String(), func(t *testing.T) {
@@ -59,7 +61,7 @@ func TestNothingToEncode(t *testing.T) {
 			}
 		})
 	}
-	if runs < 80 {
-		t.Errorf("ONNX Runtime ran %d of them, needed are 80 at least", runs)
+	if least := 20; runs < least || all && runs < 4*least {
+		t.Errorf("ONNX Runtime ran %d of them, needed are %d at least of a third", runs, least)
 	}
 }
