@@ -127,11 +127,27 @@ func FromConfig(generation, config []byte) (Options, error) {
 		}
 	}
 	o.WholePrompt = beginsWithPrompt(conf)
+	o.LateBias = writtenBefore(5, 18, gen, conf)
 	// The default of the files means: not chosen.
 	if o.MaxLength == 20 {
 		o.MaxLength = 0
 	}
 	return o, nil
+}
+
+// writtenBefore says whether the first file that names a version of transformers names one before major.minor.
+func writtenBefore(major, minor int, files ...map[string]json.RawMessage) bool {
+	for _, f := range files {
+		var version string
+		var found [2]int
+		if json.Unmarshal(f["transformers_version"], &version) != nil {
+			continue
+		}
+		if n, _ := fmt.Sscanf(version, "%d.%d", &found[0], &found[1]); n == 2 {
+			return slices.Compare(found[:], []int{major, minor}) < 0
+		}
+	}
+	return false
 }
 
 // withClassDefaults adds what the model's class has, and gives n_positions its general name.

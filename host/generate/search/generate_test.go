@@ -29,6 +29,7 @@ func (g *golden) lane(t testing.TB) *lane {
 	o := Default()
 	o.BOSTokenID, o.PadTokenID, o.EOSTokenID = 0, 1, []int32{2}
 	o.IsEncoderDecoder = g.EncoderDecoder
+	o.LateBias = true // written with transformers 4.57
 	for name, value := range g.Options {
 		must.Succeed(t, o.Set(name, value))
 	}

@@ -113,12 +113,14 @@ type Options struct {
 	// EncoderRepetitionPenalty raises those of the encoder's input. 1: off.
 	RepetitionPenalty        float32
 	EncoderRepetitionPenalty float32
-	// BadWordsIDs are sequences that must not come up. As with Hugging Face, one of n tokens is
-	// looked for only once the sequence holds n tokens, and one that is a single end token is
-	// passed over.
+	// BadWordsIDs are sequences that must not come up. As with Hugging Face, one that is a single end token is passed
+	// over.
 	BadWordsIDs [][]int32
 	// SequenceBias changes logits of tokens and sequences.
 	SequenceBias []SequenceBias
+	// LateBias looks for a sequence of n tokens in BadWordsIDs and SequenceBias only once the context holds n tokens, as
+	// transformers does before 5.18, and not once it holds n-1.
+	LateBias bool
 	// ForcedBOSTokenID is the first token after a prompt of one token; ForcedEOSTokenID the last
 	// token at the length limit. NoToken: off.
 	ForcedBOSTokenID int32

@@ -83,7 +83,7 @@ func (s *State) processors(processors []Processor, r *row) []Processor {
 			s.encoder.follow(seq, ban)
 		}
 		for _, word := range o.BadWordsIDs {
-			if completes(seq, word) {
+			if s.completes(seq, word) {
 				ban(word[len(word)-1])
 			}
 		}
@@ -122,7 +122,7 @@ func (s *State) biases(processors []Processor, seq sequence) []Processor {
 	start := len(processors)
 	for _, single := range []bool{true, false} {
 		for _, b := range s.o.SequenceBias {
-			if (len(b.Tokens) == 1) != single || !completes(seq, b.Tokens) {
+			if (len(b.Tokens) == 1) != single || !s.completes(seq, b.Tokens) {
 				continue
 			}
 			last := b.Tokens[len(b.Tokens)-1]
@@ -137,14 +137,16 @@ func (s *State) biases(processors []Processor, seq sequence) []Processor {
 	return processors
 }
 
-// completes says whether the last of tokens would complete them. Like Hugging Face, it asks that
-// the sequence is as long as all of them, although one less would do.
-func completes(seq sequence, tokens []int32) bool {
-	if len(tokens) == 1 {
-		return true
-	}
+// completes says whether the last of tokens would complete them.
+func (s *State) completes(seq sequence, tokens []int32) bool {
 	start := seq.len() - (len(tokens) - 1)
-	return seq.len() >= len(tokens) && seq.equalTo(start, tokens[:len(tokens)-1])
+	switch {
+	case len(tokens) == 1:
+		return true
+	case start < 0, start == 0 && s.o.LateBias:
+		return false
+	}
+	return seq.equalTo(start, tokens[:len(tokens)-1])
 }
 
 // diversity lowers the tokens that the groups before have chosen in this step, once for each time.

@@ -58,6 +58,37 @@ func TestStepErrors(t *testing.T) {
 	}
 }
 
+// TestLateBias: transformers 4.55.4 looks for a sequence of n tokens once the context holds n, 5.24.0 once it holds
+// n-1. The tokens are theirs, greedy, where the logits are 1, 2, 3, 4 in every step.
+func TestLateBias(t *testing.T) {
+	logits := []float32{1, 2, 3, 4}
+	for _, c := range []struct {
+		generation, config string
+		want               []int32
+	}{
+		{`{"transformers_version": "4.57.6", "bad_words_ids": [[1, 3]]}`, `{}`, []int32{3, 3}},
+		{`{"transformers_version": "5.17.0", "bad_words_ids": [[1, 3]]}`, `{}`, []int32{3, 3}},
+		{`{"transformers_version": "5.18.0", "bad_words_ids": [[1, 3]]}`, `{}`, []int32{2, 3}},
+		{`{"transformers_version": "5.24.0", "bad_words_ids": [[1, 3]]}`, `{}`, []int32{2, 3}},
+		{`{"transformers_version": "5.24.0", "sequence_bias": [[[1, 3], -1.5]]}`, `{}`, []int32{2, 3}},
+		{`{"transformers_version": "4.57.6", "sequence_bias": [[[1, 3], -1.5]]}`, `{}`, []int32{3, 3}},
+		{`{"bad_words_ids": [[1, 3]]}`, `{"transformers_version": "4.57.6"}`, []int32{3, 3}},
+		{`{"bad_words_ids": [[1, 3]]}`, `{}`, []int32{2, 3}},
+		{`{"transformers_version": "5.24.0", "bad_words_ids": [[0, 1, 3]]}`, `{}`, []int32{3, 3}},
+		{`{"transformers_version": "4.57.6", "bad_words_ids": [[1, 3, 3]]}`, `{}`, []int32{3, 3}},
+		{`{"transformers_version": "5.24.0", "bad_words_ids": [[1, 3, 3]]}`, `{}`, []int32{3, 2}},
+	} {
+		o := must.Value(FromConfig([]byte(c.generation), []byte(c.config)))(t)
+		o.MaxNewTokens = 2
+		s := must.Value(New(o, Input{Prompt: []int32{1}, Vocab: 4}))(t)
+		var stepper Stepper
+		for s.Rows() > 0 {
+			must.Succeed(t, stepper.Step(new(Reference), logits, 4, []*State{s}))
+		}
+		must.Equal(t, s.Results()[0].Tokens, c.want, c.generation, c.config)
+	}
+}
+
 // TestRows: the requests of an input, step by step: one row for the prompt, a row a beam afterwards,
 // none when it is done; diverse beams ask a group at a time, with the tokens chosen so far lowered.
 func TestRows(t *testing.T) {
