@@ -15,9 +15,6 @@ import (
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
-// logits is the output that exporters call so.
-const logits = "logits"
-
 // export is a file of a model, and what is to become of its weights.
 type export struct {
 	path, file string // file is its name in reports
@@ -25,6 +22,7 @@ type export struct {
 	graph      *graph.Graph
 	size       int64    // of its files
 	data       []string // paths of them, links resolved
+	logits     string   // the output of these, "" where there is none
 	chosen     []*matrix
 	left       map[*graph.Value]string // why weights of linear layers stay as they are
 	buffer     []byte                  // for a weight as stored
@@ -162,9 +160,7 @@ func (x *export) choose(o Options) error {
 		m.nodes = append(m.nodes, n)
 		of[n] = m
 	})
-	for _, n := range prepare.LastLinear(x.graph, logits, func(n *graph.Node) bool { return of[n] != nil }) {
-		of[n].last = true
-	}
+	x.findLogits(of)
 	for _, m := range list {
 		m.as = o.Weights.Of(m.last)
 		if o.of != nil {
@@ -187,6 +183,37 @@ func (x *export) choose(o Options) error {
 		delete(x.left, m.value)
 	}
 	return nil
+}
+
+// findLogits finds the output that exporters call logits, or else the only one whose last linear layer has a column for
+// each row of a table of embeddings, and marks the layers that make it.
+func (x *export) findLogits(layers map[*graph.Node]*matrix) {
+	words := map[int64]bool{}
+	x.graph.Walk(func(n *graph.Node) {
+		if t := n.Input(0); n.Is("Gather") && t != nil && t.Tensor != nil && len(t.Tensor.Dims) == 2 {
+			words[t.Tensor.Dims[0]] = true
+		}
+	})
+	found := map[string][]*graph.Node{}
+	for _, v := range x.graph.Outputs {
+		last := prepare.LastLinear(x.graph, v.Name, func(n *graph.Node) bool { return layers[n] != nil })
+		if v.Name == "logits" {
+			found = map[string][]*graph.Node{v.Name: last}
+			break
+		}
+		if len(last) > 0 && !slices.ContainsFunc(last, func(n *graph.Node) bool { return !words[layers[n].columns] }) {
+			found[v.Name] = last
+		}
+	}
+	if len(found) != 1 {
+		return
+	}
+	for name, last := range found {
+		x.logits = name
+		for _, n := range last {
+			layers[n].last = true
+		}
+	}
 }
 
 // Why weights stay as they are.

@@ -176,6 +176,40 @@ func renameReads(g *onnx.Graph, from, to string) {
 	}
 }
 
+// TestLogitsOfAnyName: the layer that makes the logits has their type, whatever the output is called.
+func TestLogitsOfAnyName(t *testing.T) {
+	for _, name := range []string{"bart-merged", "qwen2-exporter", "llama"} {
+		dir := small(t, name)
+		_, want := quantise(t, dir, "int4,activations=float32")
+		renamed := 0
+		for _, path := range must.Value(filepath.Glob(filepath.Join(dir, "*.onnx")))(t) {
+			p := &onnx.Model{}
+			must.Succeed(t, proto.Unmarshal([]byte(read(t, path)), p))
+			for _, v := range p.Graph.Output {
+				if v.GetName() == "logits" {
+					*v.Name = "scores"
+					renamed++
+				}
+			}
+			for _, n := range p.Graph.Node {
+				for i, out := range n.Output {
+					if out == "logits" {
+						n.Output[i] = "scores"
+					}
+				}
+			}
+			must.Succeed(t, os.WriteFile(path, must.Value(proto.Marshal(p))(t), 0o600))
+		}
+		if renamed == 0 {
+			t.Fatalf("%s has no logits", name)
+		}
+		_, got := quantise(t, dir, "int4,activations=float32")
+		for i, g := range got.Graphs {
+			must.Equal(t, g.Layers, want.Graphs[i].Layers, name, g.File)
+		}
+	}
+}
+
 // TestQuantizedFolders: plain ONNX Runtime opens a folder that was written, and gives the logits of the model in
 // float32 whose weights are the numbers that the integers stand for; with activations as they are to float32's
 // rounding. Beside the graphs all is there that was there.

@@ -59,7 +59,9 @@ func newProbe(ctx context.Context, l *ort.Library, by *plugin.Plugin, encoder, m
 			return nil, modelError(x.path, err)
 		}
 	}
-	p.main.outputs = []string{logits}
+	if p.main.outputs = []string{p.main.logits}; p.main.logits == "" {
+		return nil, modelError(p.main.path, fmt.Errorf("no output is known to be logits: %w", errOther))
+	}
 	if err := p.start(); err != nil {
 		return nil, err
 	}
