@@ -16,8 +16,8 @@ import (
 var mixing = map[string]bool{"families/bamba": true, "families/falcon-h1": true, "families/longt5-encoder": true,
 	"families/vits": true, "families/zamba2": true}
 
-// TestMixesOfFixtures: texts of several lengths run together in all models but these. One more would be slower, one less
-// wrong.
+// TestMixesOfFixtures: texts of several lengths run together in all models but these. One more would be slower, one
+// less wrong.
 func TestMixesOfFixtures(t *testing.T) {
 	seen := 0
 	for _, f := range models.Fixtures() {

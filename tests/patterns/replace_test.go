@@ -2,7 +2,9 @@ package patterns
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/opgraft/graft/host/measure/inputs"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/ort"
+	"github.com/opgraft/graft/host/plugin"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/session/loaded"
 	"github.com/opgraft/graft/internal/must"
@@ -142,5 +145,45 @@ with: {nodes: [{op: Exp, in: [x], out: [f]}, {op: Sqrt, in: [f], out: [z]}, {op:
 				}
 			}
 		})
+	}
+}
+
+// TestFusedMatMul: packed-linear takes ONNX Runtime's fused product of rows and a constant where nothing but the weight
+// is turned, and nothing scaled.
+func TestFusedMatMul(t *testing.T) {
+	library := must.Value(ort.FindAndOpen(""))(t)
+	set := must.Value(loaded.Load(nil, true))(t)
+	i := slices.IndexFunc(set.Plugins, func(p *plugin.Plugin) bool { return p.Manifest.Name == "packed-linear" })
+	const values = "w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}"
+	const wide, tall = "float[3, 4] " + values, "float[4, 3] " + values
+	for _, c := range []struct {
+		attributes, weight, x string
+		replaced              int
+	}{
+		{"", wide, "float[2, 5, 3] x", 1},
+		{"<transB = 1>", tall, "float[2, 5, 3] x", 1},
+		{"<alpha = 1.0, transA = 0, transB = 1>", tall, "float[5, 3] x", 1},
+		{"<transB = 0>", wide, "float[3] x", 1},
+		{"<alpha = 0.5>", wide, "float[2, 5, 3] x", 0},
+		{"<transA = 1>", wide, "float[2, 3, 5] x", 0},
+		{"<transBatchA = 1>", wide, "float[2, 5, 3] x", 0},
+	} {
+		text := fmt.Sprintf(`<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+			g (%s) => (y) <%s> { y = com.microsoft.FusedMatMul %s (x, w) }`, c.x, c.weight, c.attributes)
+		_, source := parsed(t, text)
+		path, p := filepath.Join(t.TempDir(), "model.onnx"), source.Proto()
+		must.Succeed(t, source.Write(t.Context(), p, path, model.WriteOptions{}))
+		must.Equal(t, replace(t, set.Plugins[i].Manifest, p, source), c.replaced, text)
+		if c.replaced == 0 {
+			continue
+		}
+		r := must.Value(comparison.Answers(t.Context(), library, set, path,
+			comparison.Options{A: "none", B: "packed-linear", Force: true,
+				Inputs: inputs.Options{Seed: 1}}))(t)
+		for _, out := range r.Parity.Outputs {
+			if !out.OK {
+				t.Errorf("%s: %s: %s, %d differ", text, out.Name, out.Problem, out.Disagree)
+			}
+		}
 	}
 }

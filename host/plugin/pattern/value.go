@@ -131,6 +131,9 @@ func (s *search) attributes(p *Node, n *graph.Node) bool {
 		if found := onnx.SchemaOf(n.Proto.GetOpType(), s.version); found != nil {
 			own, newest = *found, *onnx.SchemaOf(n.Proto.GetOpType(), onnx.Newest)
 		}
+	} else if d == "com.microsoft" {
+		own = onnx.OfMicrosoft[n.Proto.GetOpType()]
+		newest = own
 	}
 	names := map[string]bool{}
 	for _, want := range p.Attributes {

@@ -24,6 +24,15 @@ type SchemaAttribute struct {
 	Default    any
 }
 
+// OfMicrosoft are operators of ONNX Runtime's domain com.microsoft whose defaults are known (ONNX Runtime,
+// docs/ContribOperators.md).
+var OfMicrosoft = map[string]Schema{
+	"FusedMatMul": {Since: 1, MinInputs: 2, MaxInputs: 2, MinOutputs: 1, MaxOutputs: 1, Attributes: []SchemaAttribute{
+		{Name: "alpha", Kind: "float", Default: 1.0}, {Name: "transA", Kind: "int", Default: int64(0)},
+		{Name: "transB", Kind: "int", Default: int64(0)}, {Name: "transBatchA", Kind: "int", Default: int64(0)},
+		{Name: "transBatchB", Kind: "int", Default: int64(0)}}},
+}
+
 // Attribute returns the attribute of that name.
 func (s *Schema) Attribute(name string) (a SchemaAttribute, ok bool) {
 	for _, a := range s.Attributes {
