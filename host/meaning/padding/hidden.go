@@ -1,7 +1,6 @@
 package padding
 
 import (
-	"math"
 	"slices"
 
 	"github.com/opgraft/graft/host/onnx/graph"
@@ -132,7 +131,6 @@ func (m *mixing) numbers(n *graph.Node, out state) state {
 			terms[i] = number(choose(s))
 		}
 		op := n.Op()
-		whole := op == "Cast" && !m.real(n.Out[0])
 		if op == "Cast" && n.Int("to", 0) == int64(onnx.Tensor_BOOL) {
 			op = toBool
 		}
@@ -145,11 +143,7 @@ func (m *mixing) numbers(n *graph.Node, out state) state {
 		case op == "Where" && len(terms) == 3:
 			t = where(terms[0], terms[1], terms[2])
 		}
-		x, ok = t.as()
-		if whole {
-			x = math.Trunc(x)
-		}
-		return x, ok
+		return t.of(m.shapes.Of(n.Out[0]).DType).as()
 	}
 	switch {
 	case len(from) == 1 && from[0] == n.In[0] && (n.Is("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten",

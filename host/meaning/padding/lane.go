@@ -95,9 +95,9 @@ func (m *masks) makes(v *graph.Value, way int) *lane {
 		if op == "Cast" && n.Int("to", 0) == int64(onnx.Tensor_BOOL) {
 			op = toBool
 		}
-		return in[0].each(func(t term) term { return unary(op, t) })
+		return in[0].each(func(t term) term { return unary(op, t).of(s.DType) })
 	case binaryRules[n.Op()].number != nil && len(in) == 2:
-		return together(s.Rank, in, func(t []term) term { return binary(n.Op(), t[0], t[1]) })
+		return together(s.Rank, in, func(t []term) term { return binary(n.Op(), t[0], t[1]).of(s.DType) })
 	case n.Is("Where"):
 		return together(s.Rank, in, func(t []term) term { return where(t[0], t[1], t[2]) })
 	}

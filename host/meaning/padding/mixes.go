@@ -43,7 +43,8 @@ func Mixes(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, tokens, 
 	for _, b := range report.Blocks {
 		a, w := b.Attention, b.Wiring
 		m.blocks[b.Node] = b
-		if a != nil && w != nil && !a.Causal && a.Mask == nil && w.Lengths == nil && m.counts(w.AllKeys) {
+		if a != nil && w != nil && !a.Causal && w.Lengths == nil && m.counts(w.AllKeys) &&
+			(a.Mask == nil || m.shows(w)) {
 			return fmt.Sprintf("%s sees hidden keys", b.Node)
 		}
 	}
@@ -68,6 +69,29 @@ func Mixes(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report, tokens, 
 		}
 	})
 	return why
+}
+
+// faint is added to scores that weigh nothing beside others in float32: exp(-100) is below its numbers.
+const faint = -100
+
+// shows reports attention of which no mask lowers the scores of hidden keys to nothing.
+func (m *mixing) shows(w *blocks.Wiring) bool {
+	for _, bias := range w.Biases {
+		l := m.masks.lane(bias.Value, 0)
+		if l == nil {
+			return false
+		}
+		hidden, ok1 := l.hidden.inside()
+		visible, ok2 := l.visible.inside()
+		if l.token >= 0 && !(ok1 && ok2 && score(bias, hidden)-score(bias, visible) > faint) {
+			return false
+		}
+	}
+	if w.BoolMask == nil {
+		return len(w.Biases) > 0
+	}
+	l := m.masks.lane(w.BoolMask, 0)
+	return l != nil && (l.token < 0 || l.hidden == l.visible)
 }
 
 // mixing finds what reads the tokens of a sequence together.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/opgraft/graft/host/onnx/graph"
+	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
 
 // term is what is known of elements that are alike but for their positions.
@@ -80,6 +81,25 @@ func (t term) moved(to func(int) int) term {
 	}
 	return t
 }
+
+// of is a term in elements of a type: whole numbers are rounded towards zero.
+func (t term) of(kind onnx.Tensor_DataType) term {
+	if !whole[kind] {
+		return t
+	}
+	switch t.kind {
+	case constant:
+		t.number = math.Trunc(t.number)
+	case band:
+		t.yes, t.no = math.Trunc(t.yes), math.Trunc(t.no)
+		return t.same()
+	}
+	return t
+}
+
+var whole = map[onnx.Tensor_DataType]bool{onnx.Tensor_INT4: true, onnx.Tensor_INT8: true, onnx.Tensor_INT16: true,
+	onnx.Tensor_INT32: true, onnx.Tensor_INT64: true, onnx.Tensor_UINT4: true, onnx.Tensor_UINT8: true,
+	onnx.Tensor_UINT16: true, onnx.Tensor_UINT32: true, onnx.Tensor_UINT64: true}
 
 // told is what is known of a term without a value that has it.
 func (t term) told() term {
