@@ -7,7 +7,7 @@
 //   s[j]   = softcap * tanh(s[j] / softcap)                      where softcap > 0
 //   s[j]   = mask ? s[j] : mask_fill, and + bias, in the order that mask_after_bias names
 //   s[j]   = -inf                   where lengths, key_limit, causal or a window exclude key j
-//   p      = softmax(s)
+//   p      = softmax(s), of whose sum exp(sinks[h]) is a part, where there are sinks
 //   output = sum_j p[j] * value[b, h / (heads / kv_heads), j]
 //
 // Keys 0 .. past-1 come from past_key, the rest from key. While they are read they are also written
@@ -88,6 +88,7 @@ struct Problem {
   Input mask;                          // [B, H, S, P+N], one byte each, 0 = replaced by mask_fill
   bool mask_hides = false;             // what is not 0 is replaced, in place of what is
   bool mask_adds = false;              // mask_fill is added to the score, which it replaces else
+  const void* sinks = nullptr;         // [H], of `type`: scores that weigh no value
   const int32_t* lengths32 = nullptr;  // [B]; at most one of the two is set
   const int64_t* lengths64 = nullptr;  // [B]
   // Keys from here on are hidden from every row; bias and mask have no columns for them.

@@ -149,6 +149,8 @@ struct CachedProblem {
   int64_t distances = 0;
   int64_t bias_stride = 0;  // floats from row to row; 0: the same for all rows
 
+  const float* sinks = nullptr;  // [heads]: scores that weigh no value, one a query head
+
   float scale = 0.0f;    // 0 stands for 1 / sqrt(head_size)
   float softcap = 0.0f;  // 0: none
   int64_t window = 0;    // 0: none

@@ -85,6 +85,7 @@ inline Pool PoolOf(const char* name, const Tensor& cache, int64_t offset, int64_
 //   slot_mapping [T], the slot of each token's key and value, or -1
 //   bias   [heads, D], added to the score of a key that is d positions before the query; D - 1
 //          stands for all that are further; or [T, heads, D], for each token its own
+//   sinks  [heads], scores that weigh no value, one a query head
 //
 // Output: [T, heads, 1, value_size], or as output_layout and output_rank say.
 //
@@ -106,6 +107,7 @@ class CachedAttentionBase {
         .OptionalInput("private_slots", kInt32)
         .OptionalInput("slot_mapping", kInt32)
         .OptionalInput("bias", kFloat32)
+        .OptionalInput("sinks", kFloat32)
         .Output("output", number)
         .Int("num_heads", 0)
         .Required()
@@ -174,7 +176,8 @@ class CachedAttentionBase {
     kSharedSlots,
     kPrivateSlots,
     kSlotMapping,
-    kBias
+    kBias,
+    kSinks
   };
 
   // Shapes, and pointers where there is memory already: addresses, whatever the type of numbers.
@@ -237,6 +240,11 @@ class CachedAttentionBase {
       p.bias = static_cast<const float*>(bias.raw());
       p.distances = bias.dim(-1);
       if (rank == 3) p.bias_stride = (Size(heads_) * p.distances).To<int64_t>();
+    }
+    if (const Tensor sinks = inputs[kSinks]; sinks.present()) {
+      Require(sinks.elements() == heads_, "CachedAttention: sinks has ", sinks.elements(),
+              " elements, needed is one a query head, ", heads_);
+      p.sinks = static_cast<const float*>(sinks.raw());
     }
     return p;
   }

@@ -114,6 +114,7 @@ class FlashDecodeBase {
         .OptionalInput("attn_bias", "T", GRAFT_PARAMETER_STRIDED)
         .OptionalInput("attn_mask", kBool, GRAFT_PARAMETER_STRIDED)
         .OptionalInput("key_lengths", "L")
+        .OptionalInput("sinks", "T")
         .Output("output", "T")
         .OptionalOutput("present_key", "T")
         .OptionalOutput("present_value", "T")
@@ -202,7 +203,8 @@ class FlashDecodeBase {
     kPastValue,
     kAttnBias,
     kAttnMask,
-    kKeyLengths
+    kKeyLengths,
+    kSinks
   };
   enum OutputIndex : uint64_t { kOutput, kPresentKey, kPresentValue, kScores };
 
@@ -253,6 +255,11 @@ class FlashDecodeBase {
       } else {
         p.lengths64 = static_cast<const int64_t*>(lengths.raw());
       }
+    }
+    if (const Tensor sinks = inputs[kSinks]; sinks.present()) {
+      Require(sinks.elements() == p.heads, "FlashDecode: sinks has ", sinks.elements(),
+              " elements, needed is one a query head, ", p.heads);
+      p.sinks = sinks.raw();
     }
     p.output = Written(outputs[kOutput], output_layout_, p.value_size);
     p.present_key = Written(outputs[kPresentKey], Layout::kBhsd, p.head_size);

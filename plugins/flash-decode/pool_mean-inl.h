@@ -62,6 +62,7 @@ class PoolMean : public PoolOutput {
     float* sums = sums_ + q * kLanes;
     maximum_[q] = kNegativeInfinity;
     std::memset(sums, 0, static_cast<size_t>(kLanes) * sizeof(float));
+    StartSink(q);
     std::memset(accumulator, 0, static_cast<size_t>(plan_.value_stride) * sizeof(float));
     // Scores of both passes are the same ones: those of the matmuls before may round otherwise.
     ForTiles(q,

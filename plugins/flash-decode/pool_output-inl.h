@@ -34,6 +34,13 @@ class PoolOutput : public PoolTiles {
     return (head0_ + q / head_rows_) * plan_.group_heads + q % plan_.group_heads;
   }
 
+  // Lets query row q of this task begin with its head's sink.
+  void StartSink(int64_t q) {
+    if (problem_.sinks == nullptr) return;
+    const float sink = problem_.sinks[HeadOf(q)];
+    TakeSink(base2_ ? sink * kLog2E : sink, maximum_[q], sums_ + q * kLanes);
+  }
+
   // Where the output of query row q of this task stands.
   float* OutputOf(int64_t q) const {
     const int64_t stride =

@@ -66,7 +66,7 @@ class PoolTask {
     key_rows_ = reinterpret_cast<float*>(scratch + layout.key_rows);
     value_rows_ = reinterpret_cast<float*>(scratch + layout.value_rows);
     packed_keys_ = reinterpret_cast<float*>(scratch + layout.packed_keys);
-    scale_ = base2_ ? plan.scale * 1.44269504f : plan.scale;
+    scale_ = base2_ ? plan.scale * kLog2E : plan.scale;
   }
 
  protected:

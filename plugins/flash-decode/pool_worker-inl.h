@@ -90,6 +90,7 @@ class CachedWorker : public PoolMean {
     head_rows_ = rows_ * plan_.group_heads;
 
     StartRows();
+    for (int64_t q = 0; part == 0 && q < heads_ * head_rows_; ++q) StartSink(q);
     const int64_t begin = std::max(group.PartBegin(part), lowest_);
     const int64_t end = std::min(group.PartBegin(part + 1), highest_);
     PoolTile* tile = &tiles_[0];

@@ -26,6 +26,7 @@ namespace kit = graft::HWY_NAMESPACE;
 using kit::OnlineRow;
 
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kLog2E = 1.44269504f;
 
 // softcap * tanh(s / softcap)
 HWY_INLINE void ApplySoftcap(float softcap, int64_t count, float* HWY_RESTRICT scores) {
@@ -112,6 +113,13 @@ HWY_INLINE void ApplyLimits(int64_t low, int64_t high, int64_t count, float* HWY
     const VF s = hn::LoadU(d, scores + i);
     hn::StoreU(hn::IfThenElse(hn::RebindMask(d, seen), s, lowest), d, scores + i);
   }
+}
+
+// Takes in a sink, a score that weighs no value, before the first tile.
+HWY_INLINE void TakeSink(float sink, float& row_maximum, float* HWY_RESTRICT sums) {
+  row_maximum = sink;
+  // An infinite one has no weight that is a number, but for -inf, which has none.
+  sums[0] = sink == kNegativeInfinity ? 0.0f : 1.0f + (sink - sink);
 }
 
 // Takes in a tile of scores, turns them into weights relative to the new maximum, and returns the

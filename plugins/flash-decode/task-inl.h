@@ -61,7 +61,7 @@ class Task {
     // of 2.
     base2_ = problem_.bias.data == nullptr && problem_.mask.data == nullptr &&
              problem_.softcap <= 0.0f && problem_.scores.data == nullptr;
-    scale_ = base2_ ? plan_.scale * 1.44269504f : plan_.scale;
+    scale_ = base2_ ? plan_.scale * kLog2E : plan_.scale;
     masks_ = problem_.bias.data != nullptr || problem_.mask.data != nullptr;
   }
 
@@ -140,13 +140,22 @@ class Task {
                 problem_.query.strides.feature, problem_.head_size, plan_.key_stride, scale_,
                 query_ + r * plan_.key_stride);
       }
-      maximum_[r] = kNegativeInfinity;
     }
-    std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
-    if (plan_.packed) {
-      std::memset(begun_, 0, static_cast<size_t>(PackedBlocks(rows_)));
-    } else {
+    if (plan_.packed) std::memset(begun_, 0, static_cast<size_t>(PackedBlocks(rows_)));
+    // A row that sees no key has a weight all the same where there is a sink.
+    if (!plan_.packed || problem_.sinks != nullptr) {
       std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
+    }
+  }
+
+  // Lets rows begin: with nothing, or with their heads' sinks, which one of several splits counts.
+  void StartStates(bool sinks) {
+    std::fill(maximum_, maximum_ + rows_, kNegativeInfinity);
+    std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
+    if (problem_.sinks == nullptr || !sinks) return;
+    for (int64_t r = 0; r < rows_; ++r) {
+      const float sink = LoadElement(problem_.type, problem_.sinks, HeadOf(r));
+      TakeSink(base2_ ? sink * kLog2E : sink, maximum_[r], sums_ + r * kLanes);
     }
   }
 

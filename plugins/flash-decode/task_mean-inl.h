@@ -69,9 +69,8 @@ class TaskMean : public TaskOutput {
       LoadRow(problem_.type, At(problem_.query, HeadOf(r), QueryOf(r)),
               problem_.query.strides.feature, problem_.head_size, plan_.key_stride, scale_,
               query_ + r * plan_.key_stride);
-      maximum_[r] = kNegativeInfinity;
     }
-    std::memset(sums_, 0, static_cast<size_t>(rows_ * kLanes) * sizeof(float));
+    StartStates(true);
     std::memset(accumulator_, 0, static_cast<size_t>(rows_ * plan_.value_stride) * sizeof(float));
     // Scores of both passes are the same ones: those of the matmuls before may round otherwise.
     ForTiles([&](int64_t, int64_t count) {

@@ -55,6 +55,7 @@ class Worker : public TaskMean {
     copies_ = chunk == 0;
 
     StartRows();
+    StartStates(split == 0);
     const int64_t begin = split * plan_.split_keys;
     const int64_t end = std::min(plan_.keys, begin + plan_.split_keys);
     if (problem_.scores.data != nullptr) {

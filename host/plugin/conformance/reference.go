@@ -101,10 +101,10 @@ func broadcastOf(name string, t *tensor.Tensor, to [4]int64) (*view, error) {
 
 // attention is one problem of the canonical attention operator.
 type attention struct {
-	query, key, value              *view // key and value: the new ones; may be nil
-	pastKey, pastValue             *view // may be nil
-	bias, mask                     *view // may be nil
-	lengths                        []float64
+	query, key, value              *view     // key and value: the new ones; may be nil
+	pastKey, pastValue             *view     // may be nil
+	bias, mask                     *view     // may be nil
+	lengths, sinks                 []float64 // may be nil
 	past, fresh, total             int64
 	scale, softcap, fill           float64
 	causal, window                 int64
@@ -241,6 +241,11 @@ func (a *attention) addKeys(inputs map[string]*tensor.Tensor) error {
 	if a.mask, err = broadcastOf("attn_mask", inputs["attn_mask"], to); err != nil {
 		return err
 	}
+	if t := inputs["sinks"]; t != nil {
+		if a.sinks = t.Floats(); int64(len(a.sinks)) != to[1] {
+			return fmt.Errorf("found sinks of shape %v, needed one a query head", t.Shape)
+		}
+	}
 	if t := inputs["key_lengths"]; t != nil {
 		a.lengths = t.Floats()
 		if int64(len(a.lengths)) != to[0] {
@@ -273,7 +278,7 @@ func (a *attention) row(b, h, g, i int64, weights, scores []float64) {
 		}
 		weights[j] = s
 	}
-	softmax(weights, a.zeros)
+	softmax(weights, sinkOf(a.sinks, h), a.zeros)
 	if a.clearNaN && slices.ContainsFunc(weights, math.IsNaN) {
 		clear(weights)
 	}
@@ -305,13 +310,21 @@ func (a *attention) masked(s float64, b, h, i, j int64) float64 {
 	return s
 }
 
-// softmax is in place; a row that masks everything is NaN, or 0 with zeros.
-func softmax(row []float64, zeros bool) {
+// sinkOf is the score of a head that has no value; without sinks it has no weight.
+func sinkOf(sinks []float64, head int64) float64 {
+	if sinks == nil {
+		return math.Inf(-1)
+	}
+	return sinks[head]
+}
+
+// softmax is in place, and counts one more score; a row that masks everything is NaN, or 0 with zeros.
+func softmax(row []float64, sink float64, zeros bool) {
 	if len(row) == 0 {
 		return
 	}
-	top := slices.Max(row)
-	sum := 0.0
+	top := max(slices.Max(row), sink)
+	sum := math.Exp(sink - top)
 	for j, s := range row {
 		row[j] = math.Exp(s - top)
 		sum += row[j]

@@ -207,7 +207,10 @@ func (c *cached) output() (map[string][]float64, error) {
 		parts = append(parts, part{c.keysAndValues("kv_cache", c.kvOffset, c.kvStorage), c.floats("kv_sequences"),
 			c.floats("kv_shared_slots"), c.floats("kv_private_slots")})
 	}
-	query, bias := c.floats("query"), c.floats("bias")
+	query, bias, sinks := c.floats("query"), c.floats("bias"), c.floats("sinks")
+	if sinks != nil && int64(len(sinks)) != c.heads {
+		return nil, fmt.Errorf("found %d sinks, needed one a query head, %d", len(sinks), c.heads)
+	}
 	out := make([]float64, int64(len(query))/c.headSize*c.valueSize)
 	skipped := make([]float64, int64(len(query))/c.headSize)
 	for g := range int64(len(first.sequences)) / abi.SequenceColumns {
@@ -235,7 +238,7 @@ func (c *cached) output() (map[string][]float64, error) {
 					size := c.inputs["bias"].Shape[1]
 					distances = bias[h*size:][:size]
 				}
-				skipped[row] = c.attend(query[row*c.headSize:][:c.headSize], distances, positions,
+				skipped[row] = c.attend(query[row*c.headSize:][:c.headSize], distances, positions, sinkOf(sinks, h),
 					out[row*c.valueSize:][:c.valueSize])
 			}
 		}
@@ -245,7 +248,8 @@ func (c *cached) output() (map[string][]float64, error) {
 
 // attend computes one token and head, which stands at the last of its positions. What it returns is the
 // probability of the keys that are skipped: those of less than skip times the probability of the best one.
-func (c *cached) attend(query, distances []float64, positions []keyValue, out []float64) (skipped float64) {
+func (c *cached) attend(query, distances []float64, positions []keyValue, sink float64,
+	out []float64) (skipped float64) {
 	weights := make([]float64, len(positions))
 	for j, p := range positions {
 		d := len(positions) - 1 - j
@@ -263,7 +267,7 @@ func (c *cached) attend(query, distances []float64, positions []keyValue, out []
 			weights[j] = math.Inf(-1)
 		}
 	}
-	softmax(weights, false)
+	softmax(weights, sink, false)
 	least := 0.0
 	if c.skip > 0 && len(weights) > 0 {
 		least = c.skip * slices.Max(weights)

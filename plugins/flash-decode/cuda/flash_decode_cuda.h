@@ -8,6 +8,7 @@
 #include "../cached.h"
 #include "flash-decode/problem.h"
 #include "flash-decode/store.cuh"
+#include "graft/error.h"
 
 namespace graft {
 namespace attention {
@@ -27,6 +28,7 @@ inline fd::Output DeviceOutput(const Output& output) {
 // FlashDecode's problem. Where both tensors of present are wanted they are written first, and then
 // read instead of past and fresh: they are compact, whatever the others are.
 inline fd::Problem DeviceProblem(const Problem& p, cuda::Type type) {
+  Require(p.sinks == nullptr, "FlashDecode: sinks is an input that the CPU variant alone takes");
   fd::Problem d;
   d.type = type;
   d.groups = p.batch;
@@ -101,6 +103,8 @@ inline char* PoolValues(const Pool& pool, cuda::Type type) {
 
 // CachedAttention's problem.
 inline fd::Problem DeviceProblem(const CachedProblem& p, cuda::Type type) {
+  Require(p.sinks == nullptr,
+          "CachedAttention: sinks is an input that the CPU variant alone takes");
   fd::Problem d;
   d.type = type;
   d.groups = p.groups;

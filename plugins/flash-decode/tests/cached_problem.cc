@@ -233,6 +233,14 @@ void Make(uint32_t index, RandomCachedProblem& made, Storage storage) {
     }
     p.bias = made.bias.data();
   }
+  Dice apart(index);  // so that the other numbers are those of a problem without sinks
+  if (apart.Chance(30)) {
+    for (int64_t h = 0; h < p.heads; ++h) {
+      const float kFar[] = {0.0f, 30.0f, -40.0f, 1e6f, -kInfinity};
+      made.sinks.push_back(apart.Chance(50) ? apart.Float(3.0f) : kFar[apart.Between(0, 4)]);
+    }
+    p.sinks = made.sinks.data();
+  }
   if (random.Chance(30)) p.scale = 0.01f + std::fabs(random.Float(0.5f));
   if (random.Chance(15)) p.softcap = 1.0f + std::fabs(random.Float(20.0f));
   if (random.Chance(25)) p.window = random.Between(1, random.Chance(50) ? 10 : 120);
@@ -262,11 +270,11 @@ void Make(uint32_t index, RandomCachedProblem& made, Storage storage) {
   text << "problem " << index << ": heads " << p.heads << "/" << sizes.kv_heads << " of "
        << sizes.head_size << "/" << sizes.value_size << ", area at " << sizes.offset << " of "
        << sizes.block_floats << ", bias " << p.distances << (p.bias_stride > 0 ? " a row" : "")
-       << ", softcap " << p.softcap << ", window " << p.window << ", writes " << writes << ", isa "
-       << static_cast<int>(made.tuning.isa) << ", parts " << made.tuning.parts << ", head chunk "
-       << made.tuning.head_chunk << ", row chunk " << made.tuning.row_chunk << ", serial "
-       << made.tuning.serial_cost << ", threads " << made.threads << ", storage "
-       << static_cast<int>(storage) << "; groups";
+       << ", softcap " << p.softcap << ", window " << p.window << ", sinks " << (p.sinks != nullptr)
+       << ", writes " << writes << ", isa " << static_cast<int>(made.tuning.isa) << ", parts "
+       << made.tuning.parts << ", head chunk " << made.tuning.head_chunk << ", row chunk "
+       << made.tuning.row_chunk << ", serial " << made.tuning.serial_cost << ", threads "
+       << made.threads << ", storage " << static_cast<int>(storage) << "; groups";
   for (const Shape& s : shapes) {
     text << " (" << s.rows << " rows, " << s.shared << " shared, " << s.private_count << " own"
          << (s.causal ? ", causal)" : ")");
@@ -325,6 +333,10 @@ std::vector<double> Compute(const CachedProblem& p, const float* pool) {
         }
         double* to = output.data() + (row * p.heads + head) * sizes.value_size;
         double sum = 0.0;
+        if (p.sinks != nullptr) {
+          highest = std::max(highest, static_cast<double>(p.sinks[head]));
+          sum = std::exp(p.sinks[head] - highest);
+        }
         for (int64_t j = 0; j < seen; ++j) {
           const double weight = std::exp(scores[static_cast<size_t>(j)] - highest);
           if (weight == 0.0) continue;

@@ -38,7 +38,7 @@ struct RandomCachedProblem {
   CachedTuning tuning;
   int threads = 1;
   std::vector<GuardedPool> pool;  // one
-  std::vector<float> query, key, value, bias;
+  std::vector<float> query, key, value, bias, sinks;
   std::vector<float> output;  // NaN, between two bands
   std::vector<int32_t> sequences, shared_slots, private_slots, slot_mapping;
   std::string description;

@@ -299,6 +299,19 @@ TEST(Cached, ARowWithoutAnyPositionIsZero) {
   for (float y : small.output) EXPECT_EQ(y, 0.0f);
 }
 
+TEST(Cached, ASinkIsAWeightWithoutAValue) {
+  Small small;
+  const float sinks[] = {-std::numeric_limits<float>::infinity(), 0.75f};
+  small.p.sinks = sinks;
+  RunPoisoned(small.p, 1, CachedTuning());
+  const std::vector<double> want = Compute(small.p, small.memory.data());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(small.output[i], want[i], 1e-6) << i;
+  small.sequences = {0, 8, 0, 0, 0, 0, 0, 0};  // no position at all
+  small.p.groups = 1;
+  RunPoisoned(small.p, 1, CachedTuning());
+  for (float y : small.output) EXPECT_EQ(y, 0.0f);
+}
+
 TEST(Cached, SmallProblemsStayOnOneThread) {
   Small small;
   static int calls;

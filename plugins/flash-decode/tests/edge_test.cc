@@ -162,6 +162,24 @@ TEST(Edge, WhatIsHiddenFromEveryRowMayBeNanBesideARowThatIs) {
   }
 }
 
+TEST(Edge, ASinkIsAWeightWithoutAValue) {
+  for (const Tuning& way : Ways()) {
+    for (float sink : {-kInfinity, -30.0f, 0.0f, 2.0f, 30.0f, kInfinity, kNan}) {
+      for (int64_t length : {0, 1, 43}) {
+        for (float softcap : {0.0f, 5.0f}) {
+          Small small(2, 3, 40, 3, 8);
+          const float sinks[] = {sink, 0.5f};
+          small.p.sinks = sinks;
+          small.p.lengths64 = &length;
+          small.p.softcap = softcap;
+          small.Run(way);
+          small.ExpectReference();
+        }
+      }
+    }
+  }
+}
+
 TEST(Edge, WithoutAnyKeyTheOutputIsTheEmptySum) {
   Small small(2, 3, 0, 0, 8);
   small.Run();
@@ -245,7 +263,7 @@ TEST(Edge, ValuesWhoseSumOverflowsHaveTheirMean) {
   constexpr float kLarge = 3e38f;
   for (const Tuning& way : Ways()) {
     for (int64_t queries : {1, 4, 24}) {
-      for (int kind = 0; kind < 6; ++kind) {
+      for (int kind = 0; kind < 7; ++kind) {
         SCOPED_TRACE(::testing::Message()
                      << "queries " << queries << ", kind " << kind << ", packed " << way.packed_rows
                      << ", splits " << way.splits);
@@ -274,6 +292,8 @@ TEST(Edge, ValuesWhoseSumOverflowsHaveTheirMean) {
         if (kind == 3) small.p.mask = {mask.data(), {0, 0, keys, 1}};
         if (kind == 4) small.p.scores = {scores.data(), {0, queries * keys, keys, 1}};
         if (kind == 5) small.p.softcap = 3.0f;
+        const float sinks[] = {0.5f, 3.0f, -kInfinity};
+        if (kind == 6) small.p.sinks = sinks;
         small.Run(way);
         const Expected expected = Compute(small.p);
         for (size_t i = 0; i < small.output.size(); ++i) {

@@ -40,7 +40,8 @@ namespace {
 
 class Maker {
  public:
-  Maker(uint32_t index, RandomProblem& made) : random_(index * 2654435761u + 1), made_(made) {}
+  Maker(uint32_t index, RandomProblem& made)
+      : random_(index * 2654435761u + 1), sinks_(index), made_(made) {}
 
   void Make() {
     Problem& p = made_.problem;
@@ -72,6 +73,7 @@ class Maker {
 
     MakeInputs();
     MakeMasks();
+    MakeSinks();
     MakeOutputs();
     HideGarbage();
     if (p.clear_nan && p.batch * p.queries > 0 && Chance(0.5)) {
@@ -190,6 +192,32 @@ class Maker {
     }
   }
 
+  // A sink a head: like scores, far above or below them, or none.
+  void MakeSinks() {
+    const auto pick = [&](int64_t count) {
+      return static_cast<size_t>(std::uniform_int_distribution<int64_t>(0, count - 1)(sinks_));
+    };
+    if (pick(10) >= 3) return;
+    Problem& p = made_.problem;
+    made_.sinks.resize(static_cast<size_t>(p.heads * ElementBytes()));
+    const float kSinks[] = {std::normal_distribution<float>(0.0f, 2.0f)(sinks_),
+                            0.0f,
+                            30.0f,
+                            -40.0f,
+                            6e4f,
+                            -std::numeric_limits<float>::infinity()};
+    for (int64_t h = 0; h < p.heads; ++h) {
+      const float value =
+          pick(2) == 0 ? std::normal_distribution<float>(0.0f, 2.0f)(sinks_) : kSinks[pick(6)];
+      const uint16_t half = FloatToHalf(value);
+      const void* from = &value;
+      if (p.type == Type::kFloat16) from = &half;
+      std::memcpy(made_.sinks.data() + h * ElementBytes(), from,
+                  static_cast<size_t>(ElementBytes()));
+    }
+    p.sinks = made_.sinks.data();
+  }
+
   Output Poison(Tensor& tensor, int64_t heads, int64_t positions, int64_t features, int order) {
     static const int kOrders[3][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 1, 3, 2}};
     const int64_t sizes[4] = {made_.problem.batch, heads, positions, features};
@@ -294,8 +322,9 @@ class Maker {
          << static_cast<int>(p.diagonal) << " softcap " << p.softcap << " bias "
          << (p.bias.data != nullptr) << " mask " << (p.mask.data != nullptr) << " fill "
          << p.mask_fill << " after " << p.mask_after_bias << " hides " << p.mask_hides << " adds "
-         << p.mask_adds << " lengths " << (p.lengths32 != nullptr || p.lengths64 != nullptr)
-         << " limit " << p.key_limit << " scores " << (p.scores.data != nullptr) << " stage "
+         << p.mask_adds << " sinks " << (p.sinks != nullptr) << " lengths "
+         << (p.lengths32 != nullptr || p.lengths64 != nullptr) << " limit " << p.key_limit
+         << " scores " << (p.scores.data != nullptr) << " stage "
          << static_cast<int>(p.scores_stage) << " zeros " << p.zero_masked_rows << p.clear_nan
          << " | isa " << static_cast<int>(t.isa) << " splits " << t.splits << " chunk "
          << t.row_chunk << " packed " << t.packed_rows << " streamed " << t.streamed_bytes
@@ -303,7 +332,7 @@ class Maker {
     made_.description = text.str();
   }
 
-  std::mt19937 random_;
+  std::mt19937 random_, sinks_;
   RandomProblem& made_;
 };
 

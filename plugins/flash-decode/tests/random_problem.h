@@ -60,6 +60,7 @@ struct RandomProblem {
   Tensor mask;
   std::vector<int32_t> lengths32;
   std::vector<int64_t> lengths64;
+  std::vector<char> sinks;
   std::string description;
 };
 

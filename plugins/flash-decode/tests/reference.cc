@@ -124,6 +124,11 @@ Expected Compute(const Problem& p, float window_fill) {
         double maximum = lowest;
         double sum = 0.0;
         for (double s : score) maximum = std::max(maximum, s);
+        if (p.sinks != nullptr) {
+          const double sink = Element(p.type, p.sinks, h);
+          maximum = std::max(maximum, sink);
+          sum = std::exp(sink - maximum);
+        }
         for (double s : score) sum += std::exp(s - maximum);
         const bool zeros = keys == 0 || (p.zero_masked_rows && maximum == lowest) ||
                            (p.clear_nan && std::isnan(sum));
