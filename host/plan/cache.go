@@ -136,8 +136,9 @@ type Layers struct {
 	KVHeads   int64  `json:"kv_heads"`
 	HeadSize  int64  `json:"head_size"`
 	ValueSize int64  `json:"value_size"`
-	Width     int64  `json:"width"`     // d: of what keys and values are projected from
-	Positions string `json:"positions"` // as blocks.Attention.Positions
+	Width     int64  `json:"width"`           // d: of what keys and values are projected from
+	Positions string `json:"positions"`       // as blocks.Attention.Positions
+	Sinks     bool   `json:"sinks,omitempty"` // as blocks.Attention.Sinks, of any of them
 }
 
 // KeyWidth is the floats of a position's keys, ValueWidth of its values.

@@ -22,6 +22,7 @@ func LayersOf(list []*blocks.Block) []Layers {
 			found = append(found, layersOf(b.Attention))
 		}
 		found[i].Layers++
+		found[i].Sinks = found[i].Sinks || b.Attention.Sinks
 	}
 	return found
 }

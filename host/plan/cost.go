@@ -133,7 +133,7 @@ func (e *estimator) attention(b *blocks.Block, op *manifest.Operator) Expectatio
 // ends are the values that a block reads and makes.
 func ends(b *blocks.Block) (ins, outs []*graph.Value) {
 	w := b.Wiring
-	ins = []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.BoolMask, w.Lengths, w.HeadScale}
+	ins = []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, w.BoolMask, w.Lengths, w.HeadScale, w.Sinks}
 	for _, b := range w.Biases {
 		ins = append(ins, b.Value)
 	}

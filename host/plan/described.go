@@ -24,7 +24,8 @@ type NodeAttribute struct {
 
 // AttentionInputs and AttentionOutputs are the names of what an attention operator takes and gives, in their order.
 var (
-	AttentionInputs  = []string{"query", "key", "value", "past_key", "past_value", "attn_bias", "attn_mask", "key_lengths"}
+	AttentionInputs = []string{"query", "key", "value", "past_key", "past_value", "attn_bias", "attn_mask", "key_lengths",
+		"sinks"}
 	AttentionOutputs = []string{"output", "present_key", "present_value", "scores"}
 )
 
@@ -71,6 +72,20 @@ func (o Options) described(plugin, operator string) *signature.Operator {
 	return signature.Find(o.Described[plugin], operator)
 }
 
+// cannotStand says why an operator cannot stand for a block, or "".
+func (o Options) cannotStand(plugin, operator string, b *blocks.Block, shapes *graph.Shapes) string {
+	d := o.described(plugin, operator)
+	switch sinks := b.Attention.Sinks; {
+	case sinks && o.Device != nil:
+		return "its softmax counts sinks, which operators take on the CPU alone"
+	case sinks && d == nil:
+		return "its softmax counts sinks, and whether " + operator + " takes any is not known"
+	case d == nil:
+		return ""
+	}
+	return cannotAttend(d, b, shapes)
+}
+
 // cannotAttend says why an operator, as its library describes it, cannot stand for a block, or "".
 func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) string {
 	w := b.Wiring
@@ -78,7 +93,8 @@ func cannotAttend(d *signature.Operator, b *blocks.Block, shapes *graph.Shapes) 
 	if len(w.Biases) > 0 {
 		bias = w.Biases[0].Value
 	}
-	for i, v := range []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, bias, w.BoolMask, w.Lengths} {
+	for i, v := range []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, bias, w.BoolMask, w.Lengths,
+		w.Sinks} {
 		at := slices.IndexFunc(d.Inputs, func(p signature.Parameter) bool { return p.Name == AttentionInputs[i] })
 		switch {
 		case at < 0 && v == nil:

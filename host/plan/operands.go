@@ -26,7 +26,7 @@ func operands(shapes *graph.Shapes, b *blocks.Block) string {
 	}
 	masks := []operand{{"mask", w.BoolMask}}
 	typedAlike := []operand{{"key", w.Key}, {"value", w.Value}, {"past key", w.PastKey}, {"past value", w.PastValue},
-		{"factor of heads", w.HeadScale}}
+		{"factor of heads", w.HeadScale}, {"sinks", w.Sinks}}
 	for _, b := range w.Biases {
 		typedAlike = append(typedAlike, operand{"bias", b.Value})
 		if !b.Windows {

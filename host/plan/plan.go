@@ -202,11 +202,9 @@ func choose(e *estimator, b *blocks.Block, manifests []*manifest.Manifest, o Opt
 				reasons = join(reasons, why)
 				continue
 			}
-			if d := o.described(m.Name, op.Name); d != nil {
-				if why := cannotAttend(d, b, e.shapes); why != "" {
-					reasons = join(reasons, m.Name+": "+why)
-					continue
-				}
+			if why := o.cannotStand(m.Name, op.Name, b, e.shapes); why != "" {
+				reasons = join(reasons, m.Name+": "+why)
+				continue
 			}
 			x := e.attention(b, op)
 			if !o.Force && o.Fixed == nil && !x.gains() {

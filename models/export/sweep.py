@@ -46,7 +46,7 @@ COLUMNS = ("way", "model", "opset", "attention", "forced", "default", "padded", 
 
 DECODERS = ("gpt2", "llama", "gptj", "gpt-neo", "gpt-neox", "gpt-bigcode", "bloom", "opt", "falcon", "falcon-new", "mpt", "mistral", "qwen2",
             "qwen3", "phi", "phi3", "gemma", "gemma2", "gemma3", "stablelm", "granite", "olmo", "olmo2", "smollm3", "cohere", "helium", "glm",
-            "nemotron", "arcee", "deepseek-v3", "qwen3-moe", "mixtral")
+            "nemotron", "arcee", "deepseek-v3", "qwen3-moe", "mixtral", "gpt-oss")
 READERS = ("bart", "marian", "m2m100", "pegasus", "mbart", "blenderbot", "blenderbot-small", "t5-tied", "mt5", "whisper")
 ENCODERS = ("albert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet", "deberta", "deberta-v2", "deberta-v3", "esm", "modernbert",
             "roformer", "bigbird", "nystromformer", "squeezebert", "flan-t5-encoder", "mt5-encoder", "beit", "dinov2", "dinov3", "segformer", "swin", "swinv2",

@@ -81,6 +81,9 @@ func (c *chooser) kinds(layers []plan.Layers) (list []plan.Kind, open bool, err 
 		if err := o.typed(c.generation.Model.Files.Decoder, l.Type); err != nil {
 			return nil, false, err
 		}
+		if err := o.sinks(c.generation.Model.Files.Decoder, l); err != nil {
+			return nil, false, err
+		}
 		k := plan.Kind{Layers: l, Named: o.Attention.named(l.Type), Candidates: o.candidates(l.Type),
 			Range: c.generation.Model.Range(l, o.expected()), Either: true}
 		if k.Named != "" {
@@ -136,6 +139,8 @@ func (o *Options) refused(l plan.Layers, k plan.Kind) map[plan.Candidate]string 
 		_, missing := loaded.Named(o.Plugins.Plugins, store.Plugin)
 		untyped := o.stores(l.Type, c.Strategy)
 		switch {
+		case l.Sinks && o.takesSinks(c.Strategy) != "":
+			refused[c] = o.takesSinks(c.Strategy)
 		case untyped != "":
 			refused[c] = untyped
 		case l.Type == "cross" && !stores:

@@ -39,7 +39,7 @@ type Report struct {
 
 // Attention states what an attention block computes:
 //
-//	softmax(softcap(scale * Q K^T) + bias, masked) V
+//	softmax(softcap(scale * Q K^T) + bias, masked, and sinks) V
 //
 // with Q of Heads heads of HeadSize, K and V of KVHeads heads.
 type Attention struct {
@@ -51,7 +51,8 @@ type Attention struct {
 	ValueSize   int64        `json:"value_size"`
 	Scale       float64      `json:"scale"`
 	Softcap     float64      `json:"softcap,omitempty"`
-	Causal      bool         `json:"causal"` // a key after its query is never seen
+	Sinks       bool         `json:"sinks,omitempty"` // the softmax counts a score of each head that has no value
+	Causal      bool         `json:"causal"`          // a key after its query is never seen
 	Window      int64        `json:"window,omitempty"`
 	Mask        *Mask        `json:"mask,omitempty"`
 	Positions   string       `json:"positions"` // "none", "learned", "rotary" or "relative"
@@ -126,7 +127,9 @@ type Wiring struct {
 	// they are of float16, which has no digits for their sum: it is made in float32
 	Wide bool
 	// (H, 1, 1): each head's query is multiplied by its own; or nil
-	HeadScale                                  *graph.Value
+	HeadScale *graph.Value
+	// a constant of H numbers: of each head a score that its softmax counts, and that has no value; or nil
+	Sinks                                      *graph.Value
 	BoolMask                                   *graph.Value // boolean, true where a key is seen
 	BoolMaskInverted                           bool         // BoolMask is true where a key is hidden
 	MaskAfterBias                              bool
@@ -205,7 +208,7 @@ func (b *Block) Facts() map[string]any {
 		"type": a.Type, "dtype": a.DType, "heads": a.Heads, "kv_heads": a.KVHeads,
 		"head_size": a.HeadSize, "value_size": a.ValueSize, "scale": a.Scale, "softcap": a.Softcap,
 		"causal": a.Causal, "window": a.Window, "positions": a.Positions, "past_layout": a.PastLayout, "form": a.Form,
-		"past": a.Past != nil, "scores_read": a.Scores, "mask": []string{},
+		"past": a.Past != nil, "scores_read": a.Scores, "sinks": a.Sinks, "mask": []string{},
 	}
 	if a.Mask != nil {
 		f["mask"] = a.Mask.Kinds

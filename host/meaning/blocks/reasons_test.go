@@ -45,20 +45,82 @@ func TestReasons(t *testing.T) {
 			c = Sub(a, m)
 			p = Softmax(c)
 			y = MatMul(p, v)`, "its scores come from Sub"},
-		{"an attention sink", `
-			in q f32[b, 4, s, 16]
-			in k f32[b, 4, t, 16]
-			in v f32[b, 4, t, 16]
-			in sink f32[b, 4, s, 1]
-			out y f32[b, 4, s, 16]
-			kt = Transpose(k) perm=0,1,3,2
+		{"sinks of each query", operands + `
+			in sinks f32[b, 4, s, 1]
 			a = MatMul(q, kt)
-			c = Concat(a, sink) axis=-1
-			m = ReduceMax(c, [-1]) keepdims=1
-			d = Sub(c, m)
+			c = Concat(a, sinks) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "which is no constant of a number for each head"},
+		{"sinks that the caller gives", operands + `
+			in sinks f32[1, 4, 1, 1]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "which is no constant of a number for each head"},
+		{"one sink for all heads", operands + `
+			const sinks f32[1, 1, 1, 1]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [4], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "which is no constant of a number for each head"},
+		{"scores before their sinks", operands + `
+			const sinks f32[1, 4, 1, 1]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [1], [9223372036854775807], [3])
+			y = MatMul(seen, v)`, "the probabilities of its sinks are not cut off by Slice"},
+		{"sinks with values", operands + `
+			const sinks f32[1, 4, 1, 1]
+			in more f32[b, 4, t1, 16]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			p = Softmax(c)
+			y = MatMul(p, more)`, "the probabilities of its sinks are not cut off by MatMul"},
+		{"the probabilities of sinks", operands + `
+			const sinks f32[1, 4, 1, 1]
+			out all f32[b, 4, s, t1]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			all = Softmax(c)
+			seen = Slice(all, [0], [-1], [3])
+			y = MatMul(seen, v)`, "the probabilities of its sinks are read"},
+		{"a mask of sinks", operands + `
+			const sinks f32[1, 4, 1, 1]
+			in bias f32[b, 1, s, t1]
+			a = MatMul(q, kt)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(a, wide) axis=-1
+			d = Add(c, bias)
 			p = Softmax(d)
 			seen = Slice(p, [0], [-1], [3])
-			y = MatMul(seen, v)`, "such as those of an attention sink, which no operator has"},
+			y = MatMul(seen, v)`, "neither side of"},
 		{"an input", `
 			in x f32[b, 4, s]
 			out y f32[b, 4, s]

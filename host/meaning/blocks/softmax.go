@@ -17,7 +17,8 @@ type scores struct {
 	softcap          float64
 	biases           []Bias
 	headScale        *graph.Value
-	apart            bool // a mask lies over batch or heads, told apart
+	sinks            *graph.Value // (.., heads, ..), joined to the scores after all else
+	apart            bool         // a mask lies over batch or heads, told apart
 	boolMask         *graph.Value
 	boolMaskInverted bool
 	fill             float64
@@ -43,9 +44,9 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if sc.floor != 0 && sc.boolMask != nil && len(sc.biases) > 0 {
 		return nil, errors.New("the sum of an additive and a boolean mask is raised to a number")
 	}
-	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, BoolMask: sc.boolMask,
-		BoolMaskInverted: sc.boolMaskInverted,
-		Fill:             sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
+	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, Sinks: sc.sinks,
+		BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
+		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
 	matmul, probabilities, err := f.weighted(n.Output(0), w)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,8 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 		return nil, err
 	}
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
-	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Scores: probabilities != nil}
+	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Sinks: sc.sinks != nil,
+		Scores: probabilities != nil}
 	if w.Scores = probabilities; probabilities != nil && f.shapes.Of(probabilities).Rank != 4 {
 		b.Obstacle = "its probabilities, which something else reads, have batch and heads in one axis"
 	}
@@ -205,8 +207,7 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 		case n.Is("Sub") && sc.boolMask == nil && sc.softcap == 0 && sc.floor == 0 && f.isRowMaximum(f.in(n, 1), n.In[0]):
 			at.value = n.In[0] // a softmax takes it off anyway
 		case n.Is("Concat"):
-			return nil, fmt.Errorf("its scores are joined with others (%s), such as those of an attention sink, which no "+
-				"operator has", n)
+			err = f.joinsSinks(sc, n, &at)
 		default:
 			next, ok := f.stepUp(at, false)
 			if !ok {
@@ -401,6 +402,11 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 		return nil, nil, err
 	}
 	at := view{v, dims, 1}
+	if w.Sinks != nil {
+		if at, err = f.withoutSinks(at); err != nil {
+			return nil, nil, err
+		}
+	}
 	for range maxDetour {
 		var next *graph.Node
 		others := f.output(at.value) != nil

@@ -74,6 +74,41 @@ func TestFactsOfGraphs(t *testing.T) {
 			p = Softmax(f)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Softcap == 50 && near(b.Attention.Scale, 0.25) }},
+		{"sinks", operands + `
+			in bias f32[b, 1, s, t]
+			const sinks f32[1, 4, 1, 1]
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			a = MatMul(q, kt)
+			c = Mul(a, 0.25)
+			d = Add(c, bias)
+			e = Concat(d, wide) axis=-1
+			m = ReduceMax(e, [-1]) keepdims=1
+			f = Sub(e, m)
+			p = Softmax(f)
+			seen = Slice(p, [0], [-1], [3], [1])
+			y = MatMul(seen, v)`,
+			func(b *blocks.Block) bool {
+				w := b.Wiring
+				return b.Attention.Sinks && w.Sinks.Name == "sinks" && w.Biases[0].Value.Name == "bias" &&
+					b.Attention.Scale == 0.25 && b.Facts()["sinks"] == true
+			}},
+		{"sinks of a step of one text", `
+			in q f32[1, 4, 1, 16]
+			in k f32[1, 4, t, 16]
+			in v f32[1, 4, t, 16]
+			out y f32[1, 4, 1, 16]
+			const sinks f32[4]
+			kt = Transpose(k) perm=0,1,3,2
+			four = Reshape(sinks, [1,4,1,1])
+			a = MatMul(q, kt)
+			c = Concat(a, four) axis=3
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [-1])
+			y = MatMul(seen, v)`,
+			func(b *blocks.Block) bool { return b.Wiring.Sinks.Name == "four" && b.Attention.Mask == nil }},
 		{"boolean mask", operands + `
 			in seen bool[b, 1, s, t]
 			a = MatMul(q, kt)

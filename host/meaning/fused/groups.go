@@ -81,8 +81,8 @@ func WholeGroup(n *graph.Node, shapes *graph.Shapes) string {
 	case n.Input(groupPastKeys) == nil || n.Input(groupPastValues) == nil || past.Rank != 4 ||
 		past.DType != onnx.Tensor_FLOAT:
 		return "it has no past of float32, (batch, heads, positions, size)"
-	case n.Input(groupSinks) != nil || n.Int("smooth_softmax", 0) == 1: // ONNX Runtime saves -1 for none
-		return "its softmax counts a sink"
+	case n.Input(groupSinks) != nil && !sinksOf(n, shapes):
+		return "its sinks are no constant of float32, one a query head"
 	case given(n.Output(3)):
 		return "its scores are read"
 	case n.Int("sliding_window_cache", 0) != 0 && n.Int("local_window_size", -1) < 1:
@@ -175,12 +175,42 @@ func (t *groups) take(n *graph.Node) {
 		scores = t.op("Add", scores, bias)
 	}
 	scores = t.op("Where", t.mask(n), scores, t.number(math.Inf(-1)))
-	seen := t.op("MatMul", t.node("Softmax", []*graph.Value{scores}, 1, "axis", int64(-1))[0], sides[2])
+	sinks := t.sinks(n, h)
+	if sinks != nil {
+		scores = t.node("Concat", []*graph.Value{scores, sinks}, 1, "axis", int64(-1))[0]
+	}
+	seen := t.node("Softmax", []*graph.Value{scores}, 1, "axis", int64(-1))[0]
+	if sinks != nil {
+		seen = t.op("Slice", seen, t.longs(0), t.longs(-1), t.longs(3))
+	}
+	seen = t.op("MatMul", seen, sides[2])
 	out := t.op("Reshape", t.permute(seen, 0, 2, 1, 3), t.longs(0, 0, h.queries*h.size))
 	if t.err == nil {
 		t.g.Replace(n.Out[0], out)
 		t.g.Remove(n)
 	}
+}
+
+// sinksOf reports sinks of a node that are as they must be.
+func sinksOf(n *graph.Node, shapes *graph.Shapes) bool {
+	v := n.Input(groupSinks)
+	s := shapes.Of(v)
+	return v.Tensor != nil && s.Rank == 1 && s.Dims[0].Is(n.Int("num_heads", 0)) && s.DType == onnx.Tensor_FLOAT
+}
+
+// sinks are scores (B, heads, S, 1) that have no value, or nil: the input's, or zeros.
+func (t *groups) sinks(n *graph.Node, h *heads) *graph.Value {
+	of := n.Input(groupSinks)
+	if of == nil {
+		if n.Int("smooth_softmax", 0) != 1 { // ONNX Runtime saves -1 for none
+			return nil
+		}
+		of = t.g.AddInitializer(graph.FloatTensor("", []int64{h.queries}, make([]float32, h.queries)...))
+	}
+	shape := t.op("Shape", n.Input(groupQueries))
+	part := func(axis int64) *graph.Value { return t.op("Slice", shape, t.longs(axis), t.longs(axis+1)) }
+	return t.op("Expand", t.op("Reshape", of, t.longs(1, h.queries, 1, 1)),
+		t.node("Concat", []*graph.Value{part(0), t.longs(1), part(1), t.longs(1)}, 1, "axis", int64(0))[0])
 }
 
 func (t *groups) permute(v *graph.Value, by ...int64) *graph.Value {

@@ -33,6 +33,8 @@ const groups = `
 	in lengths i32[batch]
 	in longest i32[1]
 	in sinks f32[4]
+	const known f32[4]
+	const few f32[3]
 	in at i64[batch, seq]
 	const cos f32[40, 8]
 	const wide f32[40, 9]
@@ -68,9 +70,13 @@ func TestWholeGroups(t *testing.T) {
 		{"no past", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, , , lengths, longest)" + heads,
 			"it has no past of float32, (batch, heads, positions, size)"},
 		{"a sink", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , sinks)" + heads,
-			"its softmax counts a sink"},
+			"its sinks are no constant of float32, one a query head"},
+		{"sinks of fewer heads", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , " +
+			"few)" + heads, "its sinks are no constant of float32, one a query head"},
+		{"a sink of each head", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , , " +
+			"known)" + heads, ""},
 		{"a smooth softmax", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
-			"smooth_softmax=1" + heads, "its softmax counts a sink"},
+			"smooth_softmax=1" + heads, ""},
 		{"as ONNX Runtime saves it", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest) " +
 			"smooth_softmax=-1 causal=1 qk_output=0 sliding_window_cache=0" + heads, ""},
 		{"a cache in fewer bits", "y, nk, nv = com.microsoft.GroupQueryAttention(q, k, v, pk, pv, lengths, longest, , , , " +
@@ -260,6 +266,16 @@ func randomGroup(r *rand.Rand) *group {
 		}
 		in = append(in, "bias")
 		fmt.Fprintf(&text, "in bias f32[%d, %d, seq, total]\n", pick(1, p.batch), pick(1, heads))
+	}
+	switch r.IntN(4) {
+	case 0:
+		for len(in) < 11 {
+			in = append(in, "")
+		}
+		in = append(in, "sinks")
+		fmt.Fprintf(&text, "const sinks f32[%d]\n", heads)
+	case 1:
+		attributes += " smooth_softmax=1"
 	}
 	for _, a := range []string{" scale=0.37", " softcap=1.5", fmt.Sprintf(" local_window_size=%d", 1+r.IntN(5))} {
 		if r.IntN(3) == 0 {

@@ -47,6 +47,8 @@ func (m *masks) of(b *blocks.Block) (root *graph.Value, h Hides, why string) {
 		return nil, h, "its probabilities are read"
 	case w.Lengths != nil:
 		return nil, h, "it counts its keys"
+	case w.Sinks != nil:
+		return nil, h, "its softmax counts sinks"
 	case w.HeadScale != nil || w.Floor != 0 || w.Wide:
 		return nil, h, "its scores are scaled by head, raised, or of too few digits for a mask"
 	}

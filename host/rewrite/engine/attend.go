@@ -184,7 +184,7 @@ func (s *builder) selfKeysValues(l *Layer) error {
 		return err
 	}
 	ins := []*graph.Value{s.Current(w.Query), nil, nil, f.cache, f.sequences, f.sharedSlots, f.privateSlots, f.slotMapping,
-		f.bias}
+		f.bias, w.Sinks}
 	if !w.Packed {
 		ins[1], ins[2] = s.Current(w.Key), s.Current(w.Value)
 	}

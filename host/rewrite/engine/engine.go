@@ -299,6 +299,8 @@ func servable(b *blocks.Block) error {
 	case a.Type != "cross" && constantPast(w):
 		return fmt.Errorf("its past is %s long in every step, needed is one of any length: exporters fix what is 1 in their "+
 			"sample, so give the decoder's a few tokens", w.PastKeys)
+	case a.Sinks && a.Type == "cross":
+		return errors.New("its softmax counts sinks, and it is cross attention")
 	case w.Lengths != nil:
 		return errors.New("it takes the lengths of keys as an input of its own")
 	}

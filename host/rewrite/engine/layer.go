@@ -106,6 +106,9 @@ func (d *Decoder) selfFold(l *Layer, _ []*Layer) (_ *Fold, err error) {
 	if l.inputs != plan.KeysValues && d.queryBiasOfBlock(b) != nil {
 		return nil, refuse("its queries add numbers of their own to scores, which operators over keys and values take alone")
 	}
+	if l.inputs != plan.KeysValues && b.Attention.Sinks {
+		return nil, refuse("its softmax counts sinks, which operators over keys and values take alone")
+	}
 	switch l.inputs {
 	case plan.Keys:
 		a := b.Attention

@@ -16,7 +16,8 @@ func (r *rewriter) attention(c plan.Choice) error {
 	w := c.Block.Wiring
 	g := w.Graph
 	old := []*graph.Value{w.Output, w.PresentKey, w.PresentValue, w.Scores}
-	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, nil, w.BoolMask, w.Lengths}
+	ins := []*graph.Value{w.Query, w.Key, w.Value, w.PastKey, w.PastValue, nil, w.BoolMask, w.Lengths, w.Sinks}
+	operands := len(ins)
 	for _, b := range w.Biases {
 		ins = append(ins, b.Value)
 	}
@@ -38,7 +39,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		ins[6] = not.Out[0]
 	}
 	var err error
-	if ins[5], err = r.bias(c.Block, ins[8:biases]); err != nil {
+	if ins[5], err = r.bias(c.Block, ins[operands:biases]); err != nil {
 		return err
 	}
 	if w.HeadScale != nil {
@@ -54,7 +55,7 @@ func (r *rewriter) attention(c plan.Choice) error {
 		}
 		ins[1] = n.Out[0]
 	}
-	ins = ins[:8]
+	ins = ins[:operands]
 	var attributes []any
 	described := signature.Find(c.Described, c.Operator.Name)
 	for _, x := range plan.AttentionAttributes(c.Block) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/plugin/manifest"
 	"github.com/opgraft/graft/host/plugin/signature"
@@ -64,6 +65,49 @@ func TestOnlyWhatIsDeclared(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSinks: an operator counts sinks where its library describes an input of them; no other stands for a block that
+// has some, and none on a device.
+func TestSinks(t *testing.T) {
+	with := described(plan.AttentionInputs, "num_heads")
+	device := &plan.Device{Device: tensor.Device{Kind: "cuda"}, Operators: with}
+	for _, c := range []struct {
+		name    string
+		options plan.Options
+		want    string // why it is left
+	}{
+		{"taken", plan.Options{Described: with}, ""},
+		{"no input", plan.Options{Described: described(plan.AttentionInputs[:8], "num_heads")},
+			"flash: Flash takes no sinks"},
+		{"not described", plan.Options{}, "flash: its softmax counts sinks, and whether Flash takes any is not known"},
+		{"on a device", plan.Options{Described: with, Device: device},
+			"flash: its softmax counts sinks, which operators take on the CPU alone"},
+	} {
+		g, s := blockstest.Graph(t, `
+			in q f32[1, 4, 1, 16]
+			in k f32[1, 4, t, 16]
+			in v f32[1, 4, t, 16]
+			out y f32[1, 4, 1, 16]
+			const sinks f32[1, 4, 1, 1]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			b = Mul(a, 0.25)
+			c = Concat(b, sinks) axis=3
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`)
+		c.options.Force = true
+		pl := plan.Make(g, s, blocks.Find(g, s), []*manifest.Manifest{parsed(t, flash)}, c.options)
+		must.Equal(t, pl.Choices[0].Operator != nil, c.want == "", c.name, pl.Choices[0].Reason)
+		if c.want != "" {
+			must.Equal(t, pl.Choices[0].Reason, c.want, c.name)
+			continue
+		}
+		must.Succeed(t, session.Apply(g, s, pl))
+		at := slices.IndexFunc(g.Nodes, func(n *graph.Node) bool { return n.Proto.GetDomain() == manifest.Domain })
+		must.Equal(t, g.Nodes[at].Input(8).Name, "sinks", c.name)
 	}
 }
 
