@@ -29,8 +29,8 @@ func TestOpeningReadsOnce(t *testing.T) {
 	}{
 		{"gpt2", keys, 1, 2},
 		{"gpt2", prepare.Attention{Self: plan.Keys}, 1, 2},
-		{"bart", keys, 3, 4},        // decoder twice, filler, encoder
-		{"bart-merged", keys, 2, 4}, // a merged decoder is both
+		{"bart", keys, 3, 5},        // decoder twice, the one without a past, filler, encoder
+		{"bart-merged", keys, 2, 5}, // a merged decoder is both
 		// the decoder without a past, no filler
 		{"bart", prepare.Attention{Self: plan.KeysValues, Cross: plan.PromptHiddenStates}, 3, 4},
 		{"bart-merged", prepare.Attention{Self: plan.HiddenStates, Cross: plan.FirstLayerKeys}, 2, 5}, // and a filler

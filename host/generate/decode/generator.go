@@ -167,7 +167,7 @@ func Open(ctx context.Context, path string, o Options) (_ *Generator, err error)
 			return nil, err
 		}
 	}
-	files, logits := prepared.Model.Files, prepared.Model.Logits
+	files := prepared.Model.Files
 	budget := cache.NewBudget(g.options.CacheBytes)
 	g.engine, err = engine.Open(ctx, prepared,
 		engine.Options{Library: o.Library, Plugins: o.Plugins, Threads: o.Threads, Profile: o.Profile,
@@ -176,7 +176,7 @@ func Open(ctx context.Context, path string, o Options) (_ *Generator, err error)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkStates(ctx, files, logits); err != nil {
+	if err := g.checkStates(ctx, files); err != nil {
 		g.engine.Close()
 		return nil, err
 	}

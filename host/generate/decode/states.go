@@ -10,6 +10,7 @@ import (
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/ort"
@@ -34,14 +35,14 @@ const checkedTokens = 9
 // checkStates compares what the graph for prompts says of one with what the engine does, whose states begin at zero and
 // go from token to token. The exporter says nowhere what they begin with; where one graph reads prompts and steps, it
 // is given zeros.
-func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits string) error {
+func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files) error {
 	if !g.engine.HasStates() {
 		return nil
 	}
 	path := cmp.Or(f.First, f.Decoder)
-	tokens, positions, mask := make([]int64, checkedTokens), make([]int64, checkedTokens), make([]int64, checkedTokens)
-	for i := range tokens {
-		tokens[i], positions[i], mask[i] = int64((1+i)*7919%g.config.Vocab), int64(i), 1
+	ends, err := prepare.ReadExported(ctx, f, g.config.Vocab)
+	if err != nil {
+		return err
 	}
 	s, err := session.OpenContext(ctx, g.options.Library, path,
 		session.Options{Unpatched: true, IntraOpThreads: g.options.Threads})
@@ -49,30 +50,40 @@ func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits s
 		return modeldir.About(path, err)
 	}
 	defer s.Close()
+	tokens := g.checkedPrompt(s.Inputs(), &ends.First)
 	inputs := map[string]*ort.Value{}
 	defer func() {
 		for _, v := range inputs {
 			v.Close()
 		}
 	}()
-	fed := map[roles.Input][]int64{roles.Tokens: tokens, roles.Positions: positions, roles.Mask: mask}
 	for _, in := range s.Inputs() {
-		list := fed[roles.ByName(in.Name)]
-		if f.First == "" && list == nil && in.Element == ort.Float32 {
-			if inputs[in.Name], err = g.before(in); err != nil {
+		held := ends.First.Inputs[in.Name]
+		list := slices.Clone(tokens)
+		for i := range list {
+			switch held.Is {
+			case roles.Positions:
+				list[i] = int64(i)
+			case roles.Mask:
+				list[i] = 1
+			}
+		}
+		read := slices.Contains([]roles.Input{roles.Tokens, roles.Positions, roles.Mask}, held.Is)
+		if f.First == "" && !read && in.Element == ort.Float32 {
+			if inputs[in.Name], err = g.before(in, held.Axis); err != nil {
 				return err
 			}
 			continue
 		}
-		if list == nil || in.Element != ort.Int64 || len(in.Shape) != 2 {
+		if !read || in.Element != ort.Int64 || len(in.Shape) != 2 {
 			return &diagnostic.Error{Path: path, Found: "input " + in.Name,
 				Needed: "tokens, positions and a mask alone, by which recurrent states are checked"}
 		}
-		if inputs[in.Name], err = ort.NewTensor(g.options.Library, []int64{1, checkedTokens}, list); err != nil {
+		if inputs[in.Name], err = ort.NewTensor(g.options.Library, []int64{1, int64(len(list))}, list); err != nil {
 			return err
 		}
 	}
-	results, err := s.Run(ctx, inputs, logits)
+	results, err := s.Run(ctx, inputs, ends.First.Logits)
 	if err != nil {
 		return modeldir.About(path, err)
 	}
@@ -107,13 +118,31 @@ func (g *Generator) checkStates(ctx context.Context, f *modeldir.Files, logits s
 		Needed: "the same, as recurrent states that begin at zero give them", Fix: "export both graphs of one model"}
 }
 
-// before is what a graph is given as what came before a prompt: keys and values of no token, and states of zero.
-func (g *Generator) before(in ort.ValueInfo) (*ort.Value, error) {
+// checkedPrompt is a prompt by which states are checked, as long as a graph that is for one length needs it.
+func (g *Generator) checkedPrompt(inputs []ort.ValueInfo, ends *prepare.Ends) []int64 {
+	length := int64(checkedTokens)
+	for _, in := range inputs {
+		if ends.Inputs[in.Name].Is == roles.Tokens && len(in.Shape) == 2 && in.Shape[1] > 0 {
+			length = in.Shape[1]
+		}
+	}
+	tokens := make([]int64, length)
+	for i := range tokens {
+		tokens[i] = int64((1 + i) * 7919 % g.config.Vocab)
+	}
+	return tokens
+}
+
+// before is what a graph is given as what came before a prompt: keys and values of no token, which lie along an axis,
+// and states of zero.
+func (g *Generator) before(in ort.ValueInfo, axis int) (*ort.Value, error) {
 	shape, count := slices.Clone(in.Shape), int64(1)
 	for i, d := range shape {
 		switch {
 		case i == 0:
 			shape[i] = 1
+		case i == axis:
+			shape[i] = 0
 		case d >= 0:
 		case len(shape) == 4 && i == 3:
 			shape[i] = g.config.HeadSize()

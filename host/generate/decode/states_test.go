@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/opgraft/graft/host/generate/decode"
+	"github.com/opgraft/graft/host/generate/exported"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/ort"
@@ -54,7 +55,13 @@ func recurrentFolder(t *testing.T, name string, edit func(graph string, m *onnx.
 func TestRecurrentStates(t *testing.T) {
 	for _, name := range []string{"lfm2", "falcon-h1", "lfm2-genai"} {
 		t.Run(name, func(t *testing.T) {
-			g := open(t, recurrentFolder(t, name, nil), func(o *decode.Options) { o.Batch = 3 })
+			dir, other := recurrentFolder(t, name, nil), recurrentFolder(t, name, nil)
+			renamed(t, other)
+			g := open(t, dir, func(o *decode.Options) { o.Batch = 3 })
+			again := open(t, other, func(o *decode.Options) { o.Batch = 3 })
+			plain := must.Value(exported.Open(t.Context(), other, decode.Options{Library: must.Value(ort.FindAndOpen(""))(t),
+				Batch: 1, Threads: 1, ReferenceSelector: true}))(t)
+			defer plain.Close()
 			var cases []struct {
 				Prompt, Tokens []int32
 				Beams          int
@@ -71,8 +78,12 @@ func TestRecurrentStates(t *testing.T) {
 						inputs, want = append(inputs, &decode.Input{Tokens: c.Prompt}), append(want, c.Tokens)
 					}
 				}
+				renamed, asExported := run(t, again, o, inputs), run(t, plain, o, inputs)
 				for i, out := range run(t, g, o, inputs) {
-					must.Equal(t, out.Hypotheses[0].Tokens, want[i], fmt.Sprintf("%d beams, prompt %d", beams, i))
+					at := fmt.Sprintf("%d beams, prompt %d", beams, i)
+					must.Equal(t, out.Hypotheses[0].Tokens, want[i], at)
+					must.Equal(t, renamed[i].Hypotheses[0].Tokens, want[i], at, "renamed")
+					must.Equal(t, asExported[i].Hypotheses[0].Tokens, want[i], at, "as exported")
 					if out.CacheBytes <= 0 {
 						t.Error("states take no memory")
 					}

@@ -29,11 +29,32 @@ type batch struct {
 	stepper     search.Stepper
 }
 
-// layer is one tensor of the decoder's own past, with two buffers that take turns.
+// layer is one tensor of the decoder's own past, or a state, with two buffers that take turns.
 type layer struct {
 	input, output string
-	heads, size   int64
+	row           []int64 // the axes of a row; 0 for that of tokens
 	past, present []float32
+}
+
+// shape is that of rows that hold some tokens.
+func (l *layer) shape(rows, length int64) []int64 {
+	shape := []int64{rows}
+	for _, d := range l.row {
+		if d == 0 {
+			d = length
+		}
+		shape = append(shape, d)
+	}
+	return shape
+}
+
+// elements are those of rows that hold some tokens.
+func (l *layer) elements(rows, length int64) int64 {
+	n := int64(1)
+	for _, d := range l.shape(rows, length) {
+		n *= d
+	}
+	return n
 }
 
 func (b *batch) close() {
@@ -96,7 +117,7 @@ func (b *batch) detect(ctx context.Context, o search.Options, inputs []request, 
 	if err := b.prefill(feed, s, inputs, open); err != nil {
 		return nil, err
 	}
-	results, err := s.Run(ctx, feed.values, "logits")
+	results, err := s.Run(ctx, feed.values, b.First.Logits)
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +145,9 @@ func (b *batch) prompt(ctx context.Context, inputs []request) ([]float32, error)
 	if b.first != nil {
 		s = b.first
 	}
+	if b.fixed > 0 && b.fixed != len(inputs[0].prompt) {
+		return b.promptBySteps(ctx, inputs)
+	}
 	if err := b.prefill(feed, s, inputs, len(inputs[0].prompt)); err != nil {
 		return nil, err
 	}
@@ -135,18 +159,67 @@ func (b *batch) prompt(ctx context.Context, inputs []request) ([]float32, error)
 	var logits []float32
 	for i, out := range s.Outputs() {
 		v := results[i]
-		if out.Name == "logits" {
+		if out.Name == b.First.Logits {
 			logits, err = lastRows(v)
 			b.logits = v
 		} else {
-			err = b.take(out.Name, v)
+			err = errors.Join(err, b.take(out, v))
 			v.Close()
 		}
+	}
+	if errors.Is(err, errShort) {
+		return b.promptBySteps(ctx, inputs)
+	}
+	return logits, err
+}
+
+// errShort reports a state of a prompt that is shorter than the state's window.
+var errShort = errors.New("a state is shorter than the next step takes it")
+
+// promptBySteps runs the prompts token by token, from states of zero and no past: of a decoder with states the graph
+// for prompts may be for one length, or for those of a state's window and more.
+func (b *batch) promptBySteps(ctx context.Context, inputs []request) (logits []float32, err error) {
+	b.own, b.length, b.self = nil, 0, 0
+	for _, in := range b.decoder.Inputs() {
+		if b.Decoder.Present(in.Name) == "" {
+			continue
+		}
+		row, err := b.rowOf(in)
 		if err != nil {
+			return nil, err
+		}
+		b.keep(in.Name, row)
+	}
+	for at := range inputs[0].prompt {
+		b.tokens = nil
+		for _, in := range inputs {
+			b.tokens = append(b.tokens, int64(in.prompt[at]))
+		}
+		if at > 0 {
+			b.swap()
+		}
+		if logits, err = b.step(ctx, int64(b.size)); err != nil {
 			return nil, err
 		}
 	}
 	return logits, nil
+}
+
+// keep begins to keep what comes back as an input.
+func (b *batch) keep(input string, row []int64) *layer {
+	l := &layer{input: input, output: b.Decoder.Present(input), row: row}
+	elements := l.elements(int64(b.size*b.beams), int64(b.limit))
+	l.past, l.present = make([]float32, elements), make([]float32, elements)
+	b.self += 2 * 4 * elements
+	b.own = append(b.own, l)
+	return l
+}
+
+// swap makes the present of every row its past.
+func (b *batch) swap() {
+	for _, l := range b.own {
+		l.past, l.present = l.present, l.past
+	}
 }
 
 // lastRows are the logits of each request's last token.
@@ -168,23 +241,18 @@ func lastRows(v *ort.Value) ([]float32, error) {
 }
 
 // take stores a present of the prompt, repeated for the beams.
-func (b *batch) take(output string, v *ort.Value) error {
-	input, encoder := b.pastOfOutput(output)
+func (b *batch) take(out ort.ValueInfo, v *ort.Value) error {
+	input := b.First.Next[out.Name]
 	if input == "" {
 		return nil // such as the encoder's output, handed on
 	}
-	shape := v.Shape()
-	if len(shape) != 4 {
-		return fmt.Errorf("output %s has rank %d, needed is a cache of rank 4", output, len(shape))
-	}
+	held, shape := b.Decoder.Inputs[input], v.Shape()
 	data, err := ort.Data[float32](v)
 	if err != nil {
-		return err
+		return fmt.Errorf("output %s: %w", out.Name, err)
 	}
-	rows := int64(b.size * b.beams)
-	heads, length, size := shape[1], shape[2], shape[3]
-	if encoder {
-		if b.cross[input] != nil || length == 0 {
+	if held.Is == roles.EncoderPast {
+		if b.cross[input] != nil || len(data) == 0 {
 			return nil
 		}
 		t, err := b.forBeams(v)
@@ -197,36 +265,22 @@ func (b *batch) take(output string, v *ort.Value) error {
 		b.cross[input] = t
 		return nil
 	}
-	elements := rows * heads * int64(b.limit) * size
-	l := &layer{input: input, output: b.presentOf(input), heads: heads, size: size, past: make([]float32, elements),
-		present: make([]float32, elements)}
-	b.self += 2 * 4 * elements
+	if b.Decoder.Present(input) == "" {
+		return fmt.Errorf("input %s comes back as no output that the graph or a name tells, so that no step can follow "+
+			"another", input)
+	}
+	row := slices.Clone(shape[1:])
+	if held.Axis > 0 && held.Axis < len(shape) {
+		row[held.Axis-1] = 0
+	}
+	for i, d := range row {
+		if declared := out.Shape[i+1]; d > 0 && declared > 0 && d != declared {
+			return errShort
+		}
+	}
 	// As if it were a present of one row a request, from which the first step's rows are taken.
-	copy(l.present, data)
-	b.own = append(b.own, l)
+	copy(b.keep(input, row).present, data)
 	return nil
-}
-
-// pastOfOutput is the decoder's input that takes what a session hands out, "" for none.
-func (m *sessions) pastOfOutput(output string) (input string, encoder bool) {
-	shared, encoder := roles.Cache(output)
-	for _, in := range m.decoder.Inputs() {
-		if same, _ := roles.Cache(in.Name); same == shared {
-			return in.Name, encoder
-		}
-	}
-	return "", false
-}
-
-// presentOf is the decoder's output that a past of its comes back as.
-func (m *sessions) presentOf(input string) string {
-	shared, _ := roles.Cache(input)
-	for _, out := range m.decoder.Outputs() {
-		if same, _ := roles.Cache(out.Name); same == shared {
-			return out.Name
-		}
-	}
-	return ""
 }
 
 // forBeams repeats what each request has for each of its beams.
@@ -264,7 +318,7 @@ func (b *batch) hiddenOfRows() (_ *ort.Value, err error) {
 // follow makes the next step's past of the present: by swapping buffers when
 // every row goes on, else by moving rows. rows is the number of rows of a request
 // in the present.
-func (b *batch) follow(requests []*search.State, rows int) error {
+func (b *batch) follow(requests []*search.State, rows int) {
 	parents := make([]int, b.size*b.beams)
 	b.tokens = make([]int64, b.size*b.beams)
 	same := rows == b.beams
@@ -280,19 +334,16 @@ func (b *batch) follow(requests []*search.State, rows int) error {
 		}
 	}
 	if same {
-		for _, l := range b.own {
-			l.past, l.present = l.present, l.past
-		}
-		return nil
+		b.swap()
+		return
 	}
-	return move(b.own, parents, b.length)
+	move(b.own, parents, b.length)
 }
 
-// step runs one token for every row.
-func (b *batch) step(ctx context.Context, requests []*search.State) ([]float32, error) {
+// step runs one token for each of some rows.
+func (b *batch) step(ctx context.Context, rows int64) ([]float32, error) {
 	feed := b.feeds()
 	defer feed.close()
-	rows := int64(b.size * b.beams)
 	if err := b.common(feed, b.decoder, b.tokens, rows, 1, true); err != nil {
 		return nil, err
 	}
@@ -312,8 +363,8 @@ func (b *batch) step(ctx context.Context, requests []*search.State) ([]float32, 
 	}
 	bound := map[string]bool{}
 	for _, l := range b.own {
-		n := rows * l.heads * int64(b.length+1) * l.size
-		v, err := ort.NewTensor(b.library, []int64{rows, l.heads, int64(b.length + 1), l.size}, l.present[:n])
+		next := int64(b.length + 1)
+		v, err := ort.NewTensor(b.library, l.shape(rows, next), l.present[:l.elements(rows, next)])
 		if err != nil {
 			return nil, err
 		}
@@ -343,14 +394,14 @@ func (b *batch) step(ctx context.Context, requests []*search.State) ([]float32, 
 		b.logits.Close()
 	}
 	for name, v := range results {
-		if name == "logits" {
+		if name == b.Decoder.Logits {
 			b.logits = v
 			continue
 		}
 		v.Close()
 	}
 	if b.logits == nil {
-		return nil, errors.New("the model has no output logits")
+		return nil, fmt.Errorf("the model gave no %s", b.Decoder.Logits)
 	}
 	return ort.Data[float32](b.logits)
 }

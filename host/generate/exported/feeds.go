@@ -1,6 +1,7 @@
 package exported
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -59,7 +60,7 @@ func (b *batch) encode(ctx context.Context, inputs []request) error {
 		switch {
 		case info.Element == ort.Float32:
 			err = add(f, info.Name, values, shape...)
-		case roles.ByName(info.Name) == roles.Mask:
+		case b.Encoder.Inputs[info.Name].Is == roles.Mask:
 			err = add(f, info.Name, ones(n*length), n, length)
 		default:
 			err = add(f, info.Name, tokens, n, length)
@@ -87,12 +88,17 @@ func ones(n int64) []int64 {
 
 // common feeds a decoder: n tokens for each of some rows, after the past.
 func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int64, past bool) error {
+	ends := &b.Decoder
+	if !past {
+		ends = &b.First
+	}
 	for _, in := range s.Inputs() {
 		var err error
-		switch is := roles.ByName(in.Name); {
+		held := ends.Inputs[in.Name]
+		switch is := held.Is; {
 		case is == roles.Tokens:
 			err = add(f, in.Name, tokens, rows, n)
-		case is == roles.Mask && masksEncoder(s, in):
+		case is == roles.Mask && held.Encoder:
 			err = add(f, in.Name, ones(rows*b.read), rows, b.read)
 		case is == roles.Mask:
 			err = add(f, in.Name, ones(rows*(int64(b.length)+n)), rows, int64(b.length)+n)
@@ -125,53 +131,80 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 	return nil
 }
 
-// masksEncoder reports a mask over what the encoder read: optimum says so in its name, and the exporter of
-// Transformers 5 calls its length as that of the encoder's output, or of keys that were made of it.
-func masksEncoder(s *session.Session, mask ort.ValueInfo) bool {
-	if roles.Named(mask.Name) == roles.Encoder {
-		return true
-	}
-	length := len(mask.Dimensions) - 1
-	return length >= 0 && mask.Dimensions[length] != "" && slices.ContainsFunc(s.Inputs(), func(in ort.ValueInfo) bool {
-		_, encoder := roles.Cache(in.Name)
-		return (encoder || roles.ByName(in.Name) == roles.EncoderOutput) &&
-			slices.Contains(in.Dimensions, mask.Dimensions[length])
-	})
-}
-
-// pastOf feeds one tensor of the past: its buffer, or an empty one.
+// pastOf feeds one tensor of the past, or a state: its buffer, or what there is before any token.
 func (b *batch) pastOf(f *feeds, in ort.ValueInfo, rows int64) error {
-	if len(in.Shape) != 4 || in.Element != ort.Float32 {
-		return fmt.Errorf("input %s is not understood: it is no past of rank 4 in float32", in.Name)
+	held := b.Decoder.Inputs[in.Name]
+	kept := []roles.Input{roles.Past, roles.EncoderPast, roles.State, roles.Other}
+	if in.Element != ort.Float32 || !slices.Contains(kept, held.Is) {
+		return fmt.Errorf("input %s holds %s of type %s, needed are keys, values or states in float32", in.Name,
+			cmp.Or(held.Is, "what the graph does not tell"), in.Element)
 	}
 	for _, l := range b.own {
 		if l.input == in.Name {
-			n := rows * l.heads * int64(b.length) * l.size
-			return add(f, in.Name, l.past[:n], rows, l.heads, int64(b.length), l.size)
+			length := int64(b.length)
+			return add(f, in.Name, l.past[:l.elements(rows, length)], l.shape(rows, length)...)
 		}
 	}
-	// What the input leaves open the present says, as in graphs whose exporter calls four heads "4".
-	heads, size := in.Shape[1], in.Shape[3]
-	present := b.presentOf(in.Name)
+	row, err := b.rowOf(in)
+	if err == nil && b.length > 0 {
+		err = fmt.Errorf("input %s comes from no output that the graphs or a name tell", in.Name)
+	}
+	if err != nil {
+		return err
+	}
+	l := layer{row: row}
+	return add(f, in.Name, make([]float32, l.elements(rows, 0)), l.shape(rows, 0)...)
+}
+
+// rowOf are the axes of a row of a past, or of a state. What the input leaves open its present says, as in graphs whose
+// exporter calls four heads "4", or what the graph for prompts hands out.
+func (b *batch) rowOf(in ort.ValueInfo) ([]int64, error) {
+	held := b.Decoder.Inputs[in.Name]
+	var shapes [][]int64
+	present := b.Decoder.Present(in.Name)
 	for _, out := range b.decoder.Outputs() {
-		if out.Name == present && len(out.Shape) == 4 {
-			heads, size = max(heads, out.Shape[1]), max(size, out.Shape[3])
+		if out.Name == present {
+			shapes = append(shapes, out.Shape)
 		}
 	}
-	if size < 0 {
-		size = b.headSize
+	if b.first != nil {
+		for _, out := range b.first.Outputs() {
+			if b.First.Next[out.Name] == in.Name {
+				shapes = append(shapes, out.Shape)
+			}
+		}
 	}
-	return add(f, in.Name, []float32{}, rows, heads, 0, size)
+	var row []int64
+	for i, d := range in.Shape {
+		for _, shape := range shapes {
+			if len(shape) == len(in.Shape) {
+				d = max(d, shape[i])
+			}
+		}
+		switch {
+		case i == 0:
+			continue
+		case i == held.Axis:
+			d = 0
+		case d < 0 && i == len(in.Shape)-1 && held.Axis > 0:
+			d = b.headSize
+		}
+		if d < 0 || d == 0 && i != held.Axis {
+			return nil, fmt.Errorf("input %s is no past, and no state whose size the graphs tell", in.Name)
+		}
+		row = append(row, d)
+	}
+	return row, nil
 }
 
 // move copies row parents[r] of each present to row r of its past, on all cores.
-func move(layers []*layer, parents []int, length int) error {
+func move(layers []*layer, parents []int, length int) {
 	var wait sync.WaitGroup
 	work := make(chan *layer)
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for l := range work {
-				n := int(l.heads) * length * int(l.size)
+				n := int(l.elements(1, int64(length)))
 				for r, p := range parents {
 					copy(l.past[r*n:(r+1)*n], l.present[p*n:(p+1)*n])
 				}
@@ -183,5 +216,4 @@ func move(layers []*layer, parents []int, length int) error {
 	}
 	close(work)
 	wait.Wait()
-	return nil
 }

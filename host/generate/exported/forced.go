@@ -44,7 +44,7 @@ func (g *Generator) Force(ctx context.Context, in *decode.Input) (decode.Forced,
 	if err := b.prefill(feed, s, []request{r}, len(r.prompt)); err != nil {
 		return nil, err
 	}
-	results, err := s.Run(ctx, feed.values, "logits")
+	results, err := s.Run(ctx, feed.values, b.First.Logits)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func OpenAt(ctx context.Context, folder string, o decode.Options,
 	if g.search, err = decode.SearchOf(folder, config, nil); err != nil {
 		return nil, err
 	}
-	if g.model, err = openSessions(ctx, o.Library, files, o.Threads, level); err != nil {
+	if g.model, err = openSessions(ctx, o.Library, files, config.Vocab, o.Threads, level); err != nil {
 		return nil, err
 	}
 	g.model.headSize = config.HeadSize()

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/engine"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/generate/prepare"
 	"github.com/opgraft/graft/host/generate/search"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -19,10 +21,13 @@ import (
 
 // sessions are the graphs of an exported model, open.
 type sessions struct {
-	library *ort.Library
-	encoder *session.Session // nil for a decoder alone
-	first   *session.Session // the decoder without a past; nil when one session does both
-	decoder *session.Session
+	*prepare.Exported // what they take and make
+	library           *ort.Library
+	encoder           *session.Session // nil for a decoder alone
+	first             *session.Session // the decoder without a past; nil when one session does both
+	decoder           *session.Session
+	// fixed is the one length of prompts that the graph of a decoder with states, which reads them, is for; 0 for any.
+	fixed int
 	// headSize is that of pasts whose graph leaves it open, as onnxruntime-genai's builder does; 0 where it is not known.
 	headSize int64
 	// self and cross are what the decoder's and the encoder's keys and values took in
@@ -37,9 +42,16 @@ var ErrNoPast = errors.New("the decoder was exported without a past: it would co
 
 // openSessions opens the graphs of a folder, unpatched. Merged decoders are taken as
 // they are and told which branch to take.
-func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, threads int,
+func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, vocab, threads int,
 	level session.OptimizationLevel) (_ *sessions, err error) {
-	m := &sessions{library: l}
+	ends, err := prepare.ReadExported(ctx, f, vocab)
+	if err != nil {
+		return nil, err
+	}
+	m := &sessions{Exported: ends, library: l}
+	if err := m.check(f); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			m.close()
@@ -59,31 +71,46 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, thread
 	if m.decoder, err = openSession(ctx, l, f.Decoder, o); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(m.decoder.Outputs(), func(out ort.ValueInfo) bool {
-		return out.Name == "logits" && len(out.Shape) != 2
-	}) {
-		if m.takesPast() {
-			return nil, &diagnostic.Error{Path: f.Decoder, Found: "no output logits",
-				Needed: "the names that exporters give, by which the model as exported is run",
-				Fix:    "generate without --baseline, or rename its inputs and outputs"}
-		}
-		return nil, f.NoDecoder()
-	}
-	if !m.takesPast() {
-		return nil, fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
-	}
 	for _, in := range m.decoder.Inputs() {
-		if _, encoder := roles.Cache(in.Name); len(in.Shape) == 4 && !encoder && in.Shape[2] > 0 {
+		held := m.Decoder.Inputs[in.Name]
+		if held.Is == roles.Past && held.Axis < len(in.Shape) && in.Shape[held.Axis] > 0 {
 			return nil, &diagnostic.Error{Path: f.Decoder, Found: fmt.Sprintf("input %s is %d long in every step", in.Name,
-				in.Shape[2]), Needed: "a past of any length", Fix: "export the decoder with a few tokens in the sample"}
+				in.Shape[held.Axis]), Needed: "a past of any length", Fix: "export the decoder with a few tokens in the sample"}
+		}
+	}
+	if m.first != nil && m.encoder == nil {
+		for _, in := range m.first.Inputs() {
+			if m.First.Inputs[in.Name].Is == roles.Tokens && len(in.Shape) == 2 {
+				m.fixed = max(0, int(in.Shape[1]))
+			}
 		}
 	}
 	return m, nil
 }
 
-// takesPast reports a decoder that takes keys and values, of rank 4.
-func (m *sessions) takesPast() bool {
-	return slices.ContainsFunc(m.decoder.Inputs(), func(in ort.ValueInfo) bool { return len(in.Shape) == 4 })
+// check refuses graphs that no loop can run.
+func (m *sessions) check(f *modeldir.Files) error {
+	switch {
+	case m.Decoder.Logits == "":
+		return f.NoDecoder()
+	case !m.Decoder.Takes() && len(m.First.Next) == 0:
+		return fmt.Errorf("%s: %w", f.Decoder, ErrNoPast)
+	case m.First.Logits == "":
+		return &diagnostic.Error{Path: f.First, Found: "no output logits of a vocabulary",
+			Needed: "those after the prompt", Fix: "export the model again"}
+	}
+	for _, input := range slices.Sorted(maps.Keys(m.Decoder.Inputs)) {
+		own := m.Decoder.Inputs[input].Is
+		if !slices.Contains([]roles.Input{roles.Past, roles.State, roles.EncoderPast}, own) {
+			continue
+		}
+		if m.First.Present(input) == "" || own != roles.EncoderPast && m.Decoder.Present(input) == "" {
+			return &diagnostic.Error{Path: f.Decoder, Found: "input " + input + ", of which neither the graphs nor names tell " +
+				"what it comes from", Needed: "an output that is made of it, or called like it",
+				Fix: "generate without --baseline, or export the model again"}
+		}
+	}
+	return nil
 }
 
 // openSession is a session of one graph. What is wrong with the files is said as the rest
@@ -184,9 +211,8 @@ func (m *sessions) generate(ctx context.Context, selector search.Selector, o sea
 		if !slices.ContainsFunc(requests, func(s *search.State) bool { return !s.Done() }) {
 			break
 		}
-		if err = b.follow(requests, rows); err == nil {
-			logits, err = b.step(ctx, requests)
-		}
+		b.follow(requests, rows)
+		logits, err = b.step(ctx, int64(b.size*b.beams))
 	}
 	if err != nil {
 		return nil, err

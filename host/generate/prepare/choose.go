@@ -15,7 +15,6 @@ import (
 	"github.com/opgraft/graft/host/plugin/refusal"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 )
 
 // chooser decides what the decoder's attention stores.
@@ -25,7 +24,6 @@ type chooser struct {
 	evaluator  *evaluator
 	answers    engine.Answers
 	first      *engine.Decoder // without a past; nil before it is needed
-	firstView  *patch.Analysis // its graph
 }
 
 // choose plans what each kind of attention stores and tries the folds that this needs.
@@ -236,7 +234,7 @@ func (c *chooser) steps(ctx context.Context, d *engine.Decoder) (bool, error) {
 		return false, err
 	}
 	first.Positions, first.Answers = g.Positions, engine.Answers{}
-	e := newEvaluator(c.options.Library, c.firstView)
+	e := newEvaluator(c.options.Library, g.Model.without)
 	defer e.close()
 	e.answer(first.HidesQuestions(), first.Answers)
 	if single {

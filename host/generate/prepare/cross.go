@@ -30,8 +30,10 @@ func (m *Model) storeCross(ctx context.Context) error {
 		return nil
 	}
 	m.cross = proto.Clone(x.Model.Proto()).(*onnx.Model)
+	m.sources = map[string]string{}
 	for _, s := range sides {
 		s.handOut(m.cross.Graph)
+		m.sources[s.past] = s.from
 	}
 	if err := x.Within(ctx, func() error {
 		for _, s := range sides {

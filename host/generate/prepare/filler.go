@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/plan"
@@ -42,7 +41,7 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	if len(layers) == 0 {
 		return nil
 	}
-	file, p, err := gen.Model.fills()
+	file, p, err := gen.Model.fills(ctx)
 	if err != nil {
 		return err
 	}
@@ -53,8 +52,8 @@ func (gen *Generation) filler(ctx context.Context, o Options) error {
 	for i := range layers {
 		l := &layers[i]
 		if l.value != "" {
-			if l.key, err = present(p, l.key); err == nil {
-				l.value, err = present(p, l.value)
+			if l.key, err = gen.Model.source(ctx, l.key); err == nil {
+				l.value, err = gen.Model.source(ctx, l.value)
 			}
 			if err != nil {
 				return err
@@ -131,17 +130,6 @@ func encoderLengths(filler *Graph) map[string][]int {
 		}
 	}
 	return lengths
-}
-
-// present is the output that a past comes from.
-func present(p *onnx.Model, past string) (string, error) {
-	shared, _ := roles.Cache(past)
-	for _, o := range p.GetGraph().GetOutput() {
-		if same, _ := roles.Cache(o.GetName()); same == shared {
-			return o.GetName(), nil
-		}
-	}
-	return "", fmt.Errorf("no output is what the decoder takes as %s", past)
 }
 
 // storeKeysAndValues puts keys and values of a layer into its area.

@@ -9,7 +9,6 @@ import (
 	"github.com/opgraft/graft/host/plan"
 	"github.com/opgraft/graft/host/rewrite/engine"
 	"github.com/opgraft/graft/host/session/loaded"
-	"github.com/opgraft/graft/host/session/patch"
 )
 
 // fold finds what each layer can store of what its kind was chosen to, and has the weights
@@ -111,15 +110,11 @@ func (c *chooser) withoutPast(ctx context.Context) (*engine.Decoder, error) {
 	if c.first != nil {
 		return c.first, nil
 	}
-	file, p, err := c.generation.Model.first()
+	x, err := c.generation.Model.withoutPast(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x, err := patch.View(ctx, file, p)
-	if err != nil {
-		return nil, err
-	}
-	c.first, c.firstView = &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report,
-		Placeholder: c.generation.Model.Placeholder != nil}, x
+	c.first = &engine.Decoder{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report,
+		Placeholder: c.generation.Model.Placeholder != nil}
 	return c.first, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opgraft/graft/host/base/diagnostic"
 	"github.com/opgraft/graft/host/generate/modeldir"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -36,9 +37,11 @@ type Model struct {
 	decoder *patch.Analysis
 	merged  *onnx.Model // the branch of a merged decoder that takes no past; nil for separate files
 	// makes keys and values that the decoder made in every step; nil where the decoder without a past does
-	cross  *onnx.Model
-	sized  *model.Model // the file of the decoder without a past, where nobody but sizeStates has read it
-	models []*model.Model
+	cross *onnx.Model
+	// what the decoder without a past, or cross, hands out for inputs of the decoder, by their names; nil if not asked yet
+	sources map[string]string
+	without *patch.Analysis // the decoder without a past; nil before it is needed
+	models  []*model.Model
 }
 
 // Open opens a model folder and finds the blocks of its decoder. Errors of kind [graph.ErrBounds] are those of
@@ -80,14 +83,14 @@ func (m *Model) read(ctx context.Context) error {
 			return modeldir.About(m.Files.First, err)
 		}
 	}
-	if err := m.sizeStates(file.Proto()); err != nil {
-		return modeldir.About(m.Files.First, err)
-	}
 	if m.Placeholder, err = m.take(file, file.Proto(), true); err == nil {
 		m.decoder, err = patch.ViewRows(ctx, file, file.Proto())
 	}
 	if err != nil {
 		return modeldir.About(m.Files.Decoder, err)
+	}
+	if err := m.sizeStates(ctx); err != nil {
+		return modeldir.About(m.Files.First, err)
 	}
 	return nil
 }
@@ -174,27 +177,67 @@ func keepDefaults(p *onnx.Model) {
 	}
 }
 
-// first is the decoder without a past: its file, and its graph.
-func (m *Model) first() (*model.Model, *onnx.Model, error) {
-	if m.merged != nil {
-		return m.decoder.Model, m.merged, nil
+// withoutPast is the decoder without a past, viewed once.
+func (m *Model) withoutPast(ctx context.Context) (*patch.Analysis, error) {
+	if m.without != nil {
+		return m.without, nil
 	}
-	file, err := m.sized, error(nil)
-	if m.sized = nil; file == nil {
+	file, p := (*model.Model)(nil), m.merged
+	if p != nil {
+		file = m.decoder.Model
+	} else {
+		var err error
 		if file, err = m.open(m.Files.First); err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		p = file.Proto()
+		if _, err := m.take(file, p, false); err != nil {
+			return nil, err
 		}
 	}
-	_, err = m.take(file, file.Proto(), false)
-	return file, file.Proto(), err
+	x, err := patch.View(ctx, file, p)
+	m.without = x
+	return x, err
 }
 
 // fills is what makes keys and values of an encoder's output: its file, and its graph.
-func (m *Model) fills() (*model.Model, *onnx.Model, error) {
+func (m *Model) fills(ctx context.Context) (*model.Model, *onnx.Model, error) {
 	if m.cross != nil {
 		return m.decoder.Model, m.cross, nil
 	}
-	return m.first()
+	x, err := m.withoutPast(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x.Model, x.Graph.Model(), nil
+}
+
+// source is the output that an input of the decoder comes from.
+func (m *Model) source(ctx context.Context, past string) (string, error) {
+	if m.sources == nil {
+		x, err := m.withoutPast(ctx)
+		if err != nil {
+			return "", err
+		}
+		if err := x.Within(ctx, func() error {
+			return m.decoder.Within(ctx, func() error {
+				m.sources = roles.Sources(viewOf(m.decoder, m.Config.Vocab), viewOf(x, m.Config.Vocab))
+				return nil
+			})
+		}); err != nil {
+			return "", err
+		}
+	}
+	if from := m.sources[past]; from != "" {
+		return from, nil
+	}
+	return "", fmt.Errorf("no output is what the decoder takes as %s: its layers are not those of the decoder with a "+
+		"past, and no name says it", past)
+}
+
+// viewOf is an analysis as roles look at it.
+func viewOf(x *patch.Analysis, vocab int) roles.View {
+	return roles.View{Graph: x.Graph, Shapes: x.Shapes, Report: x.Report, Logits: LogitsOf(x.Graph, x.Shapes, vocab)}
 }
 
 // Layers are the decoder's layers of attention by kind; it is an error when there are

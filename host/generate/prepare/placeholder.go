@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -27,10 +26,11 @@ func takePlaceholder(file *model.Model, p *onnx.Model) (*int64, error) {
 				pad.GetName())
 		}
 	}
+	from := t.madeOf(tokens)
 	t.drop(pad, tokens)
 	for _, o := range t.graph.Output {
-		if !strings.HasPrefix(o.GetName(), "present") || strings.Contains(o.GetName(), ".encoder.") {
-			continue
+		if dims := o.GetType().GetTensorType().GetShape().GetDim(); len(dims) != 4 || !from[o.GetName()] {
+			continue // no keys and values of tokens
 		}
 		n := t.maker(o.GetName())
 		if n == nil || !t.slices(n, 2, 0, -1) {
@@ -64,8 +64,7 @@ type placeholder struct {
 // find is the node that pads the tokens by one at the end, with what, or nil.
 func (t *placeholder) find() (pad *onnx.Node, id int64) {
 	for _, n := range t.graph.Node {
-		if n.GetOpType() != "Pad" || len(n.Input) < 2 || len(n.Input) > 3 ||
-			!slices.Contains([]string{"input_ids", "decoder_input_ids"}, n.Input[0]) {
+		if n.GetOpType() != "Pad" || len(n.Input) < 2 || len(n.Input) > 3 || !t.integers(n.Input[0]) {
 			continue
 		}
 		if slices.ContainsFunc(n.Attribute,
@@ -85,6 +84,27 @@ func (t *placeholder) find() (pad *onnx.Node, id int64) {
 		return n, id
 	}
 	return nil, 0
+}
+
+// integers reports an input of integers (batch, positions).
+func (t *placeholder) integers(name string) bool {
+	return slices.ContainsFunc(t.graph.Input, func(in *onnx.ValueInfo) bool {
+		kind := in.GetType().GetTensorType()
+		return in.GetName() == name && kind.GetElemType() == int32(onnx.Tensor_INT64) && len(kind.GetShape().GetDim()) == 2
+	})
+}
+
+// madeOf are the values that are made of one, in nodes that stand in order, itself among them.
+func (t *placeholder) madeOf(name string) map[string]bool {
+	made := map[string]bool{name: true}
+	for _, n := range t.graph.Node {
+		if n.GetOpType() != "Shape" && slices.ContainsFunc(n.Input, func(in string) bool { return made[in] }) {
+			for _, out := range n.Output {
+				made[out] = true
+			}
+		}
+	}
+	return made
 }
 
 // slices reports a node that cuts an axis of its input from start to end, which math.MaxInt32 and more are.

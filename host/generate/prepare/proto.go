@@ -16,10 +16,7 @@ func WithoutPast(p *onnx.Model) error { return takeBranch(p, false) }
 // or the one that does not. A model that is not merged stays as it is.
 func takeBranch(p *onnx.Model, past bool) error {
 	g := p.GetGraph()
-	at := slices.IndexFunc(g.GetNode(), func(n *onnx.Node) bool {
-		return n.GetOpType() == "If" && len(n.GetOutput()) == len(g.GetOutput()) && len(n.GetInput()) == 1 &&
-			slices.ContainsFunc(g.GetInput(), func(in *onnx.ValueInfo) bool { return in.GetName() == n.GetInput()[0] })
-	})
+	at := branches(g)
 	if at < 0 {
 		return nil
 	}
@@ -53,6 +50,14 @@ func takeBranch(p *onnx.Model, past bool) error {
 	g.Initializer = append(g.Initializer, b.Initializer...)
 	g.ValueInfo = append(g.ValueInfo, b.ValueInfo...)
 	return nil
+}
+
+// branches is where the node of a merged decoder stands that chooses a branch; -1 of another graph.
+func branches(g *onnx.Graph) int {
+	return slices.IndexFunc(g.GetNode(), func(n *onnx.Node) bool {
+		return n.GetOpType() == "If" && len(n.GetOutput()) == len(g.GetOutput()) && len(n.GetInput()) == 1 &&
+			slices.ContainsFunc(g.GetInput(), func(in *onnx.ValueInfo) bool { return in.GetName() == n.GetInput()[0] })
+	})
 }
 
 // reads counts how many of the names the nodes of a graph read.

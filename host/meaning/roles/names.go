@@ -3,7 +3,6 @@ package roles
 import (
 	"strings"
 
-	"github.com/opgraft/graft/host/meaning/blocks"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 )
@@ -53,26 +52,6 @@ func Cache(name string) (shared string, encoder bool) {
 		}
 	}
 	return name, strings.Contains(name, ".encoder.") || strings.Contains(name, "cross_attention")
-}
-
-// Origin finds the block that makes what another takes in as a past: decoders exported with a past have no projections
-// of the encoder's output, because its keys and values come in from the decoder without one, whose report is searched.
-// It is nil for a block that makes its own keys, and where no block hands them out.
-func Origin(b *blocks.Block, without *blocks.Report) *blocks.Block {
-	makes := func(past, leaving *graph.Value) bool {
-		if past == nil || !past.IsInput || leaving == nil {
-			return false
-		}
-		from, _ := Cache(past.Name)
-		to, _ := Cache(leaving.Name)
-		return from == to
-	}
-	for _, o := range without.Blocks {
-		if w := o.Wiring; makes(b.Wiring.Key, w.LeavingKey) && makes(b.Wiring.Value, w.LeavingValue) {
-			return o
-		}
-	}
-	return nil
 }
 
 // Named is what the name of a length says that it counts.

@@ -55,6 +55,9 @@ type Roles struct {
 	axes    map[*graph.Value][]Axis
 	symbols map[string]Length
 	states  map[*graph.Value]*graph.Value
+	report  *blocks.Report
+	// outputs as which inputs come back; nil before they are asked for
+	presents map[*graph.Value]*graph.Value
 
 	rows      walk[int64]
 	decides   walk[bool]
@@ -70,7 +73,7 @@ type Axis struct {
 
 // Find decides the roles of the inputs of a main graph. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes, report *blocks.Report) *Roles {
-	r := &Roles{main: g, shapes: shapes, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{},
+	r := &Roles{main: g, shapes: shapes, report: report, inputs: map[*graph.Value]Input{}, axes: map[*graph.Value][]Axis{},
 		symbols: map[string]Length{}, states: map[*graph.Value]*graph.Value{},
 		rows: walk[int64]{}, decides: walk[bool]{}, turns: walk[bool]{}, convolved: walk[*graph.Node]{}}
 	r.attention(g, report)

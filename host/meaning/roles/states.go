@@ -28,17 +28,27 @@ func (r *Roles) recurrent(g *graph.Graph) {
 	if !open {
 		return
 	}
-	of := madeOf(g, all)
-	taken := map[*graph.Value]*graph.Value{} // by output; nil of one that two inputs may come back as
-	for i, in := range all {
-		if r.inputs[in] != Other || !r.fixed(in) {
-			continue
+	for out, in := range comingBack(g, all, func(in, out *graph.Value) bool {
+		return r.inputs[in] == Other && r.fixed(in) && r.alike(in, out)
+	}) {
+		if in != nil {
+			r.inputs[in], r.states[in] = State, out
 		}
+	}
+}
+
+// comingBack are, by output, the inputs among some that come back as it: of the outputs that fit and are made of an
+// input, the one that is made of the fewest of them; nil for an output that two inputs may come back as.
+func comingBack(g *graph.Graph, all []*graph.Value,
+	fits func(in, out *graph.Value) bool) map[*graph.Value]*graph.Value {
+	of := madeOf(g, all)
+	taken := map[*graph.Value]*graph.Value{}
+	for i, in := range all {
 		var own *graph.Value
 		fewest, ties := len(all)+1, 0
 		for _, out := range g.Outputs {
 			from := of[out]
-			if from == nil || from.Bit(i) == 0 || !r.alike(in, out) {
+			if from == nil || from.Bit(i) == 0 || !fits(in, out) {
 				continue
 			}
 			switch n := ones(from); {
@@ -56,11 +66,78 @@ func (r *Roles) recurrent(g *graph.Graph) {
 		}
 		taken[own] = in
 	}
-	for out, in := range taken {
-		if in != nil {
-			r.inputs[in], r.states[in] = State, out
+	return taken
+}
+
+// Present is the output as which an input that is a past or a state comes back: what its attention joins it to, or
+// what else is made of it first. It is nil where the graph does not tell and no name does.
+func (r *Roles) Present(v *graph.Value) *graph.Value {
+	if r.presents == nil {
+		r.presents = r.findPresents()
+	}
+	return r.presents[v]
+}
+
+func (r *Roles) findPresents() map[*graph.Value]*graph.Value {
+	presents, taken := map[*graph.Value]*graph.Value{}, map[*graph.Value]bool{}
+	note := func(in, out *graph.Value) {
+		if in != nil && out != nil && in.IsInput && out.IsOutput && presents[in] == nil && !taken[out] {
+			presents[in], taken[out] = out, true
 		}
 	}
+	for in, out := range r.states {
+		note(in, out)
+	}
+	for _, b := range r.report.Blocks {
+		if a := b.Attention; a != nil && a.Past != nil {
+			note(r.main.Lookup(a.Past.Key), r.main.Lookup(a.Past.PresentKey))
+			note(r.main.Lookup(a.Past.Value), r.main.Lookup(a.Past.PresentValue))
+		}
+	}
+	var all []*graph.Value
+	for _, v := range r.main.Inputs {
+		if v.Tensor == nil && r.isNumber(v) {
+			all = append(all, v)
+		}
+	}
+	for out, in := range comingBack(r.main, all, func(in, out *graph.Value) bool {
+		return r.handedOn(in) && presents[in] == nil && !taken[out] && r.grown(in, out)
+	}) {
+		note(in, out)
+	}
+	for _, in := range all {
+		if presents[in] != nil || !r.handedOn(in) {
+			continue
+		}
+		shared, _ := Cache(in.Name)
+		for _, out := range r.main.Outputs {
+			if same, _ := Cache(out.Name); same == shared {
+				note(in, out)
+			}
+		}
+	}
+	return presents
+}
+
+// handedOn reports an input that may come back: one of an open size holds nobody knows what.
+func (r *Roles) handedOn(in *graph.Value) bool {
+	return slices.Contains([]Input{Past, State, Other}, r.inputs[in])
+}
+
+// grown reports an output of the type, the rank and the known lengths of an input.
+func (r *Roles) grown(in, out *graph.Value) bool {
+	a, b := r.shapes.Of(in), r.shapes.Of(out)
+	if a.Rank < 2 || a.Rank != b.Rank || a.DType != b.DType {
+		return false
+	}
+	for i := 1; i < a.Rank; i++ {
+		x, known := a.Dims[i].Const()
+		y, too := b.Dims[i].Const()
+		if known && too && x != y {
+			return false
+		}
+	}
+	return true
 }
 
 // isNumber reports a value of a floating type.

@@ -71,7 +71,7 @@ func indexed(v *graph.Value, depth int, before walk[int64]) int64 {
 					found = t.Tensor.Dims[0]
 				}
 			case depth > 0 && len(n.Out) > 0 && n.Out[0] != nil &&
-				n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand", "Tile"):
+				n.Is("Reshape", "Cast", "Unsqueeze", "Squeeze", "Identity", "Flatten", "If", "Expand", "Tile", "Pad"):
 				if u.Index == 0 {
 					found = indexed(n.Out[0], depth-1, before)
 				}

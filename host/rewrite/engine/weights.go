@@ -139,7 +139,7 @@ func (d *Decoder) crossSources(b *blocks.Block) (*source, error) {
 	if d.First == nil {
 		return nil, refuse("the weights of its keys and values are not there: no decoder without a past was given")
 	}
-	origin := roles.Origin(b, d.First.Report)
+	origin := roles.Origin(b, d.Report, d.First.Report)
 	if origin == nil || origin.Attention.Projections == nil || origin.Attention.Projections.Key == nil ||
 		origin.Attention.Projections.Value == nil {
 		return nil, refuse("found no linear layers that make its keys and values")
