@@ -11,7 +11,7 @@ STEPS, FUSED, WHOLE = "steps", "fused", "whole"  # prefill and a step of one tok
 # Transformers 5 ties the head of every T5, so that those of models/small that are not tied would be other models.
 READERS = ("bart", "marian", "t5-tied", "m2m100", "pegasus", "whisper")
 FOLDERS = {"qwen2-exporter": ("qwen2", STEPS), "qwen2-exporter-fused": ("qwen2", FUSED), "qwen2-exporter-whole": ("qwen2", WHOLE),
-           **{f"{name}-exporter": (name, STEPS) for name in (*READERS, "falcon")}}
+           **{f"{name}-exporter": (name, STEPS) for name in (*READERS, "falcon", "gpt-oss")}}
 
 
 def files(name):

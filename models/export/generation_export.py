@@ -79,7 +79,7 @@ FOLDERS = {
     **{f"{subject}-genai": Folder(subject, genai_small.FLOAT32, "eager", ("model",)) for subject in genai_small.SUBJECTS},
     **{f"{subject}-genai-int4": Folder(subject, genai_small.INT4, "eager", ("model",), options=options)
        for subject, options in genai_small.QUANTISED.items()},
-    **{name: Folder(subject, "exporter", "sdpa", exporter_small.files(name), form=form)
+    **{name: Folder(subject, "exporter", "eager" if subject == "gpt-oss" else "sdpa", exporter_small.files(name), form=form)
        for name, (subject, form) in exporter_small.FOLDERS.items()},
 }
 
@@ -208,8 +208,9 @@ def run(name):
         beside = genai_small.CONFIG if folder.genai else exporter_small.MANIFEST if folder.form else None
         if beside:  # and the files of the checkpoint, as the release for optimum writes them
             (target / beside).write_bytes((Path(scratch) / beside).read_bytes())
-            for file in ("config.json", "generation_config.json"):
-                (target / file).write_bytes((SMALL / folder.subject / file).read_bytes())
+            for file, value in (("config.json", config), ("generation_config.json", generation)):
+                other = SMALL / folder.subject / file
+                (target / file).write_text(other.read_text() if other.exists() else dump(value))
             record(name, folder, (*(("onnxruntime-genai",) if folder.genai else ("onnxscript",)), "transformers", "torch", "onnx"))
             return
     (target / "config.json").write_text(dump(config))

@@ -79,7 +79,7 @@ SAYING = dict(decoder_layers=2, d_model=64, decoder_attention_heads=4, decoder_f
 GPTJ = dict(n_layer=2, n_embd=64, n_head=4, n_positions=192, vocab_size=320)
 
 # Those whose class has no other attention than the eager one.
-EAGER = ("gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "led", "xglm", "prophetnet", "unilm")
+EAGER = ("gpt-oss", "gptj", "codegen", "gpt-neo", "bloom", "mt5", "flan-t5", "bigbird-pegasus", "led", "xglm", "prophetnet", "unilm")
 
 MAKERS = {
     # Positions.
@@ -189,6 +189,10 @@ MAKERS = {
         "moonshine", {EMBEDDING: 7, OUTPUT: 2, r"conv[123]$": 2, r"norm$": SIGNS}, hidden_size=48, intermediate_size=80, vocab_size=300, encoder_num_hidden_layers=2,
         decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4, pad_head_dim_to_multiple_of=8,
         max_position_embeddings=128),
+}
+
+EXPORTED = {  # by the exporter of Transformers 5 alone
+    "gpt-oss": lambda: decoder("gpt_oss", **LLAMA, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
 }
 
 

@@ -172,7 +172,7 @@ def find(name):
         return SUBJECTS[name]
     import generation_families
 
-    return generation_families.MAKERS[name]()
+    return (generation_families.MAKERS | generation_families.EXPORTED)[name]()
 
 
 def initialise(model, subject, seed=SEED):

@@ -55,13 +55,12 @@ BUILT = {  # by genai's builder, beside those of generation_families
     "ernie4-5": lambda: families.decoder("ernie4_5", **families.LLAMA, head_dim=16),
     "hunyuan": lambda: families.decoder("hunyuan_v1_dense", **families.LLAMA, head_dim=16),
     "lfm2": lambda: families.decoder("lfm2", **families.LLAMA, layer_types=["conv", "full_attention"]),
-    "gpt-oss": lambda: families.decoder("gpt_oss", **families.LLAMA, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16),
 }
 OTHERWISE = {  # graphs that compute something else than their model, seen in the graph
     ("genai", "mistral"): "the builder leaves the window out: local_window_size is -1, sliding_window 16",
     ("genai", "olmo"): "the builder writes LayerNorm as SimplifiedLayerNormalization, which takes no mean off",
 }
-families.MAKERS.update(BUILT)
+families.MAKERS.update(BUILT | families.EXPORTED)
 MAKERS = dict(families.MAKERS)
 
 

@@ -415,7 +415,7 @@ def measure(cases):
 
 def write(name, cases, counts):
     head = {
-        "schema_version": 1, "model": name, "brief": name in families.MAKERS, "seed": subjects.SEED, "noise": NOISE, "counts": counts,
+        "schema_version": 1, "model": name, "brief": name not in subjects.SUBJECTS, "seed": subjects.SEED, "noise": NOISE, "counts": counts,
         "made_by": {p: version(p) for p in ("transformers", "torch")},
     }
     shape = feature_shape(subjects.find(name).config)

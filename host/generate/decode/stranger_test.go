@@ -149,3 +149,29 @@ func TestStrangersTypeOfCache(t *testing.T) {
 			Attention: prepare.Attention{Self: plan.KeysValues, Storage: plan.Float32}}))(t)
 	g.Close()
 }
+
+// An operator of a stranger's that takes no sinks runs no layers whose softmax counts some; and strategies that have
+// none store keys and values there.
+func TestStrangersSinks(t *testing.T) {
+	l := must.Value(ort.FindAndOpen(""))(t)
+	dir := filepath.Join(t.TempDir(), "gpt-oss")
+	must.Succeed(t, models.Small("gpt-oss-exporter", dir))
+	prepared := func(self plan.Strategy, folders ...string) (*prepare.Generation, error) {
+		return decode.Prepare(t.Context(), dir, decode.Options{Library: l, Plugins: loadedFrom(t, folders...),
+			CacheBytes: 64 << 20, Attention: prepare.Attention{Self: self}})
+	}
+	_, err := prepared(plan.KeysValues, append(built("packed-linear"), plainDecode)...)
+	want := "self attention is to store keys_values, and its softmax counts sinks, and PlainDecode of the plugin " +
+		"plain-decode has no input sinks, needed an operator with that input; leave the plugin out, or choose another"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	g := must.Value(prepared(plan.Keys, built("slim-attention", "flash-decode", "packed-linear")...))(t)
+	defer g.Close()
+	for _, layer := range g.Interface.Strategies {
+		if layer.Strategy != plan.KeysValues || !strings.Contains(layer.Reason, "its softmax counts sinks") {
+			t.Errorf("%s stores %s because %s", layer.Node, layer.Strategy, layer.Reason)
+		}
+	}
+	must.Equal(t, len(g.Interface.Strategies), 2)
+}

@@ -243,7 +243,7 @@ func lastRows(v *ort.Value) ([]float32, error) {
 // take stores a present of the prompt, repeated for the beams.
 func (b *batch) take(out ort.ValueInfo, v *ort.Value) error {
 	input := b.First.Next[out.Name]
-	if input == "" {
+	if input == "" || isWindow(out) {
 		return nil // such as the encoder's output, handed on
 	}
 	held, shape := b.Decoder.Inputs[input], v.Shape()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/opgraft/graft/host/meaning/roles"
@@ -119,6 +120,8 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 			case past: // it makes keys and values of it in every step
 				f.values[in.Name], err = b.hiddenOfRows()
 			}
+		case isWindow(in) && b.window > 0:
+			err = add(f, in.Name, []int64{b.window})
 		case b.cross[in.Name] != nil:
 			f.values[in.Name] = b.cross[in.Name]
 		default:
@@ -129,6 +132,12 @@ func (b *batch) common(f *feeds, s *session.Session, tokens []int64, rows, n int
 		}
 	}
 	return nil
+}
+
+// isWindow reports the window of a layer, which the exporter of Transformers 5 has as a part of the cache: one number,
+// read and handed on.
+func isWindow(v ort.ValueInfo) bool {
+	return strings.HasSuffix(v.Name, "._sliding_window_tensor") && len(v.Shape) == 0 && v.Element == ort.Int64
 }
 
 // pastOf feeds one tensor of the past, or a state: its buffer, or what there is before any token.

@@ -58,7 +58,7 @@ func OpenAt(ctx context.Context, folder string, o decode.Options,
 	if g.model, err = openSessions(ctx, o.Library, files, config.Vocab, o.Threads, level); err != nil {
 		return nil, err
 	}
-	g.model.headSize = config.HeadSize()
+	g.model.headSize, g.model.window = config.HeadSize(), config.Window()
 	if !o.ReferenceSelector {
 		if g.selector, g.closeSelector, err = decode.SelectorOf(o.Plugins, o.Threads); err != nil {
 			g.model.close()

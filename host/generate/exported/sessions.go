@@ -30,6 +30,8 @@ type sessions struct {
 	fixed int
 	// headSize is that of pasts whose graph leaves it open, as onnxruntime-genai's builder does; 0 where it is not known.
 	headSize int64
+	// window is that of layers with a sliding one; 0 where it is not known.
+	window int64
 	// self and cross are what the decoder's and the encoder's keys and values took in
 	// the last generation, in bytes, all copies counted.
 	self, cross int64

@@ -123,6 +123,17 @@ func (c *Config) HeadSize() int64 {
 	return 0
 }
 
+// Window is how many tokens layers with a sliding window see, 0 where the configuration does not tell.
+func (c *Config) Window() int64 {
+	var of struct {
+		Window int64 `json:"sliding_window"`
+	}
+	if err := json.Unmarshal(c.JSON, &of); err != nil || of.Window < 0 || of.Window > limit.Tokens {
+		return 0
+	}
+	return of.Window
+}
+
 // HasConfig reports a folder with a configuration, of either name.
 func HasConfig(folder string) bool {
 	for _, name := range []string{ConfigName, GenaiConfigName} {
