@@ -32,8 +32,8 @@ var (
 // AttentionAttributes are those of the node that stands for a block.
 func AttentionAttributes(b *blocks.Block) []NodeAttribute {
 	a, w := b.Attention, b.Wiring
-	query, key, value, output := Operand(w.QueryLayout), Operand(w.KeyLayout), Operand(w.ValueLayout),
-		Operand(w.OutputLayout)
+	query, key, value, output := Operand(w.QueryLayout), Operand(w.KeyLayout), OperandRows(w.ValueLayout),
+		OperandRows(w.OutputLayout)
 	folded := query == "bshd" || key == "bshd" || value == "bshd" // of rank 3, heads may be told by their number alone
 	masked := w.BoolMask != nil || w.Lengths != nil
 	return []NodeAttribute{
@@ -65,6 +65,14 @@ func Operand(layout string) string {
 		return "bshd"
 	}
 	return layout
+}
+
+// OperandRows is an operator's layout of values or results, which are turned where they lie in columns.
+func OperandRows(layout string) string {
+	if layout == "bhds" {
+		return "bhsd"
+	}
+	return Operand(layout)
 }
 
 // described is how a plugin's library describes an operator; nil where that is not known.

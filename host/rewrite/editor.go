@@ -54,6 +54,19 @@ func (e *Editor) stand(old, to *graph.Value) {
 	e.instead[old] = to
 }
 
+// Fill puts zeros after the last axis of a value.
+func (e *Editor) Fill(v *graph.Value, rank int, zeros int64) (*graph.Value, error) {
+	pads := make([]int64, 2*rank)
+	pads[2*rank-1] = zeros
+	n, err := e.AddNode(v.Graph, "", "Pad",
+		[]*graph.Value{v, v.Graph.AddInitializer(graph.Int64Tensor("", []int64{int64(len(pads))}, pads...))},
+		[]string{v.Graph.FreshName("graft_filled")})
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
+}
+
 // Current is what stands for a value: one block may read what another made.
 func (e *Editor) Current(v *graph.Value) *graph.Value {
 	if to := e.instead[v]; to != nil {

@@ -114,6 +114,46 @@ func edges(t *testing.T) map[string]*onnx.Model {
 	made := func(text string) *onnx.Model { return blockstest.Proto(t, text) }
 	list := map[string]*onnx.Model{
 		"unknown lengths of two plugins": made(crossing()),
+		"values times turned probabilities": made(`
+			in rows f32[batch, 160, seq]
+			in v f32[batch, 4, 16, past]
+			in k f32[batch, 4, 20, past]
+			out y f32[batch, 64, seq]
+			heads = Reshape(rows, [0,4,40,-1])
+			q, rest = Split(heads, [20,20]) axis=2
+			qt = Transpose(q) perm=0,1,3,2
+			a = MatMul(qt, k)
+			s = Mul(a, 0.25)
+			p = Softmax(s)
+			pt = Transpose(p) perm=0,1,3,2
+			o = MatMul(v, pt)
+			y = Reshape(o, [0,64,-1])`),
+		"values times turned probabilities of one head": made(`
+			in q f32[batch, seq, 16]
+			in k f32[batch, 16, past]
+			in v f32[batch, 24, past]
+			out y f32[batch, 24, seq]
+			a = MatMul(q, k)
+			s = Mul(a, 0.25)
+			p = Softmax(s)
+			pt = Transpose(p) perm=0,2,1
+			y = MatMul(v, pt)`),
+		"rows cleared before the zeros of heads are cut off": made(`
+			in q f32[batch, 4, seq, 12]
+			in k f32[batch, 4, past, 12]
+			in v f32[batch, 4, past, 12]
+			in none bool[batch, 1, seq, 1]
+			out y f32[batch, seq, 4, 12]
+			q2 = Pad(q, [0,0,0,0,0,0,0,4])
+			k2 = Pad(k, [0,0,0,0,0,0,0,4])
+			v2 = Pad(v, [0,0,0,0,0,0,0,4])
+			kt = Transpose(k2) perm=0,1,3,2
+			a = MatMul(q2, kt)
+			p = Softmax(a)
+			o = MatMul(p, v2)
+			z = Where(none, 0.0, o)
+			t = Transpose(z) perm=0,2,1,3
+			y = Slice(t, [0], [12], [3])`),
 		"channels before positions": made(`
 			in q3 f32[batch, 64, seq]
 			in k3 f32[batch, 64, seq]

@@ -113,7 +113,7 @@ type Past struct {
 
 // Wiring is what a rewrite needs: the values a block reads and makes. Layouts
 // are "bshd", "bhsd" or "bhds", or those of [view.layout] for one head; a value of rank 3 in "bshd" has heads and size
-// in one dimension.
+// in one dimension. Operators take no query or value in columns ([Columns]) and give no such result: they are turned.
 type Wiring struct {
 	Graph *graph.Graph
 
@@ -142,6 +142,7 @@ type Wiring struct {
 	Output                                     *graph.Value
 	OutputLayout                               string
 	OutputRank                                 int
+	Filled                                     int64        // zeros that follow the features of a value in each head of Output
 	Scores                                     *graph.Value // probabilities that something else reads, or nil
 	ScoresMode                                 int
 	Causal                                     bool // keys after their query are hidden by their indices; see Compares
@@ -163,6 +164,12 @@ type Wiring struct {
 	// a block without a past for a later step.
 	LeavingKey, LeavingValue *graph.Value
 }
+
+// Columns reports a layout whose last axis is that of positions: a head's features are columns.
+func Columns(layout string) bool { return layout == "bhds" || layout == "bd1s" }
+
+// Turns reports values or a result in columns.
+func (w *Wiring) Turns() bool { return Columns(w.ValueLayout) || Columns(w.OutputLayout) }
 
 // Bias is a term of what is added to scores after their scale: Factor times a value that
 // is broadcastable to (B, H, S, T), or, Joined, to (B*H, S, T), or, over Windows, has the shape

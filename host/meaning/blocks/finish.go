@@ -33,7 +33,7 @@ func (f *finder) finish(b *Block, q, k, v, out view, scale float64) error {
 	w.Key, w.KeyLayout = key.fresh.value, key.fresh.layout()
 	w.Value, w.ValueLayout = value.fresh.value, value.fresh.layout()
 	w.PastKey, w.PastValue, w.PresentKey, w.PresentValue = key.past, value.past, key.present, value.present
-	w.Output, w.OutputLayout, w.OutputRank = result.value, result.layout(), len(result.dims)
+	w.Output, w.OutputLayout, w.OutputRank, w.Filled = result.value, result.layout(), len(result.dims), s.filled
 	w.Batch, _ = query.size("b")
 	w.Queries, _ = query.size("s")
 	w.NewKeys, w.PastKeys, w.AllKeys = key.length, graph.DimInt(0), key.length
@@ -93,6 +93,7 @@ type sides struct {
 	query, end view // the latter where the query's way ends
 	key, value *cache
 	result     view
+	filled     int64 // zeros after the features of a value that each head of the result has
 }
 
 // sides follows them outward, when joined only to where batch and heads lie in one axis.
@@ -105,6 +106,7 @@ func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
 	if s.key, err = f.keyValue(k, operand{key: true, joined: joined}); err != nil {
 		return s, fmt.Errorf("keys: %w", err)
 	}
+	as.turned = Columns(v.layout())
 	if s.value, err = f.keyValue(v, as); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
@@ -113,15 +115,19 @@ func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
 		if c, err := f.keyValue(k, whole); err == nil {
 			s.key = c
 		}
-	} else if whole.key = false; s.key.past == nil && s.value.past != nil {
+	} else if whole.key, whole.turned = false, as.turned; s.key.past == nil && s.value.past != nil {
 		if c, err := f.keyValue(v, whole); err == nil {
 			s.value = c
 		}
 	}
-	if s.result, ok = f.down(out, s.value.size, as); !ok {
-		return s, fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
+	if s.result, ok = f.down(out, s.value.size, as); ok {
+		return s, nil
 	}
-	return s, nil
+	if s.filled, ok = f.filled(out, s.value.size, as); ok {
+		s.result = out
+		return s, nil
+	}
+	return s, fmt.Errorf("the axes of its result could not be told apart at %s", describe(out.value))
 }
 
 // sameBatch reports that all sides have batch and heads apart, or none has.

@@ -58,6 +58,7 @@ func (v view) layout() string {
 // operand is which arrangements of a side of a block are looked for.
 type operand struct {
 	key    bool // also the one that a product with queries needs, heads of columns
+	turned bool // of values and results, heads of columns, too
 	joined bool // only those with batch and heads in one axis
 	whole  bool // what is joined along positions is read as one, and not as past and new
 }
@@ -68,11 +69,11 @@ func (v view) reads(as operand) bool {
 	case "bhsd", "bshd":
 		return !as.joined
 	case "bhds":
-		return as.key && !as.joined
+		return (as.key || as.turned) && !as.joined
 	case "bs1d":
 		return true
 	case "bd1s":
-		return as.key
+		return as.key || as.turned
 	}
 	return false
 }
@@ -82,6 +83,21 @@ func (v view) reads(as operand) bool {
 func (v view) isScores() bool {
 	s := v.text()
 	return s == "b h s t" || s == "bh s t"
+}
+
+// weighsRight reports probabilities whose columns are a query's where a matmul takes them as its right side.
+func (v view) weighsRight(matmul *graph.Node) bool {
+	if matmul.Int("transB", 0) != 0 {
+		return v.isScores()
+	}
+	s := v.text()
+	return s == "b h t s" || s == "bh t s"
+}
+
+// turn takes the last two dimensions, of positions and size, for those of size and positions.
+func (v view) turn() {
+	last := len(v.dims) - 1
+	v.dims[last-1][0].role, v.dims[last][0].role = v.dims[last][0].role, v.dims[last-1][0].role
 }
 
 func (v view) flat() []axis { return slices.Concat(v.dims...) }

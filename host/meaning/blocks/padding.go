@@ -55,6 +55,15 @@ func (f *finder) cutOff(v view, n *graph.Node, size graph.Dim) (view, bool) {
 	return out, true
 }
 
+// filled is how many zeros follow the features of values in each head of a result that nothing cuts them off:
+// there is something between, say, that makes zeros of rows.
+func (f *finder) filled(out view, size graph.Dim, as operand) (int64, bool) {
+	d, _ := out.size("d")
+	all, known := d.Const()
+	of, constant := size.Const()
+	return all - of, known && constant && all > of && out.reads(as) && out.value.Graph.Opset("") >= 11
+}
+
 // wholeHead is the size of heads where a dimension holds that and nothing else.
 func wholeHead(d []axis) (int64, bool) {
 	if len(d) != 1 || d[0].role != "d" || d[0].part != "" {

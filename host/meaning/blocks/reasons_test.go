@@ -219,6 +219,23 @@ func TestReasons(t *testing.T) {
 			p = Softmax(a)
 			d = Dropout(p, 0.1, training)
 			y = MatMul(d, v)`, "its probabilities pass through Dropout"},
+		{"sums over queries", `
+			in q f32[b, 4, s, 16]
+			in k f32[b, 4, t, 16]
+			in v f32[b, 4, 16, s]
+			out y f32[b, 4, 16, t]
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(v, p)`, "its probabilities go into no matmul with values"},
+		{"turned probabilities that leave", operands + `
+			out pt f32[b, 4, t, s]
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			pt = Transpose(p) perm=0,1,3,2
+			vt = Transpose(v) perm=0,1,3,2
+			o = MatMul(vt, pt)
+			y = Transpose(o) perm=0,1,3,2`, "its probabilities are read in columns, too"},
 		{"an operator that is not read", `
 			in q f32[b, s, 64]
 			out y f32[b, s, 64]

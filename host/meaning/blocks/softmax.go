@@ -47,7 +47,7 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	w := &Wiring{Graph: n.Graph, Anchor: n, Biases: sc.biases, HeadScale: sc.headScale, Sinks: sc.sinks,
 		BoolMask: sc.boolMask, BoolMaskInverted: sc.boolMaskInverted,
 		Fill: sc.fill, MaskAfterBias: sc.maskAfterBias, Floor: sc.floor, ScoresMode: 3}
-	matmul, probabilities, err := f.weighted(n.Output(0), w)
+	by, err := f.weighted(n.Output(0), w)
 	if err != nil {
 		return nil, err
 	}
@@ -55,25 +55,28 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, v, beta, err := f.operands(matmul)
+	values, v, beta, err := f.operands(by.matmul)
 	if err != nil {
 		return nil, err
 	}
-	if beta != 1 || matmul.Int("transB", 0) != 0 {
+	if beta != 1 || !by.turned && by.matmul.Int("transB", 0) != 0 {
 		return nil, errors.New("the matmul of probabilities and values is scaled or transposed")
 	}
 	if sc.matmul.Int("transB", 0) == 0 { // keys arrive as (..., size, positions)
-		last := len(k.dims) - 1
-		k.dims[last-1][0].role, k.dims[last][0].role = "d", "s"
+		k.turn()
 	}
-	out := view{value: matmul.Output(0), scale: 1}
-	if out.dims, err = f.start(matmul.Output(0), "d"); err != nil {
+	out := view{value: by.matmul.Output(0), scale: 1}
+	if out.dims, err = f.start(out.value, "d"); err != nil {
 		return nil, err
 	}
+	if by.turned {
+		v = values
+		v.turn()
+		out.turn()
+	}
 	b := &Block{Kind: "attention", Node: n.Path(), Wiring: w}
-	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Sinks: sc.sinks != nil,
-		Scores: probabilities != nil}
-	if w.Scores = probabilities; probabilities != nil && f.shapes.Of(probabilities).Rank != 4 {
+	b.Attention = &Attention{Form: "nodes", Softcap: sc.softcap, Sinks: sc.sinks != nil, Scores: by.read != nil}
+	if w.Scores = by.read; by.read != nil && f.shapes.Of(by.read).Rank != 4 {
 		b.Obstacle = "its probabilities, which something else reads, have batch and heads in one axis"
 	}
 	if err := f.finish(b, q, k, v, out, sc.scale*alpha); err != nil {
@@ -394,17 +397,23 @@ func (f *finder) leadsToMatMul(v *graph.Value, depth int) bool {
 	})
 }
 
-// weighted walks from the softmax down to the matmul with the values. The
-// second result is the probabilities, when something else reads them.
-func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *graph.Value, err error) {
+// weighting is the matmul of probabilities and values.
+type weighting struct {
+	matmul *graph.Node
+	turned bool         // it is of values and probabilities, both in columns, and so is its result
+	read   *graph.Value // the probabilities, when something else reads them
+}
+
+// weighted walks from the softmax down to the matmul with the values.
+func (f *finder) weighted(v *graph.Value, w *Wiring) (by weighting, err error) {
 	dims, err := f.start(v, "t")
 	if err != nil {
-		return nil, nil, err
+		return by, err
 	}
 	at := view{v, dims, 1}
 	if w.Sinks != nil {
 		if at, err = f.withoutSinks(at); err != nil {
-			return nil, nil, err
+			return by, err
 		}
 	}
 	for range maxDetour {
@@ -413,8 +422,8 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 		for _, u := range f.readers(at.value) {
 			n := u.Node
 			switch {
-			case isMatMul(n) && u.Index == 0 && matmul == nil:
-				matmul = n
+			case isMatMul(n) && by.matmul == nil && (u.Index == 0 || at.weighsRight(n)):
+				by.matmul, by.turned = n, u.Index == 1
 			case f.onlyClears(n, at.value, 8):
 				w.ClearNaN = true
 			case next == nil && u.Index == 0 && isView(n) && !f.repeats(n) || n == next:
@@ -426,29 +435,32 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (matmul *graph.Node, read *
 			}
 		}
 		switch {
-		case matmul != nil && next == nil:
-			if !at.isScores() {
-				return nil, nil, fmt.Errorf("the axes of its probabilities could not be told apart at %s", matmul)
+		case by.matmul != nil && next == nil:
+			if !by.turned && !at.isScores() {
+				return by, fmt.Errorf("the axes of its probabilities could not be told apart at %s", by.matmul)
+			}
+			if others && !at.isScores() {
+				return by, errors.New("its probabilities are read in columns, too")
 			}
 			if others {
-				return matmul, at.value, nil
+				by.read = at.value
 			}
-			return matmul, nil, nil
-		case matmul != nil || next == nil:
-			return nil, nil, errors.New("its probabilities go into no matmul with values")
+			return by, nil
+		case by.matmul != nil || next == nil:
+			return by, errors.New("its probabilities go into no matmul with values")
 		case others:
-			return nil, nil, errors.New("its probabilities are read before they are cleared or copied")
+			return by, errors.New("its probabilities are read before they are cleared or copied")
 		}
 		step, ok := f.stepDown(at, next)
 		if next.Is("Where") || next.Is("Cast") && f.isFloat(next.Output(0)) {
 			step, ok = view{next.Output(0), at.dims, 1}, true
 		}
 		if !ok {
-			return nil, nil, fmt.Errorf("its probabilities pass through %s %s", next.Op(), next)
+			return by, fmt.Errorf("its probabilities pass through %s %s", next.Op(), next)
 		}
 		at = step
 	}
-	return nil, nil, fmt.Errorf("its probabilities pass through more than %d nodes", maxDetour)
+	return by, fmt.Errorf("its probabilities pass through more than %d nodes", maxDetour)
 }
 
 // clears reports Where(IsNaN(v), 0, v).

@@ -220,6 +220,31 @@ func TestFactsOfGraphs(t *testing.T) {
 			p = Softmax(a)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Scores && b.Wiring.Scores.Name == "p" }},
+		{"probabilities turned", `
+			in q f32[b, 4, s, 8]
+			in k f32[b, 4, 8, t]
+			in v f32[b, 4, 16, t]
+			out y f32[b, 4, 16, s]
+			a = MatMul(q, k)
+			p = Softmax(a)
+			pt = Transpose(p) perm=0,1,3,2
+			y = MatMul(v, pt)`,
+			func(b *blocks.Block) bool {
+				w := b.Wiring
+				return w.Value.Name == "v" && w.ValueLayout == "bhds" && w.OutputLayout == "bhds" && b.Attention.HeadSize == 8 &&
+					b.Attention.ValueSize == 16 && w.Turns()
+			}},
+		{"probabilities turned by their matmul, values by a node", `
+			in q f32[b, 4, s, 8]
+			in k f32[b, 4, 8, t]
+			in v f32[b, 4, t, 16]
+			out y f32[b, 4, s, 16]
+			a = MatMul(q, k)
+			p = Softmax(a)
+			vt = Transpose(v) perm=0,1,3,2
+			o = com.microsoft.FusedMatMul(vt, p) transB=1
+			y = Transpose(o) perm=0,1,3,2`,
+			func(b *blocks.Block) bool { return b.Wiring.Value.Name == "v" && b.Wiring.Output.Name == "y" && !b.Wiring.Turns() }},
 		{"fused matmuls", `
 			in q f32[b, 4, s, 16]
 			in k f32[b, 4, t, 16]

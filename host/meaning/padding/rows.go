@@ -179,7 +179,7 @@ func (r *rows) attend(b *Block) (why string) {
 		}
 	}
 	at, ok := inLayout(w.OutputLayout)
-	if !ok || !r.lies(w.Output, at) {
+	if ok = ok && !w.Turns() && w.Filled == 0; !ok || !r.lies(w.Output, at) {
 		return fmt.Sprintf("%s: its result does not hold a row for each token", b.Node)
 	}
 	b.Output = at

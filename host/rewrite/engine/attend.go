@@ -130,6 +130,9 @@ func (s *builder) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.V
 	if w.HeadScale != nil {
 		return errors.New("its scores are scaled by a factor for each head")
 	}
+	if w.Turns() {
+		return errors.New("features of its values or of its result are columns")
+	}
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
 	}
@@ -157,7 +160,13 @@ func (s *builder) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.V
 		s.Graph.AddOutput(n.Out[1], graph.TensorType(onnx.Tensor_FLOAT, rowsSymbol, int(a.Heads)))
 		s.engine.Skipped = append(s.engine.Skipped, n.Out[1].Name)
 	}
-	s.Replace(w.Output, n.Out[0])
+	result := n.Out[0]
+	if w.Filled > 0 {
+		if result, err = s.Fill(result, w.OutputRank, w.Filled); err != nil {
+			return err
+		}
+	}
+	s.Replace(w.Output, result)
 	heads, size := int(a.Heads), int(a.ValueSize)
 	dims := []any{rowsSymbol, heads, 1, size}
 	switch {

@@ -48,12 +48,14 @@ func (r *rewriter) attention(c plan.Choice) error {
 		}
 	}
 	if w.KeyLayout == "bd1s" { // no operator has a name for it
-		n, err := r.AddNode(g, "", "Transpose", []*graph.Value{ins[1]}, []string{g.FreshName("graft_key")}, "perm",
-			[]int64{0, 2, 1})
-		if err != nil {
+		if ins[1], err = r.turned(ins[1], w.KeyLayout, "graft_key"); err != nil {
 			return err
 		}
-		ins[1] = n.Out[0]
+	}
+	if blocks.Columns(w.ValueLayout) {
+		if ins[2], err = r.turned(ins[2], w.ValueLayout, "graft_value"); err != nil {
+			return err
+		}
 	}
 	ins = ins[:operands]
 	var attributes []any
@@ -88,7 +90,40 @@ func (r *rewriter) attention(c plan.Choice) error {
 		if v == nil {
 			continue
 		}
-		r.Replace(v, n.Out[slices.Index(placed, outputs[i])])
+		to := n.Out[slices.Index(placed, outputs[i])]
+		if v == w.Output {
+			if to, err = r.result(w, to); err != nil {
+				return err
+			}
+		}
+		r.Replace(v, to)
 	}
 	return nil
+}
+
+// result makes of an operator's result what the block makes.
+func (r *rewriter) result(w *blocks.Wiring, v *graph.Value) (*graph.Value, error) {
+	var err error
+	if w.Filled > 0 {
+		if v, err = r.Fill(v, w.OutputRank, w.Filled); err != nil {
+			return nil, err
+		}
+	}
+	if blocks.Columns(w.OutputLayout) {
+		return r.turned(v, w.OutputLayout, "graft_result")
+	}
+	return v, nil
+}
+
+// turned takes rows of a head for columns, or columns for rows.
+func (r *rewriter) turned(v *graph.Value, layout, name string) (*graph.Value, error) {
+	perm := []int64{0, 1, 3, 2}
+	if layout == "bd1s" {
+		perm = []int64{0, 2, 1}
+	}
+	n, err := r.AddNode(v.Graph, "", "Transpose", []*graph.Value{v}, []string{v.Graph.FreshName(name)}, "perm", perm)
+	if err != nil {
+		return nil, err
+	}
+	return n.Out[0], nil
 }
