@@ -223,6 +223,9 @@ func (b *Block) Facts() map[string]any {
 	return f
 }
 
+// rounded is what static quantisation does to scores and probabilities.
+const rounded = "rounded to a few bits, as no operator rounds them"
+
 // Find recognises the blocks of a main graph and its subgraphs. Graph.Bounded stops it.
 func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 	r := &Report{}
@@ -237,6 +240,11 @@ func Find(g *graph.Graph, shapes *graph.Shapes) *Report {
 		f.inside = n.Graph
 		if why := f.calls(n); why != "" {
 			r.Unrecognised = append(r.Unrecognised, Unrecognised{Node: n.Path(), Op: n.Op(), Reason: why})
+			return
+		}
+		if n.Op() == "com.microsoft.QLinearSoftmax" {
+			r.Unrecognised = append(r.Unrecognised,
+				Unrecognised{Node: n.Path(), Op: n.Op(), Reason: "its scores and probabilities are " + rounded})
 			return
 		}
 		softmax := n.Is("Softmax")

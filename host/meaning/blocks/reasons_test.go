@@ -236,6 +236,37 @@ func TestReasons(t *testing.T) {
 			vt = Transpose(v) perm=0,1,3,2
 			o = MatMul(vt, pt)
 			y = Transpose(o) perm=0,1,3,2`, "its probabilities are read in columns, too"},
+		{"scores of eight bits", operands + `
+			const zero u8[]
+			a = MatMul(q, kt)
+			ai = QuantizeLinear(a, 0.1, zero)
+			ad = DequantizeLinear(ai, 0.1, zero)
+			p = Softmax(ad)
+			y = MatMul(p, v)`, "its scores are rounded to a few bits"},
+		{"probabilities of eight bits", operands + `
+			const zero u8[]
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			pi = QuantizeLinear(p, 0.004, zero)
+			pd = DequantizeLinear(pi, 0.004, zero)
+			y = MatMul(pd, v)`, "its probabilities are rounded to a few bits"},
+		{"a softmax of eight bits", `
+			in x u8[b, 4, s, t]
+			out y u8[b, 4, s, t]
+			const zero u8[]
+			y = com.microsoft.QLinearSoftmax(x, 0.1, zero, 0.004, zero) axis=-1 opset=18`,
+			"its scores and probabilities are rounded to a few bits"},
+		{"scores whose lengths are not told", `
+			in q f32[m, s, 16]
+			in k f32[m, t, 16]
+			in v f32[b, 4, t, 16]
+			in n i64[4]
+			out y f32[b, 4, s, 16]
+			kt = Transpose(k) perm=0,2,1
+			a = MatMul(q, kt)
+			c = Reshape(a, n)
+			p = Softmax(c)
+			y = MatMul(p, v)`, "the axes of its scores could not be told apart at"},
 		{"an operator that is not read", `
 			in q f32[b, s, 64]
 			out y f32[b, s, 64]

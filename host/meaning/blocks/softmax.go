@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
@@ -211,8 +212,13 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			at.value = n.In[0] // a softmax takes it off anyway
 		case n.Is("Concat"):
 			err = f.joinsSinks(sc, n, &at)
+		case n.Is("DequantizeLinear"):
+			return nil, fmt.Errorf("its scores are %s (%s)", rounded, n)
 		default:
 			next, ok := f.stepUp(at, false)
+			if !ok && reshapes(n) {
+				return nil, fmt.Errorf("the axes of its scores could not be told apart at %s", n)
+			}
 			if !ok {
 				return nil, fmt.Errorf("its scores come from %s %s and not from a matmul of query and key", n.Op(), n)
 			}
@@ -446,6 +452,8 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (by weighting, err error) {
 				by.read = at.value
 			}
 			return by, nil
+		case next == nil && f.quantized(at.value):
+			return by, errors.New("its probabilities are " + rounded)
 		case by.matmul != nil || next == nil:
 			return by, errors.New("its probabilities go into no matmul with values")
 		case others:
@@ -461,6 +469,11 @@ func (f *finder) weighted(v *graph.Value, w *Wiring) (by weighting, err error) {
 		at = step
 	}
 	return by, fmt.Errorf("its probabilities pass through more than %d nodes", maxDetour)
+}
+
+// quantized reports a value that a QuantizeLinear reads.
+func (f *finder) quantized(v *graph.Value) bool {
+	return slices.ContainsFunc(f.readers(v), func(u graph.Use) bool { return u.Node.Is("QuantizeLinear") })
 }
 
 // clears reports Where(IsNaN(v), 0, v).
