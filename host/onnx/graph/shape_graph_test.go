@@ -410,3 +410,19 @@ func TestInferStaysWithinItsLimits(t *testing.T) {
 		t.Errorf("%d elements are kept", s.elements)
 	}
 }
+
+// TestReshapeWithDeclaredNumbers: of two lengths that a list leaves open, the model declares one.
+func TestReshapeWithDeclaredNumbers(t *testing.T) {
+	g, s := inferred(t, &onnx.Graph{
+		Input: []*onnx.ValueInfo{typed(t, "x", "f32[batch, seq, 64]"), typed(t, "text", "i64[1]")},
+		Initializer: []*onnx.Tensor{Int64Tensor("minus", []int64{1}, -1), Int64Tensor("size", []int64{1}, 16),
+			Int64Tensor("zero", []int64{1}, 0)},
+		Node: []*onnx.Node{
+			node(t, "to = Concat(zero, text, minus, size)", attrs{"axis": 0}),
+			node(t, "heads = Reshape(x, to)", nil),
+		},
+		ValueInfo: []*onnx.ValueInfo{typed(t, "heads", "f32[batch, length, 4, 16]")},
+		Output:    []*onnx.ValueInfo{{Name: proto.String("heads")}},
+	})
+	expect(t, g, s, map[string]string{"heads": "f32[batch, seq, 4, 16]"})
+}

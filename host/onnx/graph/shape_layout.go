@@ -63,6 +63,7 @@ func reshapeRule(c *call) {
 	switch {
 	case want != nil:
 		x, want = c.counted(x, want)
+		want = c.numbered(want)
 		f = shaped(x.DType, reshaped(x, want, c.n.Int("allowzero", 0) != 0)...)
 	case given:
 		if n, ok := c.in(1).Dim(0).Const(); ok && n >= 0 && n <= maxRank {
@@ -111,6 +112,29 @@ func (c *call) counted(x Fact, want []Dim) (Fact, []Dim) {
 		}
 	}
 	return c.s.current(x), c.s.currentList(want)
+}
+
+// numbered puts the numbers that the model declares in place of lengths that a list leaves open, where these are more
+// than one: the last of them follows from the number of elements.
+func (c *call) numbered(want []Dim) []Dim {
+	open := func(d Dim) bool {
+		n, constant := d.Const()
+		return !d.Known() || constant && n < 0
+	}
+	if i := slices.IndexFunc(want, open); i < 0 || !slices.ContainsFunc(want[i+1:], open) {
+		return want
+	}
+	declared := fromType(c.n.Out[0].Type)
+	if declared.Rank != len(want) {
+		return want
+	}
+	want = slices.Clone(want)
+	for i, d := range declared.Dims {
+		if _, constant := d.Const(); constant && open(want[i]) {
+			want[i] = d
+		}
+	}
+	return want
 }
 
 // reshaped are the lengths that Reshape makes. One length that the list leaves
