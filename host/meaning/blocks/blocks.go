@@ -149,6 +149,8 @@ type Wiring struct {
 	Anchor                                     *graph.Node
 	Batch, Queries, NewKeys, PastKeys, AllKeys graph.Dim
 
+	Grown bool // Key holds those of an input before those of new tokens, and the block has no past: its values lie otherwise
+
 	// Input is what key and value are projected from, in self attention query too:
 	// rows of the model's width, in any shape before the last axis. It is nil when
 	// that is not one value, or not known.

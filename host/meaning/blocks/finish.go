@@ -110,16 +110,23 @@ func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
 	if s.value, err = f.keyValue(v, as); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
+	if h := s.key.heads; !h.Equal(s.value.heads) {
+		as.heads = h
+		if c, err := f.keyValue(v, as); err == nil {
+			s.value = c
+		}
+	}
 	// What one of them alone joins is no past: tokens of a prefix, say, whose keys have no position.
 	if whole := (operand{key: true, joined: joined, whole: true}); s.key.past != nil && s.value.past == nil {
 		if c, err := f.keyValue(k, whole); err == nil {
 			s.key = c
 		}
-	} else if whole.key, whole.turned = false, as.turned; s.key.past == nil && s.value.past != nil {
+	} else if whole.key, whole.turned, whole.heads = false, as.turned, as.heads; s.key.past == nil && s.value.past != nil {
 		if c, err := f.keyValue(v, whole); err == nil {
 			s.value = c
 		}
 	}
+	as.heads = graph.Dim{}
 	if s.result, ok = f.down(out, s.value.size, as); ok {
 		return s, nil
 	}
@@ -183,7 +190,7 @@ func (f *finder) describe(b *Block) {
 		a.Past = &Past{Key: f.inputName(w.PastKey), Value: f.inputName(w.PastValue),
 			PresentKey: f.outputName(w.PresentKey), PresentValue: f.outputName(w.PresentValue)}
 	}
-	a.Rotary = w.Rotary
+	a.Rotary, w.Grown = w.Rotary, f.grows(w.Key)
 	a.Projections = f.projections(a, w)
 	a.Type = f.selfOrCross(a, w)
 	w.Input = f.input(a)
@@ -206,10 +213,16 @@ func (f *finder) selfOrCross(a *Attention, w *Wiring) string {
 			return "self"
 		}
 		return "cross"
-	case w.PastKey != nil || w.Queries.Equal(w.NewKeys):
+	case w.PastKey != nil || w.Queries.Equal(w.NewKeys) || w.Grown:
 		return "self"
 	}
 	return "cross"
+}
+
+// grows reports keys that are joined with those of an input, as a cache is with those of new tokens.
+func (f *finder) grows(v *graph.Value) bool {
+	n := f.maker(v)
+	return v != nil && n.Is("Concat") && len(n.In) == 2 && f.in(n, 0).IsInput && !f.in(n, 1).IsInput
 }
 
 // source looks through nodes that keep the elements and their order.

@@ -61,10 +61,15 @@ type operand struct {
 	turned bool // of values and results, heads of columns, too
 	joined bool // only those with batch and heads in one axis
 	whole  bool // what is joined along positions is read as one, and not as past and new
+	// heads are those that there have to be: values of one head may be repeated for all heads of keys
+	heads graph.Dim
 }
 
 // reads reports an arrangement that operators read.
 func (v view) reads(as operand) bool {
+	if h, ok := v.size("h"); as.heads.Known() && ok && !h.Equal(as.heads) {
+		return false
+	}
 	switch v.layout() {
 	case "bhsd", "bshd":
 		return !as.joined

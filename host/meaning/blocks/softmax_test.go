@@ -220,6 +220,46 @@ func TestFactsOfGraphs(t *testing.T) {
 			p = Softmax(a)
 			y = MatMul(p, v)`,
 			func(b *blocks.Block) bool { return b.Attention.Scores && b.Wiring.Scores.Name == "p" }},
+		{"halves of values for all heads of keys", `
+			in q f32[b, 4, s, 16]
+			in k f32[b, 2, t, 16]
+			in v f32[b, 2, t, 16]
+			out y f32[b, 4, s, 16]
+			out z f32[b, 4, s, 16]
+			ku = Unsqueeze(k, [2])
+			ke = Expand(ku, [1,1,2,1,1])
+			kr = Reshape(ke, [0,4,-1,16])
+			kt = Transpose(kr) perm=0,1,3,2
+			one, other = Split(v) axis=1 num_outputs=2
+			one2 = Tile(one, [1,2,1,1])
+			other2 = Tile(other, [1,2,1,1])
+			oneu = Unsqueeze(one2, [2])
+			onee = Expand(oneu, [1,1,2,1,1])
+			oner = Reshape(onee, [0,4,-1,16])
+			otheru = Unsqueeze(other2, [2])
+			othere = Expand(otheru, [1,1,2,1,1])
+			otherr = Reshape(othere, [0,4,-1,16])
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(p, oner)
+			z = MatMul(p, otherr)`,
+			func(b *blocks.Block) bool {
+				w := b.Wiring
+				return b.Attention.KVHeads == 2 && w.Key.Name == "k" && w.Value.Name == "one2" && w.Scores.Name == "p"
+			}},
+		{"keys of a cache that values have not", `
+			in q f32[b, 4, s, 16]
+			in past f32[b, 4, r, 16]
+			in k f32[b, 4, s, 16]
+			in v f32[b, 4, r+s, 16]
+			out y f32[b, 4, s, 16]
+			new = Neg(k)
+			whole = Concat(past, new) axis=2
+			kt = Transpose(whole) perm=0,1,3,2
+			a = MatMul(q, kt)
+			p = Softmax(a)
+			y = MatMul(p, v)`,
+			func(b *blocks.Block) bool { return b.Attention.Type == "self" && b.Wiring.Key.Name == "whole" }},
 		{"probabilities turned", `
 			in q f32[b, 4, s, 8]
 			in k f32[b, 4, 8, t]
@@ -244,7 +284,9 @@ func TestFactsOfGraphs(t *testing.T) {
 			vt = Transpose(v) perm=0,1,3,2
 			o = com.microsoft.FusedMatMul(vt, p) transB=1
 			y = Transpose(o) perm=0,1,3,2`,
-			func(b *blocks.Block) bool { return b.Wiring.Value.Name == "v" && b.Wiring.Output.Name == "y" && !b.Wiring.Turns() }},
+			func(b *blocks.Block) bool {
+				return b.Wiring.Value.Name == "v" && b.Wiring.Output.Name == "y" && !b.Wiring.Turns()
+			}},
 		{"fused matmuls", `
 			in q f32[b, 4, s, 16]
 			in k f32[b, 4, t, 16]

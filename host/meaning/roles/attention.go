@@ -83,7 +83,7 @@ func (r *Roles) masks(g *graph.Graph, report *blocks.Report) {
 			switch {
 			case b.Attention.Type == "cross" && encoder:
 				keys.Length = Encoder
-			case b.Attention.Past != nil:
+			case b.Attention.Past != nil || b.Wiring.Grown:
 				keys.Length = All
 			}
 			if f.Rank < 1 || len(r.axes[v]) > 0 && keys.Length == New {

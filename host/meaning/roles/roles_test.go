@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/blocks/blockstest"
 	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
@@ -144,4 +145,28 @@ func TestInputsUnderOtherNames(t *testing.T) {
 	for _, v := range g.Inputs {
 		must.Equal(t, r.Of(v), want[v.Name])
 	}
+}
+
+// TestMaskOfKeysThatGrow: a mask counts past and new tokens where keys alone are joined with a cache, and values with
+// one of theirs before they are parted.
+func TestMaskOfKeysThatGrow(t *testing.T) {
+	g, s := blockstest.Graph(t, `
+		in mask f32[b, 1, 1, a]
+		in x f32[b, 2, n, 16]
+		in past_key f32[b, 2, p, 16]
+		in past_value f32[b, 2, p, 16]
+		out y f32[b, 2, n, 16]
+		q = Neg(x)
+		k = Abs(x)
+		keys = Concat(past_key, k) axis=2
+		values = Concat(past_value, x) axis=2
+		one, other = Split(values) axis=1 num_outputs=2
+		v = Tile(one, [1,2,1,1])
+		kt = Transpose(keys) perm=0,1,3,2
+		scores = MatMul(q, kt)
+		masked = Add(scores, mask)
+		weights = Softmax(masked)
+		y = MatMul(weights, v)`)
+	r := roles.Find(g, s, blocks.Find(g, s))
+	must.Equal(t, said(r, g.Inputs[0], 4), "mask: batch - new total")
 }
