@@ -26,6 +26,8 @@ def sample_of(model):
     """What a model reads, two of it."""
     if model.config.model_type == "whisper":
         return {"input_features": torch.zeros(2, model.config.num_mel_bins, 2 * model.config.max_source_positions)}
+    if model.config.model_type == "moonshine":
+        return {"input_values": torch.randn(2, 4000)}
     tokens = torch.tensor([[1, 5, 6, 7, 8], [1, 9, 10, 11, 12]])
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 

@@ -23,7 +23,9 @@ import shutil
 import subprocess
 import sys
 import traceback
+import types
 import warnings
+import wave
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +36,7 @@ import generation_families as families
 import generation_subjects as subjects
 import genai_small
 import scale
+from transformers.modeling_outputs import BaseModelOutput
 
 GRAFT = os.environ.get("GRAFT", str(Path(__file__).resolve().parents[2] / "bin" / "graft"))
 NEW, PROMPTS, BEAMS = 24, 4, {"greedy": 1, "beam 4": 4}
@@ -46,16 +49,27 @@ COLUMNS = ("way", "model", "opset", "attention", "forced", "default", "padded", 
 
 DECODERS = ("gpt2", "llama", "gptj", "gpt-neo", "gpt-neox", "gpt-bigcode", "bloom", "opt", "falcon", "falcon-new", "mpt", "mistral", "qwen2",
             "qwen3", "phi", "phi3", "gemma", "gemma2", "gemma3", "stablelm", "granite", "olmo", "olmo2", "smollm3", "cohere", "helium", "glm",
-            "nemotron", "arcee", "deepseek-v3", "qwen3-moe", "mixtral", "gpt-oss")
-READERS = ("bart", "marian", "m2m100", "pegasus", "mbart", "blenderbot", "blenderbot-small", "t5-tied", "mt5", "whisper")
+            "nemotron", "arcee", "deepseek-v3", "qwen3-moe", "mixtral", "gpt-oss", "diffllama")
+READERS = ("bart", "marian", "m2m100", "pegasus", "mbart", "blenderbot", "blenderbot-small", "t5-tied", "mt5", "whisper", "moonshine", "led", "longt5",
+           "longt5-global", "pegasus-x")
 ENCODERS = ("albert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet", "deberta", "deberta-v2", "deberta-v3", "esm", "modernbert",
             "roformer", "bigbird", "nystromformer", "squeezebert", "flan-t5-encoder", "mt5-encoder", "beit", "dinov2", "dinov3", "segformer", "swin", "swinv2",
-            "vit", "yolos", "ast", "hubert", "wav2vec2", "wavlm", "convbert", "mobilebert")
+            "vit", "yolos", "ast", "hubert", "wav2vec2", "wavlm", "convbert", "mobilebert", "hiera", "table-transformer", "sew-d", "vits", "layoutlmv3",
+            "c2psa")
 BUILT = {  # by genai's builder, beside those of generation_families
     "ernie4-5": lambda: families.decoder("ernie4_5", **families.LLAMA, head_dim=16),
     "hunyuan": lambda: families.decoder("hunyuan_v1_dense", **families.LLAMA, head_dim=16),
     "lfm2": lambda: families.decoder("lfm2", **families.LLAMA, layer_types=["conv", "full_attention"]),
 }
+T5 = {r"shared$": 2.5, r"SelfAttention\.o$|\.wo$": 4, r"\.q$": 5, r"relative_attention_bias": 5, r"decoder.final_layer_norm": families.SIGNS}
+LONG_T5 = dict(start=0, prefix=(), pad_token_id=0, num_layers=2, num_decoder_layers=2, d_model=56, d_kv=16, num_heads=4, d_ff=80, vocab_size=296,
+               local_radius=5, relative_attention_num_buckets=12, relative_attention_max_distance=24)
+families.MAKERS.update({
+    "diffllama": lambda: families.decoder("diffllama", **families.LLAMA, head_dim=16),
+    "longt5": lambda: families.reader("longt5", T5, **LONG_T5, encoder_attention_type="local"),
+    "longt5-global": lambda: families.reader("longt5", T5, **LONG_T5, encoder_attention_type="transient-global", global_block_size=4),
+    "pegasus-x": lambda: families.reader("pegasus_x", start=1, prefix=(), **families.READERS, num_global_tokens=4, block_size=8),
+})
 OTHERWISE = {  # graphs that compute something else than their model, seen in the graph
     ("genai", "mistral"): "the builder leaves the window out: local_window_size is -1, sliding_window 16",
     ("genai", "olmo"): "the builder writes LayerNorm as SimplifiedLayerNormalization, which takes no mean off",
@@ -109,7 +123,38 @@ class Encoder(torch.nn.Module):
         self.model, self.names = model, names
 
     def forward(self, *values):
-        return self.model(**dict(zip(self.names, values, strict=True)), return_dict=True).last_hidden_state
+        result = self.model(**dict(zip(self.names, values, strict=True)), return_dict=True)
+        return result.waveform if "waveform" in result.__dict__ else result.last_hidden_state
+
+
+def read_of(model, hidden):
+    """What an encoder's decoder reads of it."""
+    from transformers.models.moonshine.modeling_moonshine import MoonshineEncoderModelOutput
+
+    return (MoonshineEncoderModelOutput if model.config.model_type == "moonshine" else BaseModelOutput)(last_hidden_state=hidden)
+
+
+class PositionSensitive(torch.nn.Module):
+    """Attention over the pixels of an image as YOLO11 has it (C2PSA): keys and values are narrower and wider than each other, positions
+    come last, and values are multiplied by probabilities that are turned; a convolution of the values is added."""
+
+    def __init__(self, width=64, heads=4, size=8):
+        super().__init__()
+        self.config = types.SimpleNamespace(image_size=16, num_channels=3, model_type="c2psa")
+        self.heads, self.size, self.value = heads, size, width // heads
+        self.stem = torch.nn.Conv2d(3, width, 4, stride=2, padding=1)
+        self.rows = torch.nn.Conv2d(width, heads * (2 * size + self.value), 1)
+        self.near = torch.nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.out = torch.nn.Conv2d(width, width, 1)
+
+    def forward(self, pixel_values, return_dict=True):
+        x = torch.nn.functional.silu(self.stem(pixel_values))
+        batch, width, high, wide = x.shape
+        rows = self.rows(x).reshape(batch, self.heads, 2 * self.size + self.value, high * wide)
+        query, key, value = rows.split([self.size, self.size, self.value], dim=2)
+        weights = (query.transpose(2, 3) @ key * self.size**-0.5).softmax(dim=3)
+        seen = (value @ weights.transpose(2, 3)).reshape(batch, width, high, wide)
+        return BaseModelOutput(last_hidden_state=x + self.out(seen + self.near(value.reshape(batch, width, high, wide))))
 
 
 class First(torch.nn.Module):
@@ -120,9 +165,7 @@ class First(torch.nn.Module):
         self.model = model
 
     def forward(self, encoder_attention_mask, input_ids, encoder_hidden_states):
-        from transformers.modeling_outputs import BaseModelOutput
-
-        result = self.model(decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(encoder_hidden_states), use_cache=True,
+        result = self.model(decoder_input_ids=input_ids, encoder_outputs=read_of(self.model, encoder_hidden_states), use_cache=True,
                             **accepted(self.model, attention_mask=encoder_attention_mask))
         cache = result.past_key_values
         return result.logits, legacy(cache.self_attention_cache), legacy(cache.cross_attention_cache)
@@ -137,12 +180,11 @@ class Next(torch.nn.Module):
 
     def forward(self, encoder_attention_mask, input_ids, own, cross):
         from transformers import DynamicCache, EncoderDecoderCache
-        from transformers.modeling_outputs import BaseModelOutput
 
         keys = cross[0][0]
         hidden = torch.zeros(keys.shape[0], keys.shape[2], self.model.config.hidden_size)
         result = self.model(
-            decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(hidden), use_cache=True,
+            decoder_input_ids=input_ids, encoder_outputs=read_of(self.model, hidden), use_cache=True,
             past_key_values=EncoderDecoderCache(DynamicCache(own), DynamicCache(cross)),
             **accepted(self.model, attention_mask=encoder_attention_mask))
         return result.logits, legacy(result.past_key_values.self_attention_cache)
@@ -178,7 +220,7 @@ def dynamo_decoder(model, opset, target):
 
 
 def dynamo_reader(model, opset, target):
-    sound = model.config.model_type == "whisper"
+    sound, samples = model.config.model_type == "whisper", model.config.model_type == "moonshine"
     encoder = model.get_encoder()
     tokens = torch.arange(14).reshape(2, 7) + 3
     mask, start = torch.ones_like(tokens), torch.tensor([[3, 5, 6], [3, 7, 8]])
@@ -186,13 +228,17 @@ def dynamo_reader(model, opset, target):
         features = torch.randn(2, model.config.num_mel_bins, 2 * model.config.max_source_positions)
         save(Encoder(encoder, ["input_features"]), (features,), (({0: B},),), ["input_features"], ["last_hidden_state"], opset,
              target / "encoder_model.onnx")
-        hidden, width = torch.randn(2, model.config.max_source_positions, model.config.d_model), {0: B}
+        hidden = torch.randn(2, model.config.max_source_positions, model.config.d_model)
         mask = torch.ones(2, model.config.max_source_positions, dtype=torch.int64)
+    elif samples:
+        save(Encoder(encoder, ["input_values"]), (torch.randn(2, 4000),), (({0: B, 1: "samples"},),), ["input_values"], ["last_hidden_state"], opset,
+             target / "encoder_model.onnx")
+        hidden, mask = torch.randn(2, 7, model.config.hidden_size), None
     else:
         names = ["input_ids", "attention_mask"]
         save(Encoder(encoder, names), (tokens, mask), (({0: B, 1: S}, {0: B, 1: S}),), names, ["last_hidden_state"], opset,
              target / "encoder_model.onnx")
-        hidden, width = torch.randn(2, 7, model.config.hidden_size), {0: B, 1: E}
+        hidden = torch.randn(2, 7, model.config.hidden_size)
     first, later = First(model), Next(model)
     with torch.no_grad():
         _, own, cross = first(mask, start, hidden)
@@ -200,10 +246,11 @@ def dynamo_reader(model, opset, target):
     mine, theirs = {0: B, 2: P}, {0: B} if sound else {0: B, 2: E}
     present = [f"present.{n}.decoder.{k}" for n in range(layers) for k in kinds]
     beside = [f"{{}}.{n}.encoder.{k}" for n in range(layers) for k in kinds]
-    read = ["encoder_attention_mask", "input_ids"]
-    save(first, (mask, start, hidden), (width, {0: B, 1: S}, width), [*read, "encoder_hidden_states"],
+    width = {0: B} if sound else {0: B, 1: E}
+    masked, read = None if samples else width, ["input_ids"] if samples else ["encoder_attention_mask", "input_ids"]
+    save(first, (mask, start, hidden), (masked, {0: B, 1: S}, width), [*read, "encoder_hidden_states"],
          ["logits", *present, *(n.format("present") for n in beside)], opset, target / "decoder_model.onnx")
-    save(later, (mask, start, own, cross), (width, {0: B, 1: S}, ((mine, mine),) * layers, ((theirs, theirs),) * layers),
+    save(later, (mask, start, own, cross), (masked, {0: B, 1: S}, ((mine, mine),) * layers, ((theirs, theirs),) * layers),
          [*read, *(n.replace("present", "past_key_values") for n in present), *(n.format("past_key_values") for n in beside)],
          ["logits", *present], opset, target / "decoder_with_past_model.onnx")
 
@@ -211,10 +258,22 @@ def dynamo_reader(model, opset, target):
 def make_encoder(name):
     import families_export as known
 
+    if name == "c2psa":
+        torch.manual_seed(1)
+        return PositionSensitive().eval()
     known.SUBJECTS.update({  # beside those that are fixtures
         "convbert": ("convbert", dict(known.TEXT, embedding_size=64)),
         "dinov3": ("dinov3_vit", dict(known.IMAGE, num_register_tokens=2)),
+        "hiera": ("hiera", dict(image_size=[64, 64], embed_dim=16, depths=[1, 1, 1], num_heads=[1, 2, 4], masked_unit_size=[4, 4], num_query_pool=1,
+                                masked_unit_attention=[True, False, False])),
+        "layoutlmv3": ("layoutlmv3", dict(known.TEXT, input_size=32, patch_size=8, coordinate_size=12, shape_size=8, max_2d_position_embeddings=1024,
+                                          rel_pos_bins=8, max_rel_pos=16, rel_2d_pos_bins=8, max_rel_2d_pos=32)),
         "mobilebert": ("mobilebert", dict(known.TEXT, embedding_size=64, intra_bottleneck_size=32)),
+        "sew-d": ("sew-d", dict(known.SOUND, squeeze_factor=2, position_buckets=16, max_position_embeddings=64, num_feat_extract_layers=3)),
+        "table-transformer": ("table-transformer", dict(
+            use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, num_queries=6, d_model=32, encoder_layers=2, decoder_layers=2,
+            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+            backbone_config=dict(model_type="resnet", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage2"]))),
     })
     return known.make(name)[0]
 
@@ -222,12 +281,20 @@ def make_encoder(name):
 def encoder_sample(model):
     """What an encoder reads, two of it, and the axes that have names."""
     text = {0: B, 1: S}
-    main = getattr(model, "main_input_name", "input_ids")
+    main, kind = getattr(model, "main_input_name", "pixel_values" if isinstance(model, PositionSensitive) else "input_ids"), model.config.model_type
+    if kind == "layoutlmv3":
+        tokens = torch.arange(18).reshape(2, 9) + 3
+        boxes = torch.arange(72).reshape(2, 9, 4) % 29
+        boxes[..., 2:] += boxes[..., :2]
+        return ({"input_ids": tokens, "bbox": boxes, "attention_mask": torch.ones_like(tokens), "pixel_values": torch.randn(2, 3, 32, 32)},
+                [text, text, text, {0: B}])
+    if kind == "table-transformer":
+        return {main: torch.randn(2, 3, 48, 64), "pixel_mask": torch.ones(2, 48, 64, dtype=torch.int64)}, [{0: B}, {0: B}]
     if main == "pixel_values":
         size = model.config.image_size
         high, wide = size if isinstance(size, (list, tuple)) else (size, size)
         return {main: torch.randn(2, model.config.num_channels, high, wide)}, [{0: B}]
-    if main == "input_values" and model.config.model_type == "audio-spectrogram-transformer":
+    if main == "input_values" and kind == "audio-spectrogram-transformer":
         return {main: torch.randn(2, model.config.max_length, model.config.num_mel_bins)}, [{0: B}]
     if main == "input_values":
         return {main: torch.randn(2, 2000)}, [{0: B, 1: "samples"}]
@@ -277,15 +344,21 @@ def prompts_of(subject):
     return [[*subject.prefix, *drawn.integers(3, subject.tokens, n).tolist(), *subject.suffix] for n in (4, 9, 2, 6)[:PROMPTS]]
 
 
+def sound_of(seed, *shape):
+    return np.random.default_rng(seed).normal(size=(1, *shape))[0].astype(np.float32)
+
+
 def expect(model, subject):
     """Prompts, or features, and Hugging Face's tokens of each, by search."""
     given, answers = [], {search: [] for search in BEAMS}
     prompts = prompts_of(subject)
     for n, prompt in enumerate(prompts):
         if model.config.model_type == "whisper":
-            values = np.random.default_rng(n).normal(size=(1, model.config.num_mel_bins, 2 * model.config.max_source_positions))
-            inputs = {"input_features": torch.from_numpy(values.astype(np.float32)).to(model.dtype)}
-            given.append(values[0].astype(np.float32))
+            given.append(sound_of(n, model.config.num_mel_bins, 2 * model.config.max_source_positions))
+            inputs = {"input_features": torch.from_numpy(given[-1][None]).to(model.dtype)}
+        elif model.config.model_type == "moonshine":
+            given.append(np.round(sound_of(n, 6000 + 1000 * n).clip(-3, 3) * 8192) / 32768)  # as a file of sound has them
+            inputs = {"input_values": torch.from_numpy(given[-1][None]).to(model.dtype)}
         else:
             tokens = torch.tensor([prompt])
             inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
@@ -324,6 +397,13 @@ def write_inputs(given, subject, target):
     for n, value in enumerate(given):
         if isinstance(value, list):
             lines.append(" ".join(f"t{i}" for i in value))
+        elif value.ndim == 1:
+            with wave.open(str(target / f"sound{n}.wav"), "wb") as file:
+                file.setparams((1, 2, 16000, 0, "NONE", None))
+                file.writeframes((value * 32768).astype("<i2").tobytes())
+            (target / "preprocessor_config.json").write_text(json.dumps({
+                "feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": False, "feature_size": 1, "sampling_rate": 16000}))
+            lines.append(str(target / f"sound{n}.wav"))
         else:
             np.save(target / f"features{n}.npy", value)
             lines.append(str(target / f"features{n}.npy"))
@@ -374,7 +454,9 @@ def compared(path):
     axes = lambda count, size: [o for i in seen["inputs"] for n, c in enumerate(i.get("counts") or []) if c == count
                                 for o in ("--dim", f"{i['name']}.{n}={size}")]
     # Some graphs hold for one row alone, some for fewer tokens than ab takes.
-    tries = {"": axes("batch", 2), "one row": axes("batch", 1), "a past of 32": [*axes("batch", 2), *axes("past", 32)]}
+    tries = {"": axes("batch", 2), "one row": axes("batch", 1), "a past of 32": [*axes("batch", 2), *axes("past", 32)],
+             "4,000 samples": [*axes("batch", 2), "--dim", "input_values.1=4000"],
+             "64 by 64 pixels": [*axes("batch", 2), "--dim", "pixel_values.2=64", "--dim", "pixel_values.3=64"]}
     masks = None
     for form, options in {"forced": ["--force"], "default": [], "padded": ["--force"]}.items():
         if form == "padded":
@@ -382,6 +464,8 @@ def compared(path):
                 continue
             options = [*options, "--inputs", masks]
         for sizes, dims in tries.items():
+            if any("_values." in o and not any(o.startswith(i["name"] + ".") for i in seen["inputs"]) for o in dims):
+                continue
             code, out, said = graft("ab", path, *options, *dims, *few)
             error = error_of(out, said)
             if "a (none): onnxruntime" not in error:
