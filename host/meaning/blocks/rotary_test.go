@@ -303,8 +303,8 @@ func TestOrigin(t *testing.T) {
 		a = MatMul(q, kt)
 		p = Softmax(a)
 		y = MatMul(p, present.0.encoder.value)`
-	past := func(layer string) *blocks.Block {
-		return find(t, strings.ReplaceAll(`
+	past := func(layer string) *blocks.Report {
+		return &blocks.Report{Blocks: []*blocks.Block{find(t, strings.ReplaceAll(`
 			in q f32[b, 4, s, 16]
 			in past_key_values.#.encoder.key f32[b, 4, n, 16]
 			in past_key_values.#.encoder.value f32[b, 4, n, 16]
@@ -312,22 +312,24 @@ func TestOrigin(t *testing.T) {
 			kt = Transpose(past_key_values.#.encoder.key) perm=0,1,3,2
 			a = MatMul(q, kt)
 			p = Softmax(a)
-			y = MatMul(p, past_key_values.#.encoder.value)`, "#", layer))
+			y = MatMul(p, past_key_values.#.encoder.value)`, "#", layer))}}
 	}
 	g, s := blockstest.Graph(t, without)
 	r := blocks.Find(g, s)
 	if len(r.Blocks) != 1 {
 		t.Fatalf("unrecognised: %v", r.Unrecognised)
 	}
-	o := roles.Origin(past("0"), r)
+	with := past("0")
+	o := roles.Origin(with.Blocks[0], with, r)
 	if o == nil || o.Attention.Projections.Key.Weight != "wk" || o.Attention.Projections.Value.Weight != "wv" ||
 		o.Wiring.Input.Name != "e" {
 		t.Errorf("the first layer's is %+v", o)
 	}
-	if o := roles.Origin(past("1"), r); o != nil {
-		t.Errorf("the second layer's is %s", o.Node)
+	with.Blocks = append(with.Blocks, past("1").Blocks...)
+	if o := roles.Origin(with.Blocks[1], with, r); o != nil {
+		t.Errorf("the second layer's is %s, of a decoder of one", o.Node)
 	}
-	if o := roles.Origin(r.Blocks[0], r); o != nil {
+	if o := roles.Origin(r.Blocks[0], with, r); o != nil {
 		t.Errorf("a block that makes its own keys has them from %s", o.Node)
 	}
 }
