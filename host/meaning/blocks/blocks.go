@@ -142,14 +142,15 @@ type Wiring struct {
 	Output                                     *graph.Value
 	OutputLayout                               string
 	OutputRank                                 int
-	Filled                                     int64        // zeros that follow the features of a value in each head of Output
+	Filled                                     int64        // zeros after a value's features in each head of Output
 	Scores                                     *graph.Value // probabilities that something else reads, or nil
 	ScoresMode                                 int
 	Causal                                     bool // keys after their query are hidden by their indices; see Compares
 	Anchor                                     *graph.Node
 	Batch, Queries, NewKeys, PastKeys, AllKeys graph.Dim
 
-	Grown bool // Key holds those of an input before those of new tokens, and the block has no past: its values lie otherwise
+	// Grown: Key holds those of an input before those of new tokens, and the block has no past, for its values.
+	Grown bool
 
 	// Input is what key and value are projected from, in self attention query too:
 	// rows of the model's width, in any shape before the last axis. It is nil when

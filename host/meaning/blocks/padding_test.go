@@ -38,7 +38,8 @@ func TestPaddedHeads(t *testing.T) {
 	if b.Attention.ValueSize != 16 || b.Wiring.Value.Name != "v2" || b.Wiring.Output.Name != "o" {
 		t.Errorf("values filled with ones: %+v", b.Wiring)
 	}
-	for _, part := range []string{"Slice(o, [0], [13], [3])", "Slice(o, [4], [16], [3])"} { // the operator's is filled up again
+	// What an operator makes is filled up again.
+	for _, part := range []string{"Slice(o, [0], [13], [3])", "Slice(o, [4], [16], [3])"} {
 		b = find(t, strings.Replace(filled, "Slice(o, [0], [12], [3])", part, 1))
 		if w := b.Wiring; w.Filled != 4 || w.Output.Name != "o" || b.Attention.ValueSize != 12 {
 			t.Errorf("%s: %+v", part, w)
