@@ -108,6 +108,36 @@ func TestReasons(t *testing.T) {
 			all = Softmax(c)
 			seen = Slice(all, [0], [-1], [3])
 			y = MatMul(seen, v)`, "the probabilities of its sinks are read"},
+		{"a maximum of the scores beside their sinks", operands + `
+			const sinks f32[1, 4, 1, 1]
+			a = MatMul(q, kt)
+			m = ReduceMax(a, [-1]) keepdims=1
+			d = Sub(a, m)
+			b1 = Shape(q) start=0 end=1
+			s1 = Shape(q) start=2 end=3
+			shape = Concat(b1, [1], s1, [1]) axis=0
+			wide = Expand(sinks, shape)
+			c = Concat(d, wide) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "its scores come from Sub"},
+		{"a sum of float16 beside sinks", `
+			in q f16[1, 4, 1, 16]
+			in k f16[1, 4, t, 16]
+			in v f16[1, 4, t, 16]
+			in bias f16[1, 1, 1, t]
+			in more f16[1, 1, 1, t]
+			out y f16[1, 4, 1, 16]
+			const sinks f32[1, 4, 1, 1]
+			halves = Cast(sinks) to=10
+			kt = Transpose(k) perm=0,1,3,2
+			a = MatMul(q, kt)
+			d = Add(a, bias)
+			e = Add(d, more)
+			c = Concat(e, halves) axis=-1
+			p = Softmax(c)
+			seen = Slice(p, [0], [-1], [3])
+			y = MatMul(seen, v)`, "its scores are sums of float16 beside sinks"},
 		{"a mask of sinks", operands + `
 			const sinks f32[1, 4, 1, 1]
 			in bias f32[b, 1, s, t1]

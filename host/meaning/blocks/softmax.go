@@ -82,6 +82,9 @@ func (f *finder) softmax(n *graph.Node) (*Block, error) {
 	if err := f.finish(b, q, k, v, out, sc.scale*alpha); err != nil {
 		return nil, err
 	}
+	if w.Wide && w.Sinks != nil { // a row would be raised, which a softmax sees beside a sink
+		return nil, errors.New("its scores are sums of float16 beside sinks, for which that type has no digits")
+	}
 	if sc.apart && w.QueryLayout == "bs1d" {
 		return nil, errors.New("batch and heads are told apart under its mask and not in its query")
 	}
@@ -207,7 +210,8 @@ func (f *finder) scores(v *graph.Value) (*scores, error) {
 			err = f.scaled(sc, n, &at)
 		case n.Is("Max", "Clip"):
 			err = f.raised(sc, n, &at)
-		case n.Is("Sub") && sc.boolMask == nil && sc.softcap == 0 && sc.floor == 0 && f.isRowMaximum(f.in(n, 1), n.In[0]):
+		case n.Is("Sub") && sc.boolMask == nil && sc.softcap == 0 && sc.floor == 0 && sc.sinks == nil &&
+			f.isRowMaximum(f.in(n, 1), n.In[0]):
 			at.value = n.In[0] // a softmax takes it off anyway
 		case n.Is("Concat"):
 			err = f.joinsSinks(sc, n, &at)

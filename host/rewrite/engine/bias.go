@@ -258,9 +258,9 @@ func (s *builder) biasTable(b *blocks.Block) (_ []float32, own []int64, _ *biasT
 		found.prefix = found.prefix || prefix > 0
 		for h := range heads {
 			for i := range at.New {
-				// What is added to all scores of a query alike does not count.
+				// What is added to all scores of a query alike does not count, but beside a sink.
 				same := float32(0)
-				if self, seen := few.at(h, i, at.Past+i); seen {
+				if self, seen := few.at(h, i, at.Past+i); seen && !b.Attention.Sinks {
 					same = self - table[h*longest]
 				}
 				for j := range at.Past + at.New {
