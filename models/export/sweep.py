@@ -88,7 +88,9 @@ def turned(name, size=32):
 def models_of(way):
     if way in DYNAMO:
         return (*DECODERS, *READERS, *ENCODERS)
-    return (*DECODERS, *BUILT) if way in GENAI else (*DECODERS, *BUILT, *READERS, *ENCODERS)
+    if way in GENAI:
+        return (*DECODERS, *BUILT)
+    return (*DECODERS, *BUILT, *READERS, *(name for name in ENCODERS if name != "c2psa"))  # which is no class of Transformers
 
 
 # torch's exporter alone.
