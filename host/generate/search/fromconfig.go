@@ -128,8 +128,8 @@ func FromConfig(generation, config []byte) (Options, error) {
 	}
 	o.WholePrompt = beginsWithPrompt(conf)
 	o.LateBias = writtenBefore(5, 18, gen, conf)
-	// The default of the files means: not chosen.
-	if o.MaxLength == 20 {
+	// Before transformers 5.0 this was the default, and meant: not chosen.
+	if o.MaxLength == 20 && writtenBefore(5, 0, gen, conf) {
 		o.MaxLength = 0
 	}
 	return o, nil

@@ -159,6 +159,26 @@ func TestFromConfigKnowsOptionsOfClasses(t *testing.T) {
 	}
 }
 
+// TestMaxLengthOfFiles: a max_length of 20 is a choice since transformers 5.0, whose default is none; before, it is the
+// default, and 20 tokens are new.
+func TestMaxLengthOfFiles(t *testing.T) {
+	for _, c := range []struct {
+		generation, config string
+		want               int
+	}{
+		{`{"transformers_version": "4.57.6", "max_length": 20}`, `{}`, 0},
+		{`{"transformers_version": "4.57.6", "max_length": 21}`, `{}`, 21},
+		{`{"transformers_version": "5.0.0", "max_length": 20}`, `{}`, 20},
+		{`{"transformers_version": "5.24.0", "max_length": 20}`, `{}`, 20},
+		{`{"max_length": 20}`, `{"transformers_version": "4.57.6"}`, 0},
+		{`{"max_length": 20}`, `{}`, 20},
+		{`{"transformers_version": "5.24.0"}`, `{}`, 0},
+	} {
+		o := must.Value(FromConfig([]byte(c.generation), []byte(c.config)))(t)
+		must.Equal(t, o.MaxLength, c.want, c.generation, c.config)
+	}
+}
+
 func TestFromConfigErrors(t *testing.T) {
 	for _, c := range []struct{ generation, config, want string }{
 		{`{"num_beams": "four"}`, ``, `generation_config.json: num_beams: found "four", a value of type int is needed`},
