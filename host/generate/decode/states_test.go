@@ -53,7 +53,7 @@ func recurrentFolder(t *testing.T, name string, edit func(graph string, m *onnx.
 // TestRecurrentStates generates prompts of several lengths beside one another, of which each has states of its own:
 // the tokens are Hugging Face's. Rows join when others have left.
 func TestRecurrentStates(t *testing.T) {
-	for _, name := range []string{"lfm2", "falcon-h1", "lfm2-genai"} {
+	for _, name := range []string{"lfm2", "falcon-h1", "lfm2-genai", "bamba", "jamba", "mamba", "mamba2"} {
 		t.Run(name, func(t *testing.T) {
 			dir, other := recurrentFolder(t, name, nil), recurrentFolder(t, name, nil)
 			renamed(t, other)
@@ -94,6 +94,31 @@ func TestRecurrentStates(t *testing.T) {
 			o.Draft = search.DraftLookup
 			must.Fail(t, g.Run(t.Context(), o, nil, nil), decode.ErrStateDraft)
 		})
+	}
+}
+
+// TestLatentCache: an engine refuses a cache of latents by name, and the loop over the model as exported lets it grow
+// and change places with its rows, whatever its inputs are called.
+func TestLatentCache(t *testing.T) {
+	dir := recurrentFolder(t, "deepseek-v3", nil)
+	l := must.Value(ort.FindAndOpen(""))(t)
+	_, err := decode.Open(t.Context(), dir,
+		decode.Options{Library: l, Plugins: must.Value(loaded.Load(nil, true))(t), CacheBytes: 64 << 20})
+	must.Fail(t, err, "as a latent cache does", "--baseline")
+	renamed(t, dir)
+	plain := must.Value(exported.Open(t.Context(), dir, decode.Options{Library: l, Batch: 1, Threads: 1,
+		ReferenceSelector: true}))(t)
+	defer plain.Close()
+	var cases []struct {
+		Prompt, Tokens []int32
+		Beams          int
+	}
+	must.Succeed(t, json.Unmarshal(must.Value(recurrent.ReadFile("testdata/states/deepseek-v3/expected.json"))(t), &cases))
+	o := plain.Search()
+	o.MaxNewTokens = 16
+	for _, c := range cases {
+		o.NumBeams = c.Beams
+		must.Equal(t, run(t, plain, o, []*decode.Input{{Tokens: c.Prompt}})[0].Hypotheses[0].Tokens, c.Tokens, c.Beams, c.Prompt)
 	}
 }
 
@@ -140,6 +165,19 @@ func forcedInParts(t *testing.T, g *decode.Generator) {
 	}
 }
 
+// leave makes an output what an input is.
+func leave(g *onnx.Graph, output, input string) {
+	for _, n := range g.Node {
+		for i, name := range n.Output {
+			if name == output {
+				n.Output[i] = output + ".made"
+			}
+		}
+	}
+	g.Node = append(g.Node, &onnx.Node{Name: proto.String("leave"), OpType: proto.String("Identity"),
+		Input: []string{input}, Output: []string{output}})
+}
+
 // TestStatesThatAreNone: what is no state, or begins otherwise than at zero, is refused.
 func TestStatesThatAreNone(t *testing.T) {
 	refused := func(t *testing.T, edit func(graph string, m *onnx.Model), want ...any) {
@@ -155,6 +193,34 @@ func TestStatesThatAreNone(t *testing.T) {
 				return bytes.HasSuffix([]byte(v.GetName()), []byte("layers.0.conv_states.0"))
 			})
 		}, "reads neighbouring tokens")
+	})
+	t.Run("left as it was", func(t *testing.T) {
+		for _, state := range []string{"layers.0.conv_states.0", "layers.2.conv_states.0"} {
+			refused(t, func(graph string, m *onnx.Model) {
+				if graph == "decode" {
+					leave(m.Graph, "output.cache."+state, "input.cache."+state)
+				}
+			}, "away from those of steps with states that begin at zero")
+		}
+	})
+	t.Run("another formula for prompts", func(t *testing.T) {
+		refused(t, func(graph string, m *onnx.Model) {
+			if graph != "prefill" {
+				return
+			}
+			for _, n := range m.Graph.Node {
+				if n.GetOpType() == "Conv" { // a little more than it is, as where prompts clamp what steps do not
+					m.Graph.Initializer = append(m.Graph.Initializer, &onnx.Tensor{Name: proto.String("factor"),
+						DataType: proto.Int32(int32(onnx.Tensor_FLOAT)), FloatData: []float32{1.003}})
+					more := &onnx.Node{Name: proto.String("more"), OpType: proto.String("Mul"), Input: []string{n.Input[0], "factor"},
+						Output: []string{"more"}}
+					n.Input = append([]string{"more"}, n.Input[1:]...)
+					at := slices.Index(m.Graph.Node, n)
+					m.Graph.Node = slices.Insert(m.Graph.Node, at, more)
+					return
+				}
+			}
+		}, "away from those of steps with states that begin at zero")
 	})
 	t.Run("another beginning", func(t *testing.T) {
 		refused(t, func(graph string, m *onnx.Model) {

@@ -147,6 +147,9 @@ func (e *Engine) openPools(o Options) error {
 		floats int64
 		to     **pool
 	}{{e.graph.Self, &e.self}, {e.graph.Prompt, &e.prompt}, {e.graph.Cross, &e.cross}, {e.graph.Encoder, &e.output}} {
+		if p.floats == 0 && p.to == &e.self && e.HasStates() {
+			p.floats = abi.CacheBlockSize // without attention nobody reads it: sequences count their positions by it
+		}
 		if p.floats == 0 {
 			continue
 		}

@@ -98,3 +98,11 @@ func multiply(p *plugin.Plugin, w *quantizable, at integerInputs) ([]float32, er
 	}
 	return y, k.Run(&plugin.RunContext{Workspace: plugin.NewWorkspace(size)}, in, out)
 }
+
+// States is how many recurrent states a decoder has.
+func (e *Engine) States() int { return len(e.states.list) }
+
+// State is a copy of one recurrent state of a sequence, all its rows, and SetState puts one in its place.
+func (s *Sequence) State(i int) []float32 { return slices.Clone(s.states.data[i]) }
+
+func (s *Sequence) SetState(i int, data []float32) { copy(s.states.data[i], data) }

@@ -266,9 +266,11 @@ func (b *stepBuffers) run(ctx context.Context, e *Engine) (*Scores, error) {
 		add(in, engine.LinesInput, b.lines, rows)
 	}
 	add(in, engine.SelectInput, b.selected, int64(len(b.selected)))
-	b.self.add(in, engine.SelfPool, e.self)
-	add(in, engine.SelfPool.PrivateSlots, b.self.privateSlots, int64(len(b.self.privateSlots)))
-	add(in, engine.SelfPool.SlotMapping, b.self.slotMapping, rows)
+	if e.graph.Self > 0 {
+		b.self.add(in, engine.SelfPool, e.self)
+		add(in, engine.SelfPool.PrivateSlots, b.self.privateSlots, int64(len(b.self.privateSlots)))
+		add(in, engine.SelfPool.SlotMapping, b.self.slotMapping, rows)
+	}
 	if e.prompt != nil {
 		add(in, engine.PromptPool.SlotMapping, b.prompt.slotMapping, rows)
 	}

@@ -243,10 +243,10 @@ func lastRows(v *ort.Value) ([]float32, error) {
 // take stores a present of the prompt, repeated for the beams.
 func (b *batch) take(out ort.ValueInfo, v *ort.Value) error {
 	input := b.First.Next[out.Name]
-	if input == "" || isWindow(out) {
-		return nil // such as the encoder's output, handed on
-	}
 	held, shape := b.Decoder.Inputs[input], v.Shape()
+	if input == "" || held.Is == roles.EncoderOutput || isWindow(out) {
+		return nil // handed on
+	}
 	data, err := ort.Data[float32](v)
 	if err != nil {
 		return fmt.Errorf("output %s: %w", out.Name, err)

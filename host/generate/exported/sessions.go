@@ -82,8 +82,8 @@ func openSessions(ctx context.Context, l *ort.Library, f *modeldir.Files, vocab,
 	}
 	if m.first != nil && m.encoder == nil {
 		for _, in := range m.first.Inputs() {
-			if m.First.Inputs[in.Name].Is == roles.Tokens && len(in.Shape) == 2 {
-				m.fixed = max(0, int(in.Shape[1]))
+			if m.First.Inputs[in.Name].Is == roles.Tokens {
+				m.fixed = m.First.Inputs[in.Name].Length
 			}
 		}
 	}

@@ -225,6 +225,9 @@ func (c *chooser) planned(ctx context.Context) (*engine.Decoder, error) {
 // past, which reads whole prompts, hides what comes after each query.
 func (c *chooser) steps(ctx context.Context, d *engine.Decoder) (bool, error) {
 	g := c.generation
+	if d.SelfLayers() == 0 && d.Recurrent() {
+		return g.Model.Files.First != "" && g.Model.Files.Encoder == "", nil // states alone go from token to token
+	}
 	single := d.Single() && g.Model.Files.Encoder == ""
 	if !d.Sees() && !single || g.Model.Files.First == "" {
 		return false, nil

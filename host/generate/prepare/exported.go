@@ -8,6 +8,7 @@ import (
 
 	"github.com/opgraft/graft/host/generate/modeldir"
 	"github.com/opgraft/graft/host/meaning/roles"
+	"github.com/opgraft/graft/host/onnx/graph"
 	"github.com/opgraft/graft/host/onnx/model"
 	"github.com/opgraft/graft/host/onnx/model/onnx"
 	"github.com/opgraft/graft/host/session/patch"
@@ -33,6 +34,7 @@ type Held struct {
 	Is      roles.Input
 	Encoder bool // of a mask: it is over what the encoder read
 	Axis    int  // of a past: the axis of tokens; -1 of a state
+	Length  int  // of tokens: the one length that the graph is for; 0 for any
 }
 
 // ReadExported reads a folder's graphs. Where neither the graph nor a name says what comes back as an input, nothing
@@ -67,6 +69,8 @@ func ReadExported(ctx context.Context, f *modeldir.Files, vocab int) (x *Exporte
 	r.x.First = r.ends(first)
 	if f.First == f.Decoder {
 		r.merge()
+	} else if f.Encoder != "" {
+		r.encoded(with)
 	}
 	return r.x, with.Within(ctx, func() error {
 		return first.Within(ctx, func() error {
@@ -124,7 +128,13 @@ func (r *exportedReader) ends(x *patch.Analysis) Ends {
 			held.Is = roles.UseCacheBranch
 		case held.Is == roles.Mask:
 			held.Encoder = of.Axis(v, x.Shapes.Of(v).Rank-1).Length == roles.Encoder
+		case held.Is == roles.Other && len(v.Uses) == 0 && x.Shapes.Of(v).Rank == 2:
+			held.Is = roles.Positions // nothing reads it, so that any numbers do
 		case held.Is == roles.State:
+		case held.Is == roles.Tokens:
+			if n, one := x.Shapes.Of(v).Dim(-1).Const(); one {
+				held.Length = int(n)
+			}
 		case known && axis >= 0:
 			held.Axis = axis
 		case held.Is == roles.Past || held.Is == roles.EncoderPast:
@@ -139,10 +149,48 @@ func (r *exportedReader) ends(x *patch.Analysis) Ends {
 func (r *exportedReader) presents(x *patch.Analysis) {
 	of := roles.Find(x.Graph, x.Shapes, x.Report)
 	for _, v := range x.Graph.Inputs {
-		if out := of.Present(v); out != nil {
-			r.x.Decoder.Next[out.Name] = v.Name
+		out := of.Present(v)
+		if out == nil {
+			continue
+		}
+		r.x.Decoder.Next[out.Name] = v.Name
+		if held := r.x.Decoder.Inputs[v.Name]; held.Is == roles.Other {
+			if held.Axis = longer(x.Shapes.Of(v).Dims, x.Shapes.Of(out).Dims); held.Axis > 0 {
+				held.Is = roles.Past // such as that of latent attention
+			}
+			r.x.Decoder.Inputs[v.Name] = held
 		}
 	}
+}
+
+// encoded finds the encoder's output among the inputs of a decoder that reads its length alone, or nothing of it: the one
+// of rank 3 that holds nothing else.
+func (r *exportedReader) encoded(x *patch.Analysis) {
+	var found []string
+	for _, v := range x.Graph.Inputs {
+		f := x.Shapes.Of(v)
+		if r.x.Decoder.Inputs[v.Name].Is == roles.Other && f.DType == onnx.Tensor_FLOAT && f.Rank == 3 {
+			found = append(found, v.Name)
+		}
+	}
+	if len(found) == 1 {
+		r.x.Decoder.Inputs[found[0]] = Held{Is: roles.EncoderOutput, Axis: -1}
+	}
+}
+
+// longer is the one axis that has tokens joined to it; -1 for none.
+func longer(past, present []graph.Dim) int {
+	axis := -1
+	for i, d := range past {
+		if n, known := d.Const(); i == 0 || d.Equal(present[i]) || known && n > 0 {
+			continue
+		}
+		if axis > 0 || len(d.Symbols()) == 0 || !slices.Contains(present[i].Symbols(), d.Symbols()[0]) {
+			return -1
+		}
+		axis = i
+	}
+	return axis
 }
 
 // merge lets both branches of a merged decoder have the inputs of both: what one does not read, the other tells.

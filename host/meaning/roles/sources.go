@@ -55,7 +55,8 @@ type pairing struct {
 func (p *pairing) attention(cross bool) {
 	var from, to []*graph.Value // keys and values by turns
 	for _, b := range handing(p.without.Report, cross) {
-		from = append(from, b.Wiring.LeavingKey, b.Wiring.LeavingValue)
+		key, value := handed(b)
+		from = append(from, key, value)
 	}
 	for _, b := range taking(p.with.Report, cross) {
 		key, value := given(b)
@@ -66,10 +67,55 @@ func (p *pairing) attention(cross bool) {
 
 // handing are the layers that hand out keys and values, of those that share them the first.
 func handing(r *blocks.Report, cross bool) []*blocks.Block {
-	return layers(r, cross, func(b *blocks.Block) (key, value *graph.Value) {
-		return b.Wiring.LeavingKey, b.Wiring.LeavingValue
-	})
+	return layers(r, cross, handed)
 }
+
+// handed are the outputs that hand out keys and values of a block without a past; nil for none.
+func handed(b *blocks.Block) (key, value *graph.Value) {
+	w := b.Wiring
+	switch {
+	case w.PastKey != nil:
+		return nil, nil
+	case w.LeavingKey != nil && w.LeavingValue != nil:
+		return w.LeavingKey, w.LeavingValue
+	case w.PresentKey != nil && w.PresentValue != nil && w.PresentKey.IsOutput && w.PresentValue.IsOutput:
+		return w.PresentKey, w.PresentValue
+	}
+	return beside(w.Key), beside(w.Value)
+}
+
+// beside is the one output that has the elements of a value, or some of them; nil for none and for several.
+func beside(v *graph.Value) (found *graph.Value) {
+	seen, several := map[*graph.Value]bool{}, false
+	var walk func(v *graph.Value, depth int)
+	walk = func(v *graph.Value, depth int) {
+		if v == nil || depth == 0 || seen[v] {
+			return
+		}
+		v.Graph.Spend(1 + len(v.Uses))
+		seen[v] = true
+		if v.IsOutput && v.Graph.Parent == nil {
+			several = several || found != nil && found != v
+			found = v
+		}
+		if n := v.Producer; n.Is(moving...) {
+			walk(n.Input(0), depth-1)
+		}
+		for _, u := range v.Uses {
+			if u.Index == 0 && u.Node.Is(moving...) {
+				walk(u.Node.Output(0), depth-1)
+			}
+		}
+	}
+	walk(v, maxDepth)
+	if several {
+		return nil
+	}
+	return found
+}
+
+// moving keep elements as they are, but for some that are left out or padded.
+var moving = []string{"Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 
 // taking are the layers that inputs bring keys and values, of those that share them the first.
 func taking(r *blocks.Report, cross bool) []*blocks.Block { return layers(r, cross, given) }

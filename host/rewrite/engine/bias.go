@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/opgraft/graft/host/meaning/blocks"
+	"github.com/opgraft/graft/host/meaning/roles"
 	"github.com/opgraft/graft/host/onnx/graph"
 )
 
@@ -99,7 +101,18 @@ func (d *Decoder) hidesLengths() Lengths {
 	if d.Single() {
 		return Lengths{New: 1, Encoder: 1}
 	}
-	return Lengths{New: min(70, d.Positions), Encoder: 1}
+	return Lengths{New: min(cmp.Or(d.length(), 70), d.Positions), Encoder: 1}
+}
+
+// length is how many tokens a graph is for; 0 for any.
+func (d *Decoder) length() int64 {
+	r := roles.Find(d.Graph, d.Shapes, d.Report)
+	for _, v := range d.Graph.Inputs {
+		if n, one := d.Shapes.Of(v).Dim(-1).Const(); one && r.Of(v) == roles.Tokens {
+			return n
+		}
+	}
+	return 0
 }
 
 // Single reports a decoder whose graph takes one token after its past, as exporters of a step alone write it: what

@@ -261,10 +261,7 @@ func (d *Decoder) Check() error {
 		}
 		self = self || b.Attention.Type != "cross"
 	}
-	if !self && d.Recurrent() {
-		return errors.New("the model has recurrent states and no self attention, which an engine needs beside them")
-	}
-	if !self {
+	if !self && !d.Recurrent() {
 		for _, f := range d.Graph.Model().GetFunctions() {
 			return fmt.Errorf("found no self attention, and functions of its own (%s), into which graft does not look: "+
 				"write their nodes into the graph (onnx.inliner.inline_local_functions)", f.GetName())
@@ -272,7 +269,8 @@ func (d *Decoder) Check() error {
 		for _, v := range d.Graph.Inputs {
 			if f := d.Shapes.Of(v); v.Tensor == nil && f.Rank == 4 && f.DType == onnx.Tensor_FLOAT && len(v.Uses) > 0 {
 				return fmt.Errorf("it makes keys and values in every step of what input %s holds, as a latent cache does, and an "+
-					"engine stores keys and values themselves: export it with a cache of those, as optimum does", v.Name)
+					"engine stores keys and values themselves: export it with a cache of those, as optimum does, or generate with "+
+					"--baseline", v.Name)
 			}
 		}
 		return errors.New("the model has no self attention that could have a cache")

@@ -1,5 +1,6 @@
-"""Writes decoders with recurrent states beside keys and values, as the exporter of Transformers 5 writes them, or the
-builder of onnxruntime-genai, and what Hugging Face's generate says of them (expected.json). Weights are random.
+"""Writes decoders with recurrent states beside keys and values or alone, and one with a cache of latents, as the exporter of
+Transformers 5 writes them, or the builder of onnxruntime-genai, and what Hugging Face's generate says of them
+(expected.json). Weights are random.
 
     python make.py [NAME...]
 
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import onnx
 import torch
-from transformers import FalconH1Config, FalconH1ForCausalLM, GenerationConfig, Lfm2Config, Lfm2ForCausalLM
+from transformers import (
+    BambaConfig, BambaForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, FalconH1Config, FalconH1ForCausalLM, GenerationConfig,
+    JambaConfig, JambaForCausalLM, Lfm2Config, Lfm2ForCausalLM, Mamba2Config, Mamba2ForCausalLM, MambaConfig, MambaForCausalLM)
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[4] / "models" / "export"))
@@ -24,12 +27,27 @@ import genai_small  # noqa: E402
 WIDTHS = dict(
     vocab_size=48, hidden_size=16, intermediate_size=24, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128,
     initializer_range=0.5, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+ALONE = dict(  # states without attention
+    vocab_size=48, hidden_size=16, num_hidden_layers=2, expand=2, conv_kernel=4, initializer_range=0.5, tie_word_embeddings=False,
+    bos_token_id=1, eos_token_id=2, pad_token_id=0)
 MODELS = {
     "lfm2": lambda: Lfm2ForCausalLM(Lfm2Config(
         **WIDTHS, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, block_multiple_of=8)),
     "falcon-h1": lambda: FalconH1ForCausalLM(FalconH1Config(
         **WIDTHS, num_hidden_layers=2, head_dim=8, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8, mamba_n_groups=1,
         mamba_d_state=6, mamba_d_conv=4, mamba_chunk_size=4)),
+    "bamba": lambda: BambaForCausalLM(BambaConfig(
+        **WIDTHS, num_hidden_layers=3, attn_layer_indices=[1], mamba_d_head=8, mamba_n_heads=4, mamba_expand=2, mamba_n_groups=1,
+        mamba_d_state=6, mamba_d_conv=4, mamba_chunk_size=4)),
+    "jamba": lambda: JambaForCausalLM(JambaConfig(  # its graph for prompts is for those of five tokens
+        **WIDTHS, num_hidden_layers=3, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=2,
+        num_experts_per_tok=1, mamba_d_state=5, mamba_d_conv=4, mamba_dt_rank=4, mamba_expand=1, use_mamba_kernels=False)),
+    "mamba": lambda: MambaForCausalLM(MambaConfig(**ALONE, state_size=5, time_step_rank=4)),
+    "mamba2": lambda: Mamba2ForCausalLM(Mamba2Config(**ALONE, state_size=6, num_heads=4, head_dim=8, n_groups=1, chunk_size=4)),
+    "deepseek-v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(
+        **{**WIDTHS, "num_key_value_heads": 2}, num_hidden_layers=2, kv_lora_rank=8, q_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4,
+        v_head_dim=8, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+        moe_intermediate_size=24)),
     "lfm2-genai": lambda: Lfm2ForCausalLM(Lfm2Config(
         **{**WIDTHS, "hidden_size": 32}, num_hidden_layers=2, layer_types=["conv", "full_attention"], conv_L_cache=3,
         block_multiple_of=8)),
