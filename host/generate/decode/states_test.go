@@ -118,7 +118,8 @@ func TestLatentCache(t *testing.T) {
 	o.MaxNewTokens = 16
 	for _, c := range cases {
 		o.NumBeams = c.Beams
-		must.Equal(t, run(t, plain, o, []*decode.Input{{Tokens: c.Prompt}})[0].Hypotheses[0].Tokens, c.Tokens, c.Beams, c.Prompt)
+		out := run(t, plain, o, []*decode.Input{{Tokens: c.Prompt}})
+		must.Equal(t, out[0].Hypotheses[0].Tokens, c.Tokens, c.Beams, c.Prompt)
 	}
 }
 

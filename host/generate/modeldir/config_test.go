@@ -149,3 +149,11 @@ func FuzzReadConfig(f *testing.F) {
 		}
 	})
 }
+
+// Python writes numbers that JSON has none for, and reads them again.
+func TestConfigOfPython(t *testing.T) {
+	dir := t.TempDir()
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, modeldir.ConfigName), []byte(
+		`{"model_type": "mamba2", "vocab_size": 48, "time_step_limit": [0.0, Infinity], "low": -Infinity, "no": NaN}`), 0o600))
+	must.Equal(t, must.Value(modeldir.ReadConfig(dir))(t).Vocab, 48)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/opgraft/graft/host/base/diagnostic"
@@ -154,10 +155,16 @@ func alone(folder string) string {
 		f.Decoder
 }
 
+// pythonNumber is what Python writes for numbers that JSON has none for, such as bounds of time steps of Mamba-2.
+var pythonNumber = regexp.MustCompile(`([:,\[]\s*)(?:-?Infinity|NaN)\b`)
+
 // readCheckpoint reads the configuration of a folder, of either name, and gives the path that it was read of.
 func readCheckpoint(folder string) (data []byte, path string, err error) {
 	path = filepath.Join(folder, ConfigName)
 	if data, err = storage.ReadRegular(path, limit.Config); !errors.Is(err, os.ErrNotExist) {
+		if !json.Valid(data) {
+			data = pythonNumber.ReplaceAll(data, []byte("${1}null"))
+		}
 		return data, path, err
 	}
 	c, genai := readGenai(folder)

@@ -163,8 +163,8 @@ func (r *exportedReader) presents(x *patch.Analysis) {
 	}
 }
 
-// encoded finds the encoder's output among the inputs of a decoder that reads its length alone, or nothing of it: the one
-// of rank 3 that holds nothing else.
+// encoded finds the encoder's output among the inputs of a decoder that reads its length alone, or nothing of it: the
+// one of rank 3 that holds nothing else.
 func (r *exportedReader) encoded(x *patch.Analysis) {
 	var found []string
 	for _, v := range x.Graph.Inputs {
