@@ -130,9 +130,6 @@ func (s *builder) attend(b *blocks.Block, strategy plan.Strategy, ins []*graph.V
 	if w.HeadScale != nil {
 		return errors.New("its scores are scaled by a factor for each head")
 	}
-	if w.Turns() {
-		return errors.New("features of its values or of its result are columns")
-	}
 	for len(ins) > 0 && ins[len(ins)-1] == nil {
 		ins = ins[:len(ins)-1]
 	}

@@ -292,6 +292,11 @@ func servable(b *blocks.Block) error {
 		return errors.New(b.Obstacle)
 	case a.DType != "float32":
 		return fmt.Errorf("its data type is %s; the engine's is float32", a.DType)
+	case w.Grown:
+		return errors.New("its keys are joined with their past and its values are not, or are parted after it (as " +
+			"DiffLlama's are), and an engine stores both as they come")
+	case w.Turns():
+		return errors.New("features of its values or of its result are columns")
 	case w.Scores != nil:
 		return errors.New("its probabilities are read by something else, which an engine has no use for")
 	case a.Type != "cross" && constantPast(w):
