@@ -72,23 +72,23 @@ families.MAKERS.update({
 })
 ALONE = dict(num_hidden_layers=2, hidden_size=64, expand=2, conv_kernel=4, vocab_size=320)
 MIXED = dict(**families.LLAMA, mamba_d_head=16, mamba_n_heads=8, mamba_expand=2, mamba_n_groups=1, mamba_d_state=8, mamba_d_conv=4,
-             mamba_chunk_size=8)
+             mamba_chunk_size=4)
 STATES = {  # recurrent ones, beside keys and values or alone, by Transformers' exporter
     "falcon-h1": lambda: families.decoder("falcon_h1", **families.LLAMA, head_dim=16, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16,
-                                          mamba_n_groups=1, mamba_d_state=8, mamba_d_conv=4, mamba_chunk_size=8),
+                                          mamba_n_groups=1, mamba_d_state=8, mamba_d_conv=4, mamba_chunk_size=4),
     "bamba": lambda: families.decoder("bamba", **MIXED, attn_layer_indices=[1]),
     "jamba": lambda: families.decoder(
         "jamba", **families.LLAMA, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=2,
         num_experts_per_tok=1, mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=8, mamba_expand=1, use_mamba_kernels=False),
     "mamba": lambda: families.decoder("mamba", **ALONE, state_size=8, time_step_rank=8),
-    "mamba2": lambda: families.decoder("mamba2", **ALONE, state_size=8, num_heads=8, head_dim=16, n_groups=1, chunk_size=8),
+    "mamba2": lambda: families.decoder("mamba2", **ALONE, state_size=8, num_heads=8, head_dim=16, n_groups=1, chunk_size=4),
     "qwen3-next": lambda: families.decoder(
         "qwen3_next", **families.LLAMA, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_num_value_heads=4,
         linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4, num_experts=4,
         num_experts_per_tok=2, moe_intermediate_size=48, shared_expert_intermediate_size=48),
     "zamba2": lambda: families.decoder(
         "zamba2", **families.WIDTHS, layers_block_type=["mamba", "hybrid"], num_mem_blocks=1, mamba_d_state=8, mamba_ngroups=1,
-        n_mamba_heads=8, mamba_expand=2, chunk_size=8, adapter_rank=8, use_mamba_kernels=False),
+        n_mamba_heads=8, mamba_expand=2, chunk_size=4, adapter_rank=8, use_mamba_kernels=False),
 }
 OTHERWISE = {  # graphs that compute something else than their model, seen in the graph
     ("genai", "mistral"): "the builder leaves the window out: local_window_size is -1, sliding_window 16",
