@@ -21,6 +21,7 @@ import warnings
 
 import numpy as np
 import torch
+import transformers
 from transformers import AutoConfig, GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.generation import logits_process as lp
 from transformers.generation import utils
@@ -415,7 +416,7 @@ CONFIGS = [
     ({"model_type": "gpt2", "num_beams": 3}, {"num_beams": 5}),
     ({"model_type": "gpt2", "num_beams": 3}, {"num_beams": 5, "_from_model_config": True}),
     ({"model_type": "gpt2", "num_beams": 1}, {"num_beams": 5, "_from_model_config": True}),
-    ({"model_type": "gpt2"}, {"top_k": None, "temperature": 0.7, "do_sample": True, "max_length": 20}),
+    ({"model_type": "gpt2"}, {"top_k": None, "temperature": 0.7, "do_sample": True, "max_length": 20, "transformers_version": transformers.__version__}),
     ({"model_type": "llama", "eos_token_id": [128001, 128009]}, {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [128001, 128008, 128009]}),
     ({"model_type": "llama", "max_position_embeddings": 4096}, None),
     ({"model_type": "bart", "early_stopping": True, "length_penalty": 2.0, "max_length": 142, "min_length": 56, "no_repeat_ngram_size": 3, "num_beams": 4, "forced_bos_token_id": 0}, None),
