@@ -228,7 +228,11 @@ func (m *Model) source(ctx context.Context, past string) (string, error) {
 			return "", err
 		}
 	}
-	if from := m.sources[past]; from != "" {
+	from := m.sources[past]
+	if from == "" && m.without != nil { // the decoder may have lost that input by now
+		from = roles.Namesake(past, m.without.Graph, m.sources)
+	}
+	if from != "" {
 		return from, nil
 	}
 	return "", fmt.Errorf("no output is what the decoder takes as %s: its layers are not those of the decoder with a "+

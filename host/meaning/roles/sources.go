@@ -2,6 +2,7 @@ package roles
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,17 +32,24 @@ func Sources(with, without View) map[string]string {
 		list[in.Name] = out.Name
 	}
 	for _, in := range with.Graph.Inputs {
-		if p.inputs[in] != nil {
-			continue
-		}
-		shared, _ := Cache(in.Name)
-		for _, out := range without.Graph.Outputs {
-			if same, _ := Cache(out.Name); same == shared && !p.taken[out] {
-				list[in.Name] = out.Name
-			}
+		if from := Namesake(in.Name, without.Graph, list); list[in.Name] == "" && from != "" {
+			list[in.Name] = from
 		}
 	}
 	return list
+}
+
+// Namesake is the output that an exporter calls as it calls an input that is a past ([Cache]), of those that no input
+// has; "" for none.
+func Namesake(past string, without *graph.Graph, sources map[string]string) string {
+	taken := slices.Collect(maps.Values(sources))
+	shared, _ := Cache(past)
+	for _, out := range without.Outputs {
+		if same, _ := Cache(out.Name); same == shared && !slices.Contains(taken, out.Name) {
+			return out.Name
+		}
+	}
+	return ""
 }
 
 // pairing is of inputs of one graph with outputs of another.
