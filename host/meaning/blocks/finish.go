@@ -110,7 +110,8 @@ func (f *finder) sides(q, k, v, out view, joined bool) (s sides, err error) {
 	if s.value, err = f.keyValue(v, as); err != nil {
 		return s, fmt.Errorf("values: %w", err)
 	}
-	if h := s.key.heads; !h.Equal(s.value.heads) {
+	// A past of values alone is told from their heads, so they are not read otherwise.
+	if h := s.key.heads; (s.key.past != nil || s.value.past == nil) && !h.Equal(s.value.heads) {
 		as.heads = h
 		if c, err := f.keyValue(v, as); err == nil {
 			s.value = c
